@@ -1,0 +1,45 @@
+// The contract between the plan and whatever computes: reference and cpu give kernels that run on a range of units, so that
+// the plan can split them among threads; units never share a byte of output.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "spec/problem.h"
+
+namespace poolgrad {
+
+// The arrays of one run. Which are set depends on the operation:
+//   forward         source = x                      result = y
+//   forward_routes  source = x   routes (written)   result = y
+//   backward        source = dy  routes (read)      result = dx
+//   backward_x      source = dy  x                  result = dx
+//   gather          source = tx  routes (read)      result = ty
+//   unpool          source = y   routes (read)      result = x
+// Average pooling has no routes in any of them.
+struct Args {
+  const void* source = nullptr;
+  const void* x = nullptr;
+  uint8_t* routes = nullptr;
+  void* result = nullptr;
+};
+
+// Runs units [begin, end). `scratch` is this task's own, 64-byte aligned, Kernel::scratch_bytes long.
+using RunFn = void (*)(const Problem& problem, const Args& args, int64_t begin, int64_t end, std::byte* scratch);
+
+struct Kernel {
+  RunFn run = nullptr;
+  int64_t units = 0;          // independent pieces of the result
+  int64_t scratch_bytes = 0;  // per task
+};
+
+// One way to do one operation. The plan walks a list of these, fastest first.
+struct Algorithm {
+  const char* name;
+  // Null when it takes the problem; else why not, e.g. "the windows overlap".
+  const char* (*refuse)(const Problem& problem, poolgrad_op op);
+  Kernel (*make)(const Problem& problem, poolgrad_op op);
+};
+
+}  // namespace poolgrad

@@ -1,0 +1,53 @@
+// Who wins a window. One scalar definition, which every kernel's vector form must equal bit for bit.
+//
+// Taps are visited in row-major order. `Compare` says how a tap's value v stands against the best so far; the tie rule says
+// what a tie does: `first` keeps the earlier, `last` takes the later, `split` and `all` keep the set.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "poolgrad/poolgrad.h"
+
+namespace poolgrad {
+
+enum class Standing { kLoses, kTies, kBeats };
+
+// V is a wide type: float, double or an integer.
+template <class V>
+Standing Compare(V v, V best, poolgrad_nan rule) {
+  if constexpr (std::is_floating_point_v<V>) {
+    const bool v_nan = v != v;
+    const bool best_nan = best != best;
+    if (v_nan || best_nan) {
+      switch (rule) {
+        case POOLGRAD_NAN_PROPAGATE_LAST: return v_nan ? Standing::kBeats : Standing::kLoses;
+        case POOLGRAD_NAN_FIRST_PLACE:
+        case POOLGRAD_NAN_IGNORE: return Standing::kLoses;
+        case POOLGRAD_NAN_GREATER_EQUAL: return Standing::kBeats;
+        default: return v_nan && !best_nan ? Standing::kBeats : Standing::kLoses;  // propagate_first
+      }
+    }
+  }
+  return v > best ? Standing::kBeats : v == best ? Standing::kTies : Standing::kLoses;
+}
+
+// The `ignore` rule starts from -inf with no route, and that start competes like a tap without a number; the other rules start
+// from the first valid tap. Integers have nothing below their lowest value, so they always start from the first valid tap.
+template <class V>
+constexpr bool StartsFromLowest(poolgrad_nan rule) {
+  return std::is_floating_point_v<V> && rule == POOLGRAD_NAN_IGNORE;
+}
+
+// y of a window that nobody won.
+template <class V>
+constexpr V Lowest() {
+  if constexpr (std::is_floating_point_v<V>) {
+    return -std::numeric_limits<V>::infinity();
+  } else {
+    return std::numeric_limits<V>::lowest();
+  }
+}
+
+}  // namespace poolgrad

@@ -1,0 +1,349 @@
+// poolgrad bench: every case x layout x type x operation as a fraction of the copy bandwidth measured in the same run.
+//
+// Buffers are rotated through a working set of more than four times the last-level cache, so that no call finds its data in
+// cache, except for the cases that are measured warm. The floor of an operation is the fewest bytes it must move: forward
+// x + y, forward with routes and backward from routes x + y + routes, backward from x 2x + y (it reads x and writes dx).
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bandwidth.h"
+#include "cases.h"
+#include "commands.h"
+#include "support.h"
+#include "timing.h"
+
+namespace poolgrad::cli {
+namespace {
+
+struct OpWord {
+  const char* name;
+  poolgrad_op op;
+};
+constexpr OpWord kOps[] = {{"fwd", POOLGRAD_OP_FORWARD},
+                           {"train", POOLGRAD_OP_FORWARD_ROUTES},
+                           {"bwd", POOLGRAD_OP_BACKWARD},
+                           {"bwd_x", POOLGRAD_OP_BACKWARD_X}};
+constexpr const char* kLayouts[] = {"nchw", "nhwc"};  // in the order of poolgrad_layout, whatever the rank
+constexpr int kWorkingSetCaches = 4;
+constexpr double kCliffLimit = 2.5;
+
+struct Options {
+  std::vector<std::string> cases, layouts, ops, dtypes{"f32", "bf16", "f16"};
+  std::string family = "peers", algorithm, problem;
+  int threads = 0;
+  double seconds = 0.2, copy_gbps = 0;
+  int64_t cache_mib = 0;
+  bool json = false, bandwidth_only = false, list = false;
+};
+
+bool Wanted(const std::vector<std::string>& chosen, const std::string& name) {
+  return chosen.empty() || std::find(chosen.begin(), chosen.end(), name) != chosen.end();
+}
+
+// One plan and what its operations read and write, at each step of the rotation.
+struct Subject {
+  std::string name;
+  bool warm;
+  Plan plan;
+  int64_t sets = 1;
+};
+
+// Memory for the largest subject. Each array holds one slice per step of the rotation.
+struct Memory {
+  Buffer x, y, routes, dy, dx;
+};
+
+int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+void FillRandom(const Buffer& buffer, int32_t dtype) {
+  uint64_t state = 0x9e3779b97f4a7c15u;
+  auto next = [&] {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+  };
+  auto unit = [&] { return static_cast<double>(next() >> 11) * 0x1p-52 - 1.0; };
+  const int64_t bytes = buffer.bytes();
+  if (dtype == POOLGRAD_F32) {
+    for (int64_t i = 0; i < bytes / 4; ++i) buffer.as<float>()[i] = static_cast<float>(unit());
+  } else if (dtype == POOLGRAD_F64) {
+    for (int64_t i = 0; i < bytes / 8; ++i) buffer.as<double>()[i] = unit();
+  } else if (dtype == POOLGRAD_BF16) {
+    for (int64_t i = 0; i < bytes / 2; ++i) {
+      const float value = static_cast<float>(unit());
+      uint32_t bits;
+      std::memcpy(&bits, &value, sizeof(bits));
+      buffer.as<uint16_t>()[i] = static_cast<uint16_t>(bits >> 16);
+    }
+  } else if (dtype == POOLGRAD_F16) {  // any sign and mantissa, exponents below one
+    for (int64_t i = 0; i < bytes / 2; ++i) buffer.as<uint16_t>()[i] = static_cast<uint16_t>((next() >> 20) & 0xbbff);
+  } else {
+    for (int64_t i = 0; i < bytes / 8; ++i) buffer.as<uint64_t>()[i] = next();
+  }
+}
+
+std::vector<Subject> ChooseSubjects(const Options& options, int32_t dtype, int64_t cache_bytes) {
+  std::vector<Case> cases;
+  if (!options.problem.empty()) {
+    cases.push_back({"", "problem", ParseProblem(options.problem)});
+  } else {
+    for (const Case& c : AllCases()) {
+      if ((options.family == "all" || c.family == options.family) && Wanted(options.cases, c.name)) cases.push_back(c);
+    }
+  }
+  std::vector<Subject> subjects;
+  for (const Case& c : cases) {
+    for (int32_t layout : {POOLGRAD_CHANNELS_FIRST, POOLGRAD_CHANNELS_LAST}) {
+      if (!Wanted(options.layouts, kLayouts[layout])) continue;
+      if (!options.problem.empty() && options.layouts.empty() && layout != c.problem.layout) continue;
+      poolgrad_problem problem = c.problem;
+      problem.layout = layout;
+      problem.dtype = dtype;
+      Subject subject{c.name, c.warm, Plan(problem, options.algorithm)};
+      const int64_t set_bytes = std::max<int64_t>(1, subject.plan.info().x_bytes + subject.plan.info().y_bytes);
+      if (!c.warm) subject.sets = kWorkingSetCaches * cache_bytes / set_bytes + 1;
+      subjects.push_back(std::move(subject));
+    }
+  }
+  return subjects;
+}
+
+Memory Reserve(const std::vector<Subject>& subjects) {
+  int64_t x = 0, y = 0, routes = 0;
+  for (const Subject& s : subjects) {
+    x = std::max(x, s.sets * Aligned(s.plan.info().x_bytes));
+    y = std::max(y, s.sets * Aligned(s.plan.info().y_bytes));
+    routes = std::max(routes, s.sets * Aligned(s.plan.info().route_bytes));
+  }
+  return {Buffer(x), Buffer(y), Buffer(routes), Buffer(y), Buffer(x)};
+}
+
+struct Cell {
+  std::string name;
+  int32_t layout;
+  const char* dtype;
+  const char* op;
+  std::string algorithm;
+  Timing timing;
+  double fraction;
+};
+
+Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memory, const Options& options,
+                 double copy_gbps) {
+  const Plan& plan = subject.plan;
+  const poolgrad_info& info = plan.info();
+  const Exec exec(plan, word.op, options.threads);
+  const int64_t x_stride = Aligned(info.x_bytes), y_stride = Aligned(info.y_bytes), r_stride = Aligned(info.route_bytes);
+  auto x = [&](int64_t i) { return memory.x.data() + i % subject.sets * x_stride; };
+  auto y = [&](int64_t i) { return memory.y.data() + i % subject.sets * y_stride; };
+  auto dx = [&](int64_t i) { return memory.dx.data() + i % subject.sets * x_stride; };
+  auto dy = [&](int64_t i) { return memory.dy.data() + i % subject.sets * y_stride; };
+  auto routes = [&](int64_t i) -> std::byte* {
+    return info.route_bytes > 0 ? memory.routes.data() + i % subject.sets * r_stride : nullptr;
+  };
+  Timing timing;
+  double floor_bytes = static_cast<double>(info.x_bytes + info.y_bytes);
+  switch (word.op) {
+    case POOLGRAD_OP_FORWARD:
+      timing = Measure(options.seconds,
+                       [&](int64_t i) { Check(poolgrad_forward(plan.get(), x(i), y(i), nullptr, exec.get())); });
+      break;
+    case POOLGRAD_OP_FORWARD_ROUTES:
+      timing = Measure(options.seconds,
+                       [&](int64_t i) { Check(poolgrad_forward(plan.get(), x(i), y(i), routes(i), exec.get())); });
+      floor_bytes += static_cast<double>(info.route_bytes);
+      break;
+    case POOLGRAD_OP_BACKWARD: {
+      const Exec forward(plan, POOLGRAD_OP_FORWARD_ROUTES, options.threads);
+      for (int64_t i = 0; i < subject.sets; ++i) {
+        Check(poolgrad_forward(plan.get(), x(i), y(i), routes(i), forward.get()));
+      }
+      timing = Measure(options.seconds,
+                       [&](int64_t i) { Check(poolgrad_backward(plan.get(), dy(i), routes(i), dx(i), exec.get())); });
+      floor_bytes += static_cast<double>(info.route_bytes);
+      break;
+    }
+    default:
+      timing = Measure(options.seconds,
+                       [&](int64_t i) { Check(poolgrad_backward_x(plan.get(), dy(i), x(i), dx(i), exec.get())); });
+      floor_bytes += static_cast<double>(info.x_bytes);
+  }
+  return {subject.name, plan.problem().layout, DtypeName(plan.problem().dtype), word.name, plan.Algorithm(word.op), timing,
+          floor_bytes / (timing.ms * 1e6) / copy_gbps};
+}
+
+class Report {
+ public:
+  Report(const Options& options, int threads, const Bandwidth& bandwidth)
+      : options_(options), threads_(threads), bandwidth_(bandwidth) {}
+
+  void Header() const {
+    if (options_.json) return;
+    std::printf("poolgrad %s, %s, %d thread%s. Copy %.1f GB/s", poolgrad_version(), poolgrad_simd_target(), threads_,
+                threads_ == 1 ? "" : "s", bandwidth_.copy_gbps);
+    if (bandwidth_.read_heavy_gbps > 0) {
+      std::printf(", 4 reads to 1 write %.1f, 1 read to 4 writes %.1f", bandwidth_.read_heavy_gbps,
+                  bandwidth_.write_heavy_gbps);
+    }
+    std::printf(" (read + written).\n\n%-24s %-5s %-5s %-6s %11s %7s %9s  %s\n", "case", "layout", "type", "op", "ms", "spread",
+                "fraction", "algorithm");
+  }
+
+  void Add(const Cell& cell) {
+    if (options_.json) {
+      std::printf("{\"case\":\"%s\",\"layout\":\"%s\",\"dtype\":\"%s\",\"op\":\"%s\",\"threads\":%d,\"ms\":%.6f,"
+                  "\"spread\":%.4f,\"fraction\":%.4f,\"copy_gbps\":%.2f,\"peer\":\"poolgrad\",\"algorithm\":\"%s\","
+                  "\"target\":\"%s\"}\n",
+                  cell.name.c_str(), kLayouts[cell.layout], cell.dtype, cell.op, threads_, cell.timing.ms,
+                  cell.timing.spread, cell.fraction, bandwidth_.copy_gbps, cell.algorithm.c_str(), poolgrad_simd_target());
+    } else {
+      std::printf("%-24s %-5s  %-5s %-6s %11.5f %6.1f%% %9.3f  %s\n", cell.name.c_str(), kLayouts[cell.layout], cell.dtype,
+                  cell.op, cell.timing.ms, 100 * cell.timing.spread, cell.fraction, cell.algorithm.c_str());
+    }
+    std::fflush(stdout);
+    cells_.push_back(cell);
+  }
+
+  // Pairs NAME_odd, NAME_even: how much slower per byte the odd one is.
+  void Cliffs() const {
+    double worst = 0;
+    for (const Cell& odd : cells_) {
+      if (!odd.name.ends_with("_odd")) continue;
+      const std::string pair = odd.name.substr(0, odd.name.size() - 4);
+      for (const Cell& even : cells_) {
+        if (even.name != pair + "_even" || even.layout != odd.layout || even.dtype != odd.dtype || even.op != odd.op) continue;
+        const double cliff = even.fraction / odd.fraction;
+        if (options_.json) {
+          std::printf("{\"pair\":\"%s\",\"layout\":\"%s\",\"dtype\":\"%s\",\"op\":\"%s\",\"cliff\":%.3f}\n", pair.c_str(),
+                      kLayouts[odd.layout], odd.dtype, odd.op, cliff);
+        } else {
+          if (worst == 0) std::printf("\nHow much slower per byte than the even neighbour (limit %.1f):\n", kCliffLimit);
+          std::printf("%-24s %-5s  %-5s %-6s %6.2f%s\n", pair.c_str(), kLayouts[odd.layout], odd.dtype, odd.op, cliff,
+                      cliff > kCliffLimit ? "  over the limit" : "");
+        }
+        worst = std::max(worst, cliff);
+      }
+    }
+    if (worst > 0 && !options_.json) std::printf("Worst: %.2f\n", worst);
+  }
+
+  void Means() const {
+    if (options_.json || cells_.size() < 2) return;
+    std::map<std::string, std::pair<double, int>> logs;
+    for (const Cell& cell : cells_) {
+      auto& [sum, count] = logs[std::string(cell.dtype) + " " + kLayouts[cell.layout] + " " + cell.op];
+      sum += std::log(cell.fraction);
+      ++count;
+    }
+    std::printf("\nGeometric mean of the fractions:\n");
+    for (const auto& [key, value] : logs) std::printf("%-18s %.3f\n", key.c_str(), std::exp(value.first / value.second));
+  }
+
+ private:
+  const Options& options_;
+  int threads_;
+  Bandwidth bandwidth_;
+  std::vector<Cell> cells_;
+};
+
+void CheckNames(const std::vector<std::string>& given, const std::vector<std::string>& known, const char* option) {
+  for (const std::string& name : given) {
+    if (Wanted(known, name)) continue;
+    std::string all;
+    for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
+    throw Failure(std::string(option) + " is '" + name + "'; expected one of " + all);
+  }
+}
+
+void CheckOptions(Options& options) {
+  std::vector<std::string> names, families{"all"};
+  for (const Case& c : AllCases()) {
+    if (!Wanted(families, c.family)) families.push_back(c.family);
+    if (options.family == "all" || options.family == c.family) names.push_back(c.name);
+  }
+  CheckNames({options.family}, families, "--family");
+  CheckNames(options.cases, names, "--case");
+  CheckNames(options.layouts, {"nchw", "nhwc"}, "--layout");
+  CheckNames(options.ops, {"fwd", "train", "bwd", "bwd_x"}, "--op");
+  if (options.dtypes == std::vector<std::string>{"all"}) {
+    options.dtypes = {"f32", "bf16", "f16", "f64", "i8", "u8", "i32"};
+  }
+}
+
+void PrintBandwidth(const Bandwidth& b, int threads, bool json) {
+  std::printf(json ? "{\"threads\":%d,\"copy_gbps\":%.2f,\"read_heavy_gbps\":%.2f,\"write_heavy_gbps\":%.2f}\n"
+                   : "%d threads: copy %.1f GB/s, 4 reads to 1 write %.1f, 1 read to 4 writes %.1f (read + written).\n",
+              threads, b.copy_gbps, b.read_heavy_gbps, b.write_heavy_gbps);
+}
+
+void RunBench(Options options) {
+  CheckOptions(options);
+  if (options.list) {
+    for (const Case& c : AllCases()) std::printf("%s %s: %s\n", c.family.c_str(), c.name.c_str(), FormatProblem(c.problem).c_str());
+    return;
+  }
+  if (!options.problem.empty() && options.dtypes.size() != 1) {
+    options.dtypes = {DtypeName(ParseProblem(options.problem).dtype)};
+  }
+  const int threads = options.threads > 0 ? options.threads : poolgrad_default_threads();
+  const int64_t cache_bytes = options.cache_mib > 0 ? options.cache_mib << 20 : LastLevelCacheBytes();
+  Bandwidth bandwidth;
+  bandwidth.copy_gbps = options.copy_gbps;
+  if (options.copy_gbps <= 0) bandwidth = MeasureBandwidth(threads, cache_bytes);
+  if (options.bandwidth_only) return PrintBandwidth(bandwidth, threads, options.json);
+
+  options.threads = threads;
+  Report report(options, threads, bandwidth);
+  report.Header();
+  for (const std::string& dtype : options.dtypes) {
+    const auto subjects = ChooseSubjects(options, DtypeFromName(dtype), cache_bytes);
+    const Memory memory = Reserve(subjects);
+    FillRandom(memory.x, DtypeFromName(dtype));
+    FillRandom(memory.dy, DtypeFromName(dtype));
+    for (const Buffer* written : {&memory.y, &memory.dx, &memory.routes}) {
+      std::memset(written->data(), 0, static_cast<size_t>(written->bytes()));
+    }
+    for (const Subject& subject : subjects) {
+      for (const OpWord& word : kOps) {
+        if (!Wanted(options.ops, word.name) || subject.plan.Algorithm(word.op) == nullptr) continue;
+        report.Add(MeasureCell(subject, word, memory, options, bandwidth.copy_gbps));
+      }
+    }
+  }
+  report.Cliffs();
+  report.Means();
+}
+
+}  // namespace
+
+void AddBench(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* bench = app.add_subcommand("bench", "Measure the case list as a fraction of the copy bandwidth");
+  bench->add_option("--case", options->cases, "Cases to measure (default: the whole family)")->delimiter(',');
+  bench->add_option("--family", options->family, "Which list of cases: peers, shapes or all")->capture_default_str();
+  bench->add_option("--problem", options->problem, "Measure this one-line problem instead of a case");
+  bench->add_option("--layout", options->layouts, "nchw, nhwc (for every rank; default: both)")->delimiter(',');
+  bench->add_option("--dtype", options->dtypes, "f32, bf16, f16, f64, i8, u8, i32 or all")->delimiter(',')->capture_default_str();
+  bench->add_option("--op", options->ops, "fwd, train (with routes), bwd (from routes), bwd_x (from x); default: all")
+      ->delimiter(',');
+  bench->add_option("--threads", options->threads, "Threads (default: all of the machine's)")->check(CLI::Range(1, 4096));
+  bench->add_option("--algorithm", options->algorithm, "Force an algorithm by its name in explain");
+  bench->add_option("--seconds", options->seconds, "Time spent on each cell")->check(CLI::Range(0.001, 600.0))->capture_default_str();
+  bench->add_option("--copy-gbps", options->copy_gbps, "Use this copy bandwidth instead of measuring it")
+      ->check(CLI::PositiveNumber);
+  bench->add_option("--cache-mib", options->cache_mib, "Last-level cache size (default: what the system says)")
+      ->check(CLI::Range(1, 1 << 20));
+  bench->add_flag("--bandwidth", options->bandwidth_only, "Only measure the memory");
+  bench->add_flag("--list", options->list, "Only list the cases");
+  bench->add_flag("--json", options->json, "One JSON object per line");
+  bench->callback([options] { RunBench(*options); });
+}
+
+}  // namespace poolgrad::cli

@@ -1,0 +1,10 @@
+// The sub-commands. Each adds its options to the application and runs from CLI11's callback.
+#pragma once
+
+#include "CLI/CLI.hpp"
+
+namespace poolgrad::cli {
+
+void AddBench(CLI::App& app);
+
+}  // namespace poolgrad::cli

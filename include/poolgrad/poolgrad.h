@@ -32,6 +32,7 @@ extern "C" {
 #define POOLGRAD_VERSION_MAJOR 1
 #define POOLGRAD_VERSION_MINOR 0
 #define POOLGRAD_VERSION_PATCH 0
+#define POOLGRAD_VERSION_TEXT "1.0.0"
 
 typedef enum poolgrad_status {
   POOLGRAD_OK = 0,

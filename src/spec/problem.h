@@ -52,6 +52,9 @@ Result<Problem> Resolve(const poolgrad_problem& raw);
 // What an average divides by, forward, at output (od, oh, ow).
 int64_t AverageCount(const Problem& p, int64_t od, int64_t oh, int64_t ow);
 
+// What poolgrad_problem_init gives.
+poolgrad_problem DefaultProblem();
+
 Result<poolgrad_problem> ParseProblem(std::string_view text);
 std::string FormatProblem(const poolgrad_problem& raw);
 

@@ -1,0 +1,72 @@
+#include "base/parallel.h"
+
+#ifndef POOLGRAD_NO_THREADS
+#include <pthreadpool.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#endif
+
+namespace poolgrad {
+
+#ifdef POOLGRAD_NO_THREADS
+
+int DefaultThreads() { return 1; }
+
+void ParallelFor(int, int64_t count, poolgrad_task_fn task, void* context) {
+  for (int64_t i = 0; i < count; ++i) task(context, i);
+}
+
+#else
+
+namespace {
+
+// One pool per thread count, made when first asked for. pthreadpool lets several threads use a pool: they take turns. The
+// pools live as long as the process: joining threads in a static destructor can deadlock in a host that unloads us.
+pthreadpool_t PoolOf(int threads) {
+  static std::mutex* mutex = new std::mutex;
+  static auto* pools = new std::map<int, pthreadpool_t>;
+  const std::lock_guard lock(*mutex);
+  pthreadpool_t& pool = (*pools)[threads];
+  if (!pool) pool = pthreadpool_create(static_cast<size_t>(threads));
+  return pool;
+}
+
+struct Call {
+  poolgrad_task_fn task;
+  void* context;
+};
+
+}  // namespace
+
+int DefaultThreads() {
+  if (const char* text = std::getenv("POOLGRAD_THREADS")) {
+    const int threads = std::atoi(text);
+    if (threads > 0) return threads;
+  }
+  static const int machine = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return machine;
+}
+
+void ParallelFor(int threads, int64_t count, poolgrad_task_fn task, void* context) {
+  pthreadpool_t pool = threads > 1 && count > 1 ? PoolOf(threads) : nullptr;
+  if (!pool) {  // not wanted, or no thread could be made
+    for (int64_t i = 0; i < count; ++i) task(context, i);
+    return;
+  }
+  Call call{task, context};
+  pthreadpool_parallelize_1d(
+      pool,
+      [](void* c, size_t i) {
+        const Call& one = *static_cast<const Call*>(c);
+        one.task(one.context, static_cast<int64_t>(i));
+      },
+      &call, static_cast<size_t>(count), 0);
+}
+
+#endif
+
+}  // namespace poolgrad

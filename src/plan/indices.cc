@@ -1,0 +1,180 @@
+#include "plan/indices.h"
+
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "spec/walk.h"
+
+namespace poolgrad {
+namespace {
+
+using Shape = std::array<int64_t, 3>;
+
+Shape InShape(const Problem& p) { return {p.axis[0].in, p.axis[1].in, p.axis[2].in}; }
+
+int64_t Product(const Shape& s) { return s[0] * s[1] * s[2]; }
+
+// A place of a tensor whose spatial shape is `s`, as a framework's index.
+int64_t NumberOf(const Problem& p, const Shape& s, const Place& q, poolgrad_numbering numbering) {
+  const int64_t plane = (q.at[0] * s[1] + q.at[1]) * s[2] + q.at[2];
+  switch (numbering) {
+    case POOLGRAD_INDEX_TORCH: return plane;
+    case POOLGRAD_INDEX_TENSORFLOW: return plane * p.channels + q.c;
+    case POOLGRAD_INDEX_TENSORFLOW_BATCH: return (q.n * Product(s) + plane) * p.channels + q.c;
+    case POOLGRAD_INDEX_ONNX: return (q.n * p.channels + q.c) * Product(s) + plane;
+    case POOLGRAD_INDEX_ONNX_COLUMN:
+      return (q.n * p.channels + q.c) * Product(s) + (q.at[2] * s[1] + q.at[1]) * s[0] + q.at[0];
+  }
+  return -1;
+}
+
+// The other way: the place that `index` names, if it lies in batch o.n and channel o.c.
+bool PlaceAt(const Problem& p, const Shape& s, int64_t index, const Place& o, poolgrad_numbering numbering, Place* q) {
+  if (index < 0) return false;
+  const int64_t plane = Product(s);
+  int64_t n = o.n;
+  int64_t c = o.c;
+  switch (numbering) {
+    case POOLGRAD_INDEX_TORCH: break;
+    case POOLGRAD_INDEX_TENSORFLOW:
+    case POOLGRAD_INDEX_TENSORFLOW_BATCH:
+      c = index % p.channels;
+      index /= p.channels;
+      if (numbering == POOLGRAD_INDEX_TENSORFLOW) break;
+      n = index / plane;
+      index %= plane;
+      break;
+    case POOLGRAD_INDEX_ONNX:
+    case POOLGRAD_INDEX_ONNX_COLUMN:
+      n = index / plane / p.channels;
+      c = index / plane % p.channels;
+      index %= plane;
+      break;
+  }
+  if (n != o.n || c != o.c || index >= plane) return false;
+  *q = {n, c, {index / s[2] / s[1], index / s[2] % s[1], index % s[2]}};
+  if (numbering == POOLGRAD_INDEX_ONNX_COLUMN) *q = {n, c, {index % s[0], index / s[0] % s[1], index / s[0] / s[1]}};
+  return true;
+}
+
+// The input that tap `tap` of output o lands on; false when it lands outside or is no tap.
+bool TapPlace(const Problem& p, const Place& o, int64_t tap, Place* q) {
+  if (tap >= p.taps()) return false;
+  const int64_t k[] = {tap / p.axis[2].kernel / p.axis[1].kernel, tap / p.axis[2].kernel % p.axis[1].kernel,
+                       tap % p.axis[2].kernel};
+  *q = {o.n, o.c, {}};
+  for (int i = 0; i < 3; ++i) {
+    q->at[i] = p.axis[i].start(o.at[i]) + k[i] * p.axis[i].dilation;
+    if (q->at[i] < 0 || q->at[i] >= p.axis[i].in) return false;
+  }
+  return true;
+}
+
+// Which tap of output o lands on input q; -1 when none does.
+int64_t TapOn(const Problem& p, const Place& o, const Place& q) {
+  int64_t tap = 0;
+  for (int i = 0; i < 3; ++i) {
+    const int64_t k = p.axis[i].tap_at(o.at[i], q.at[i]);
+    if (k < 0) return -1;
+    tap = tap * p.axis[i].kernel + k;
+  }
+  return tap;
+}
+
+uint32_t CodeOf(const Problem& p, const uint8_t* routes, int64_t o) {
+  return LoadCode(p.routes, routes + LineOffset(p.routes, o / p.routes.line), o % p.routes.line);
+}
+
+}  // namespace
+
+void RoutesToIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices, Range outputs) {
+  const Shape shape = InShape(p);
+  for (int64_t o = outputs.begin; o < outputs.end; ++o) {
+    Place q;
+    const bool routed = TapPlace(p, PlaceOf<&Axis::out>(p, o), CodeOf(p, routes, o), &q);
+    indices[o] = routed ? NumberOf(p, shape, q, numbering) : -1;
+  }
+}
+
+Status RoutesFromIndices(const Problem& p, const int64_t* indices, poolgrad_numbering numbering, uint8_t* routes) {
+  const Shape shape = InShape(p);
+  const auto tap_of = [&](int64_t o) -> int64_t {
+    const Place place = PlaceOf<&Axis::out>(p, o);
+    Place q;
+    return PlaceAt(p, shape, indices[o], place, numbering, &q) ? TapOn(p, place, q) : -1;
+  };
+  for (int64_t o = 0; o < p.y_elements(); ++o) {  // first everything is checked, so that an error writes nothing
+    if (indices[o] == -1 && p.routes.may_be_none) continue;
+    if (tap_of(o) < 0) {
+      return Status::Invalid("indices[" + std::to_string(o) + "] is " + std::to_string(indices[o]) +
+                             "; it must name an input inside the window of its own output" +
+                             (p.routes.may_be_none ? ", or be -1 for no route" : ""));
+    }
+  }
+  for (int64_t o = 0; o < p.y_elements(); ++o) {
+    const uint32_t code = indices[o] == -1 ? p.routes.none() : static_cast<uint32_t>(tap_of(o));
+    StoreCode(p.routes, routes + LineOffset(p.routes, o / p.routes.line), o % p.routes.line, code);
+  }
+  return {};
+}
+
+Status UnpoolIndices(const Problem& p, const void* y, const int64_t* indices, poolgrad_numbering numbering,
+                     const int64_t* index_shape, void* x) {
+  Shape shape = InShape(p);
+  if (index_shape) {
+    for (int i = 0; i < p.rank; ++i) {
+      int64_t& size = shape[3 - p.rank + i];
+      if (index_shape[i] < 1 || index_shape[i] > size) {
+        return Status::Invalid("index_shape[" + std::to_string(i) + "] is " + std::to_string(index_shape[i]) +
+                               "; it must be from 1 to the input's size there, " + std::to_string(size));
+      }
+      size = index_shape[i];
+    }
+  }
+  Place q;
+  for (int64_t o = 0; o < p.y_elements(); ++o) {
+    if (indices[o] == -1) continue;
+    if (!PlaceAt(p, shape, indices[o], PlaceOf<&Axis::out>(p, o), numbering, &q)) {
+      return Status::Invalid("indices[" + std::to_string(o) + "] is " + std::to_string(indices[o]) +
+                             "; it must lie inside its own plane of the tensor, or be -1 for no route");
+    }
+  }
+  const int64_t size = SizeOf(p.dtype);
+  std::memset(x, 0, static_cast<size_t>(p.x_bytes()));
+  for (int64_t o = 0; o < p.y_elements(); ++o) {
+    if (indices[o] == -1) continue;
+    PlaceAt(p, shape, indices[o], PlaceOf<&Axis::out>(p, o), numbering, &q);
+    std::memcpy(static_cast<char*>(x) + IndexOf<&Axis::in>(p, q) * size, static_cast<const char*>(y) + o * size,
+                static_cast<size_t>(size));
+  }
+  return {};
+}
+
+void Jacobian(const Problem& p, const uint8_t* routes, int64_t* row_start, int64_t* columns, double* values) {
+  const bool average = p.kind == POOLGRAD_AVERAGE;
+  int64_t entries = 0;
+  for (int64_t o = 0; o < p.y_elements(); ++o) {
+    row_start[o] = entries;
+    const Place place = PlaceOf<&Axis::out>(p, o);
+    const uint8_t* line = average ? nullptr : routes + LineOffset(p.routes, o / p.routes.line);
+    const int64_t at = average ? 0 : o % p.routes.line;
+    ForEachTap(p, place, [&](int64_t tap, int64_t index) {
+      if (!average && (p.routes.masks ? !LoadMaskBit(p.routes, line, at, tap)
+                                      : LoadCode(p.routes, line, at) != static_cast<uint64_t>(tap))) {
+        return;
+      }
+      if (columns) columns[entries] = index;
+      if (values) values[entries] = 1;
+      ++entries;
+    });
+    if (!values) continue;
+    const int64_t count = average                           ? AverageCount(p, place.at[0], place.at[1], place.at[2])
+                          : p.ties == POOLGRAD_TIES_SPLIT ? entries - row_start[o]
+                                                          : 1;
+    for (int64_t e = row_start[o]; e < entries; ++e) values[e] /= static_cast<double>(count);
+  }
+  row_start[p.y_elements()] = entries;
+}
+
+}  // namespace poolgrad

@@ -1,0 +1,250 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "base/parallel.h"
+#include "plan/indices.h"
+#include "reference/reference.h"
+#ifdef POOLGRAD_HAVE_SIMD
+#include "cpu/cpu.h"
+#endif
+
+namespace poolgrad {
+namespace {
+
+// Under this much memory traffic per thread, waking a thread costs more than it saves.
+constexpr int64_t kBytesPerThread = 192 << 10;
+// Tasks per thread, so that a thread that was held up does not hold up the run.
+constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kAlignment = 64;
+
+// The list to walk, fastest first, the reference last.
+std::vector<const Algorithm*> AlgorithmsFor([[maybe_unused]] poolgrad_op op) {
+  std::vector<const Algorithm*> list;
+#ifdef POOLGRAD_HAVE_SIMD
+  const bool forward = op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES;
+  for (const Algorithm& a : forward ? ForwardAlgorithms() : BackwardAlgorithms()) list.push_back(&a);
+#endif
+  for (const Algorithm& a : ReferenceAlgorithms()) list.push_back(&a);
+  return list;
+}
+
+// Operations a problem has at all; null, or why not.
+const char* Missing(const Problem& p, poolgrad_op op) {
+  if (p.kind == POOLGRAD_AVERAGE) {
+    if (op == POOLGRAD_OP_FORWARD_ROUTES || op == POOLGRAD_OP_GATHER || op == POOLGRAD_OP_UNPOOL) {
+      return "average pooling keeps no routes; its forward pass is its own tangent";
+    }
+    if (op == POOLGRAD_OP_BACKWARD_X) return "the gradient of average pooling does not depend on x; use backward";
+  }
+  if (IsInteger(p.dtype) && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X)) {
+    return "integer types have no gradient; use the routes with a plan of a floating-point type";
+  }
+  return nullptr;
+}
+
+struct Job {
+  const Problem* problem;
+  const Args* args;
+  const Kernel* kernel;
+  int64_t tasks;
+  std::byte* scratch;
+  int64_t scratch_step;
+};
+
+void RunTask(void* context, int64_t task) {
+  const Job& job = *static_cast<const Job*>(context);
+  const auto unit = [&](int64_t t) {  // floor(units * t / tasks) without overflow
+    return job.kernel->units / job.tasks * t + job.kernel->units % job.tasks * t / job.tasks;
+  };
+  job.kernel->run(*job.problem, *job.args, unit(task), unit(task + 1), job.scratch + task * job.scratch_step);
+}
+
+int64_t RoundUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+std::string Bytes(int64_t n) {
+  if (n < 10 * 1024) return std::to_string(n) + " B";
+  if (n < 10 * 1024 * 1024) return std::to_string(n / 1024) + " KiB";
+  return std::to_string(n / 1024 / 1024) + " MiB";
+}
+
+}  // namespace
+
+Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
+  Result<Problem> problem = Resolve(raw);
+  if (!problem.ok()) return problem.status();
+  Plan plan;
+  plan.raw_ = raw;
+  plan.problem_ = *problem;
+  const Problem& p = plan.problem_;
+  if (!algorithm) algorithm = std::getenv("POOLGRAD_ALGORITHM");
+  if (algorithm && !*algorithm) algorithm = nullptr;
+  bool known = algorithm == nullptr;
+
+  if (p.device == POOLGRAD_CUDA) {
+#ifdef POOLGRAD_HAVE_CUDA
+    if (Status status = CheckCudaDevice(p.device_index); !status.ok()) return status;
+#else
+    return Status::Unsupported("device is CUDA; this build of poolgrad has no CUDA support");
+#endif
+  }
+  const auto walk = [&](Choice& choice, poolgrad_op op, const auto& candidates, auto Choice::*slot) {
+    for (const auto* candidate : candidates) {
+      const bool named = algorithm && std::strcmp(candidate->name, algorithm) == 0;
+      known = known || named;
+      const bool last_resort = candidate == candidates.back();
+      const char* reason = algorithm && !named && !last_resort ? "another algorithm was asked for" : candidate->refuse(p, op);
+      if (!reason) {
+        choice.name = candidate->name;
+        choice.*slot = candidate->make(p, op);
+        return;
+      }
+      choice.refusals.emplace_back(candidate->name, reason);
+    }
+  };
+  for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
+    const auto op = static_cast<poolgrad_op>(i);
+    if (Missing(p, op)) continue;
+#ifdef POOLGRAD_HAVE_CUDA
+    if (p.device == POOLGRAD_CUDA) {
+      std::vector<const CudaAlgorithm*> list;
+      for (const CudaAlgorithm& a : CudaAlgorithms()) list.push_back(&a);
+      walk(plan.chosen_[i], op, list, &Choice::cuda);
+      continue;
+    }
+#endif
+    walk(plan.chosen_[i], op, AlgorithmsFor(op), &Choice::kernel);
+  }
+  if (!known) {
+    return Status::Invalid(std::string("algorithm is '") + algorithm + "'; no operation of this problem has one of that name");
+  }
+  return plan;
+}
+
+Status Plan::can(poolgrad_op op) const {
+  if (const char* reason = Missing(problem_, op)) {
+    return Status::Unsupported(std::string("the operation ") + Name(op) + " is not to be had: " + reason);
+  }
+  if (!chosen_[op].name) {
+    return Status::Unsupported(std::string("the operation ") + Name(op) + " has no algorithm on this device");
+  }
+  return {};
+}
+
+int Plan::ThreadsFor(int threads) const {
+  if (threads <= 0) threads = DefaultThreads();
+  const int64_t bytes = problem_.x_bytes() + problem_.y_bytes();
+  return static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads));
+}
+
+int64_t Plan::TasksFor(poolgrad_op op, int threads) const {
+  const int used = ThreadsFor(threads);
+  return used == 1 ? 1 : std::clamp<int64_t>(chosen_[op].kernel.units, 1, used * kTasksPerThread);
+}
+
+uint64_t Plan::scratch_bytes(poolgrad_op op, int threads) const {
+  if (!chosen_[op].name) return 0;
+#ifdef POOLGRAD_HAVE_CUDA
+  if (!on_cpu()) return static_cast<uint64_t>(chosen_[op].cuda.scratch_bytes);
+#endif
+  const int64_t step = RoundUp(chosen_[op].kernel.scratch_bytes);
+  return step == 0 ? 0 : static_cast<uint64_t>(step * TasksFor(op, threads));
+}
+
+Status Plan::Run(poolgrad_op op, const Args& args, const poolgrad_exec& exec) const {
+  const uint64_t needed = scratch_bytes(op, exec.threads);
+  if (exec.scratch || !on_cpu()) {
+    if (exec.scratch_bytes < needed) {
+      return Status::Invalid("scratch_bytes is " + std::to_string(exec.scratch_bytes) + "; " + Name(op) + " needs " +
+                             std::to_string(needed) + " with this number of threads");
+    }
+    if (reinterpret_cast<uintptr_t>(exec.scratch) % kAlignment != 0) {
+      return Status::Invalid("scratch is not aligned; it must start at a multiple of 64 bytes");
+    }
+  }
+#ifdef POOLGRAD_HAVE_CUDA
+  if (!on_cpu()) return chosen_[op].cuda.launch(problem_, args, exec.scratch, exec.stream);
+#endif
+  struct Free {
+    void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{kAlignment}); }
+  };
+  std::unique_ptr<std::byte, Free> own;
+  auto* scratch = static_cast<std::byte*>(exec.scratch);
+  if (!scratch && needed > 0) {
+    own.reset(static_cast<std::byte*>(::operator new(needed, std::align_val_t{kAlignment}, std::nothrow)));
+    if (!own) return {POOLGRAD_OUT_OF_MEMORY, "no memory for " + std::to_string(needed) + " bytes of scratch"};
+    scratch = own.get();
+  }
+  const Kernel& kernel = chosen_[op].kernel;
+  Job job{&problem_, &args, &kernel, TasksFor(op, exec.threads), scratch, RoundUp(kernel.scratch_bytes)};
+  RunTasks(job.tasks, exec, RunTask, &job);
+  return {};
+}
+
+void Plan::RunTasks(int64_t tasks, const poolgrad_exec& exec, poolgrad_task_fn task, void* context) const {
+  if (tasks > 1 && exec.parallel_for) {
+    exec.parallel_for(exec.parallel_for_context, tasks, task, context);
+  } else {
+    ParallelFor(ThreadsFor(exec.threads), tasks, task, context);
+  }
+}
+
+Status Plan::RoutesToIndices(const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
+                             const poolgrad_exec& exec) const {
+#ifdef POOLGRAD_HAVE_CUDA
+  if (!on_cpu()) return CudaRoutesToIndices(problem_, routes, numbering, indices, exec.stream);
+#endif
+  struct Indexing {
+    const Problem* problem;
+    const uint8_t* routes;
+    poolgrad_numbering numbering;
+    int64_t* indices;
+    int64_t step;
+  };
+  const int64_t outputs = problem_.y_elements();
+  const int64_t tasks = std::clamp<int64_t>(outputs, 1, ThreadsFor(exec.threads) * kTasksPerThread);
+  Indexing job{&problem_, routes, numbering, indices, CeilDiv(outputs, tasks)};
+  const auto run = [](void* context, int64_t task) {
+    const Indexing& j = *static_cast<const Indexing*>(context);
+    poolgrad::RoutesToIndices(*j.problem, j.routes, j.numbering, j.indices,
+                              {task * j.step, std::min((task + 1) * j.step, j.problem->y_elements())});
+  };
+  RunTasks(tasks, exec, run, &job);
+  return {};
+}
+
+std::string Plan::Explain() const {
+  const Problem& p = problem_;
+  std::string text = "problem   " + FormatProblem(raw_) + "\n";
+  const char* names[] = {"depth", "height", "width"};
+  for (int i = 3 - p.rank; i < 3; ++i) {
+    const Axis& a = p.axis[i];
+    text += std::string(names[i]).append(10 - std::strlen(names[i]), ' ') + "in " + std::to_string(a.in) + ", out " +
+            std::to_string(a.out) + ", kernel " + std::to_string(a.kernel) + ", stride " + std::to_string(a.stride) +
+            ", dilation " + std::to_string(a.dilation) + ", padding " + std::to_string(a.pad_lo) + " low and " +
+            std::to_string(a.pad_hi) + " high\n";
+  }
+  text += std::string("rules     ties ") + Name(p.ties) + ", nan " + Name(p.nan) + ", rounding " + Name(p.rounding) + ", dialect " +
+          Name(p.dialect) + "\n";
+  if (p.kind == POOLGRAD_MAX) {
+    text += "routes    " + std::to_string(p.routes.bits) + " bits per output" +
+            (p.routes.masks ? ", a set of taps" : ", one tap's number") + (p.routes.may_be_none ? " or none" : "") + ": " +
+            Bytes(p.routes.bytes()) + " kept for backward; PyTorch would keep " + Bytes(8 * p.y_elements() + p.x_bytes()) + "\n";
+  }
+  text += "bytes     x " + Bytes(p.x_bytes()) + ", y " + Bytes(p.y_bytes()) + "\n";
+  for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
+    const auto op = static_cast<poolgrad_op>(i);
+    if (Missing(p, op)) continue;
+    const Choice& choice = chosen_[i];
+    text += std::string(Name(op)).append(16 - std::strlen(Name(op)), ' ') + (choice.name ? choice.name : "none");
+    for (const auto& [name, reason] : choice.refusals) text += std::string("; not ") + name + ": " + reason;
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace poolgrad

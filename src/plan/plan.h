@@ -1,0 +1,53 @@
+// A plan: a problem, the algorithm chosen for each operation, and how a run is split. Immutable after Create.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "spec/kernel.h"
+#ifdef POOLGRAD_HAVE_CUDA
+#include "cuda/cuda.h"
+#endif
+
+namespace poolgrad {
+
+class Plan {
+ public:
+  // `algorithm`: null, or the only one to use besides the reference.
+  static Result<Plan> Create(const poolgrad_problem& raw, const char* algorithm);
+
+  const Problem& problem() const { return problem_; }
+  bool on_cpu() const { return problem_.device == POOLGRAD_CPU; }
+  // Null when the plan cannot do `op`.
+  const char* algorithm(poolgrad_op op) const { return chosen_[op].name; }
+  // OK, or why the plan cannot do `op`.
+  Status can(poolgrad_op op) const;
+  uint64_t scratch_bytes(poolgrad_op op, int threads) const;
+  std::string Explain() const;
+
+  // The pointers were checked by the caller.
+  Status Run(poolgrad_op op, const Args& args, const poolgrad_exec& exec) const;
+  Status RoutesToIndices(const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
+                         const poolgrad_exec& exec) const;
+
+ private:
+  struct Choice {
+    const char* name = nullptr;
+    Kernel kernel;
+#ifdef POOLGRAD_HAVE_CUDA
+    CudaKernel cuda;
+#endif
+    std::vector<std::pair<const char*, const char*>> refusals;  // algorithm, reason
+  };
+
+  int ThreadsFor(int threads) const;
+  void RunTasks(int64_t tasks, const poolgrad_exec& exec, poolgrad_task_fn task, void* context) const;
+  int64_t TasksFor(poolgrad_op op, int threads) const;
+
+  poolgrad_problem raw_{};
+  Problem problem_;
+  Choice chosen_[POOLGRAD_OP_COUNT];
+};
+
+}  // namespace poolgrad

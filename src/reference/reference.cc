@@ -1,0 +1,238 @@
+#include "reference/reference.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "spec/rules.h"
+#include "spec/walk.h"
+
+namespace poolgrad {
+namespace {
+
+// Who won the window of output o over x, written to y and (if not null) to the route line of that output.
+template <class T>
+void Select(const Problem& p, const T* x, const Place& o, T* y, uint8_t* line, int64_t at) {
+  using V = Wide<T>;
+  const RouteFormat& f = p.routes;
+  const bool keeps_set = f.masks;
+  uint8_t* mask = line && keeps_set ? line + at * f.mask_bytes() : nullptr;
+  if (mask) std::memset(mask, 0, f.mask_bytes());
+  const auto set = [&](int64_t tap) {
+    if (mask) mask[tap / 8] = static_cast<uint8_t>(mask[tap / 8] | 1u << (tap % 8));
+  };
+
+  T winner = Narrow<T>(Lowest<V>());
+  V best = Lowest<V>();
+  bool started = StartsFromLowest<V>(p.nan);
+  uint32_t code = f.none();
+  ForEachTap(p, o, [&](int64_t tap, int64_t index) {
+    const V v = Widen(x[index]);
+    const Standing standing = started ? Compare(v, best, p.nan) : Standing::kBeats;
+    started = true;
+    if (standing == Standing::kLoses) return;
+    if (standing == Standing::kTies && keeps_set) {
+      set(tap);
+      return;
+    }
+    if (standing == Standing::kTies && p.ties == POOLGRAD_TIES_FIRST) return;
+    winner = x[index];
+    best = v;
+    code = static_cast<uint32_t>(tap);
+    if (mask) std::memset(mask, 0, f.mask_bytes());
+    set(tap);
+  });
+  *y = winner;
+  if (line && !keeps_set) StoreCode(f, line, at, code);
+}
+
+// Whether a tap won output `at` of a route line, and how many shared the win (every set bit of the mask counts).
+struct Won {
+  bool won;
+  int64_t count;
+};
+
+Won WonBy(const RouteFormat& f, const uint8_t* line, int64_t at, int64_t tap) {
+  if (!f.masks) return {LoadCode(f, line, at) == static_cast<uint64_t>(tap), 1};
+  int64_t count = 0;
+  for (int64_t b = 0; b < f.mask_bytes(); ++b) count += std::popcount(line[at * f.mask_bytes() + b]);
+  return {LoadMaskBit(f, line, at, tap), count};
+}
+
+Won WonBy(const Problem& p, const uint8_t* routes, const Place& o, int64_t tap) {
+  const int64_t index = IndexOf<&Axis::out>(p, o);
+  return WonBy(p.routes, routes + LineOffset(p.routes, index / p.routes.line), index % p.routes.line, tap);
+}
+
+// What tap `tap` of output o receives of dy.
+template <class T>
+Wide<T> Share(const Problem& p, const Won& won, T dy) {
+  const Wide<T> value = Widen(dy);
+  return p.ties == POOLGRAD_TIES_SPLIT ? value / static_cast<Wide<T>>(won.count) : value;
+}
+
+// Integers wrap around, as they do in every framework.
+template <class V>
+V Add(V a, V b) {
+  if constexpr (std::is_integral_v<V>) {
+    return static_cast<V>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  } else {
+    return a + b;
+  }
+}
+
+// Units of forward and gather are route lines; units of backward and unpool are elements of the input.
+
+template <class T>
+void Forward(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
+  const T* x = static_cast<const T*>(args.source);
+  T* y = static_cast<T*>(args.result);
+  const RouteFormat& f = p.routes;
+  for (int64_t line = begin; line < end; ++line) {
+    uint8_t* routes = args.routes ? args.routes + LineOffset(f, line) : nullptr;
+    for (int64_t at = 0; at < f.line; ++at) {
+      const int64_t o = line * f.line + at;
+      Select(p, x, PlaceOf<&Axis::out>(p, o), y + o, routes, at);
+    }
+  }
+}
+
+template <class T>
+void Backward(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
+  const T* dy = static_cast<const T*>(args.source);
+  T* dx = static_cast<T*>(args.result);
+  for (int64_t i = begin; i < end; ++i) {
+    Wide<T> sum = 0;
+    ForEachCover(p, PlaceOf<&Axis::in>(p, i), [&](const Place& o, int64_t tap) {
+      const Won won = WonBy(p, args.routes, o, tap);
+      if (won.won) sum += Share(p, won, dy[IndexOf<&Axis::out>(p, o)]);
+    });
+    dx[i] = Narrow<T>(sum);
+  }
+}
+
+// Like Backward, but who won is found again from x for every window that covers an input.
+template <class T>
+void BackwardX(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  const T* dy = static_cast<const T*>(args.source);
+  const T* x = static_cast<const T*>(args.x);
+  T* dx = static_cast<T*>(args.result);
+  uint8_t* route = reinterpret_cast<uint8_t*>(scratch);  // of one output
+  for (int64_t i = begin; i < end; ++i) {
+    Wide<T> sum = 0;
+    ForEachCover(p, PlaceOf<&Axis::in>(p, i), [&](const Place& o, int64_t tap) {
+      T y;
+      Select(p, x, o, &y, route, 0);
+      const Won won = WonBy(p.routes, route, 0, tap);
+      if (won.won) sum += Share(p, won, dy[IndexOf<&Axis::out>(p, o)]);
+    });
+    dx[i] = Narrow<T>(sum);
+  }
+}
+
+template <class T>
+void Gather(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
+  const T* tx = static_cast<const T*>(args.source);
+  T* ty = static_cast<T*>(args.result);
+  const RouteFormat& f = p.routes;
+  for (int64_t line = begin; line < end; ++line) {
+    const uint8_t* routes = args.routes + LineOffset(f, line);
+    for (int64_t at = 0; at < f.line; ++at) {
+      const int64_t o = line * f.line + at;
+      Wide<T> sum = 0;
+      int64_t count = 0;
+      T single = Narrow<T>(0);
+      ForEachTap(p, PlaceOf<&Axis::out>(p, o), [&](int64_t tap, int64_t index) {
+        const Won won = WonBy(f, routes, at, tap);
+        if (!won.won) return;
+        single = tx[index];
+        sum = Add(sum, Widen(tx[index]));
+        count = won.count;
+      });
+      if (f.masks && p.ties == POOLGRAD_TIES_SPLIT && count > 0) sum = static_cast<Wide<T>>(sum / static_cast<Wide<T>>(count));
+      ty[o] = f.masks ? Narrow<T>(sum) : single;
+    }
+  }
+}
+
+template <class T>
+void Unpool(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
+  const T* y = static_cast<const T*>(args.source);
+  T* x = static_cast<T*>(args.result);
+  for (int64_t i = begin; i < end; ++i) {
+    x[i] = Narrow<T>(0);
+    ForEachCover(p, PlaceOf<&Axis::in>(p, i), [&](const Place& o, int64_t tap) {
+      if (WonBy(p, args.routes, o, tap).won) x[i] = y[IndexOf<&Axis::out>(p, o)];
+    });
+  }
+}
+
+template <class T>
+void AverageForward(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
+  const T* x = static_cast<const T*>(args.source);
+  T* y = static_cast<T*>(args.result);
+  for (int64_t o = begin * p.routes.line; o < end * p.routes.line; ++o) {
+    const Place place = PlaceOf<&Axis::out>(p, o);
+    Wide<T> sum = 0;
+    ForEachTap(p, place, [&](int64_t, int64_t index) { sum += Widen(x[index]); });
+    const int64_t count = AverageCount(p, place.at[0], place.at[1], place.at[2]);
+    y[o] = Narrow<T>(count == 0 ? Wide<T>{0} : sum / static_cast<Wide<T>>(count));
+  }
+}
+
+template <class T>
+void AverageBackward(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
+  const T* dy = static_cast<const T*>(args.source);
+  T* dx = static_cast<T*>(args.result);
+  for (int64_t i = begin; i < end; ++i) {
+    Wide<T> sum = 0;
+    ForEachCover(p, PlaceOf<&Axis::in>(p, i), [&](const Place& o, int64_t) {
+      const int64_t count = p.whole_window_gradient ? p.taps() : AverageCount(p, o.at[0], o.at[1], o.at[2]);
+      sum += Widen(dy[IndexOf<&Axis::out>(p, o)]) / static_cast<Wide<T>>(count);
+    });
+    dx[i] = Narrow<T>(sum);
+  }
+}
+
+const char* Refuse(const Problem&, poolgrad_op) { return nullptr; }
+
+template <class T>
+RunFn RunOf(const Problem& p, poolgrad_op op) {
+  constexpr bool real = !std::is_integral_v<T>;
+  if (p.kind == POOLGRAD_AVERAGE) {
+    if constexpr (real) {
+      return op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X ? AverageBackward<T> : AverageForward<T>;
+    }
+    return nullptr;
+  }
+  switch (op) {
+    case POOLGRAD_OP_FORWARD:
+    case POOLGRAD_OP_FORWARD_ROUTES: return Forward<T>;
+    case POOLGRAD_OP_BACKWARD:
+      if constexpr (real) return Backward<T>;
+      return nullptr;
+    case POOLGRAD_OP_BACKWARD_X:
+      if constexpr (real) return BackwardX<T>;
+      return nullptr;
+    case POOLGRAD_OP_GATHER: return Gather<T>;
+    case POOLGRAD_OP_UNPOOL: return Unpool<T>;
+  }
+  return nullptr;
+}
+
+Kernel Make(const Problem& p, poolgrad_op op) {
+  Kernel kernel;
+  kernel.run = VisitDtype(p.dtype, [&](auto zero) { return RunOf<decltype(zero)>(p, op); });
+  const bool by_input = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
+  kernel.units = by_input ? p.x_elements() : p.routes.lines;
+  kernel.scratch_bytes = op == POOLGRAD_OP_BACKWARD_X ? CeilDiv(std::max(p.routes.bits, 8), 8) : 0;
+  return kernel;
+}
+
+constexpr Algorithm kReference[] = {{"reference", Refuse, Make}};
+
+}  // namespace
+
+std::span<const Algorithm> ReferenceAlgorithms() { return kReference; }
+
+}  // namespace poolgrad

@@ -1,0 +1,265 @@
+// Resolve: from the caller's numbers to a Problem every kernel can trust. All checks of a problem are here.
+#include "spec/problem.h"
+
+#include <initializer_list>
+#include <string>
+
+#include "spec/dialects.h"
+
+namespace poolgrad {
+namespace {
+
+// Window numbers stay below this, so that sums of a few products of two of them stay inside 64 bits.
+constexpr int64_t kLargest = int64_t{1} << 40;
+constexpr int64_t kLargestTotal = int64_t{1} << 60;
+constexpr int64_t kLargestTaps = (int64_t{1} << 32) - 2;  // a 32-bit route code, and `no route`
+
+std::string Entry(const char* name, int i) { return std::string(name) + "[" + std::to_string(i) + "]"; }
+
+Status Bad(const std::string& what, int64_t value, const std::string& expectation) {
+  return Status::Invalid(what + " is " + std::to_string(value) + "; " + expectation);
+}
+
+// a * b, or -1 past the largest total. Both are at least 0.
+int64_t Times(int64_t a, int64_t b) {
+  int64_t product;
+  if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product) || product > kLargestTotal) return -1;
+  return product;
+}
+
+Status CheckEnums(const poolgrad_problem& raw) {
+  struct Check {
+    const char* name;
+    int32_t value, count;
+    const char* expectation;
+  };
+  const Check checks[] = {
+      {"kind", raw.kind, 2, "it must be 0 (max) or 1 (average)"},
+      {"dtype", raw.dtype, 7, "it must be one of poolgrad_dtype's values, 0 to 6"},
+      {"layout", raw.layout, 2, "it must be 0 (channels first) or 1 (channels last)"},
+      {"dialect", raw.dialect, 6, "it must be one of poolgrad_dialect's values, 0 to 5"},
+      {"padding", raw.padding, 4, "it must be one of poolgrad_padding's values, 0 to 3"},
+      {"rounding", raw.rounding, 6, "it must be one of poolgrad_rounding's values, 0 to 5"},
+      {"ties", raw.ties, 5, "it must be one of poolgrad_ties' values, 0 to 4"},
+      {"nan", raw.nan, 6, "it must be one of poolgrad_nan's values, 0 to 5"},
+      {"device", raw.device, 2, "it must be 0 (CPU) or 1 (CUDA)"},
+  };
+  for (const Check& check : checks) {
+    if (check.value < 0 || check.value >= check.count) return Bad(check.name, check.value, check.expectation);
+  }
+  if (raw.rank < 1 || raw.rank > 3) return Bad("rank", raw.rank, "it must be 1, 2 or 3");
+  if (raw.count_padding < -1 || raw.count_padding > 1) {
+    return Bad("count_padding", raw.count_padding, "it must be 0 (no), 1 (yes) or -1 (as the dialect does)");
+  }
+  if (raw.device_index < 0) return Bad("device_index", raw.device_index, "it must be at least 0");
+  return {};
+}
+
+// The number of outputs before any check that there is one. span = padded input - extent, may be negative.
+int64_t CountOutputs(const Axis& a, int64_t span, poolgrad_rounding rounding) {
+  switch (rounding) {
+    case POOLGRAD_ROUND_CEIL_DROP: {
+      const int64_t out = CeilDiv(span, a.stride) + 1;
+      return out >= 1 && (out - 1) * a.stride >= a.in + a.pad_lo ? out - 1 : out;
+    }
+    case POOLGRAD_ROUND_CEIL_KEEP: return CeilDiv(span, a.stride) + 1;
+    case POOLGRAD_ROUND_NEAREST: return FloorDiv(2 * span + a.stride, 2 * a.stride) + 1;
+    default: return FloorDiv(span, a.stride) + 1;
+  }
+}
+
+Status CheckPads(const poolgrad_problem& raw, const Dialect& dialect, const Axis& a, int i) {
+  for (const auto& [name, pad] : {std::pair{"pad_lo", a.pad_lo}, std::pair{"pad_hi", a.pad_hi}}) {
+    const std::string entry = Entry(name, i);
+    if (pad < 0 && !dialect.may_crop) {
+      return Bad(entry, pad, "padding must be at least 0 (only the jax dialect crops)");
+    }
+    if (pad > kLargest || pad < -kLargest) return Bad(entry, pad, "padding may be at most 2^40");
+    if (raw.padding != POOLGRAD_PAD_EXPLICIT) continue;
+    if (dialect.pad_limit == Dialect::kHalfWindow && pad > a.extent() / 2) {
+      return Bad(entry, pad, "the torch dialect allows at most half of the window, " + std::to_string(a.extent() / 2));
+    }
+    if (dialect.pad_limit == Dialect::kUnderWindow && pad >= a.extent()) {
+      return Bad(entry, pad, "the tensorflow dialect wants less than the window, " + std::to_string(a.extent()));
+    }
+  }
+  return {};
+}
+
+Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, poolgrad_rounding rounding, int i) {
+  Axis a;
+  a.in = raw.in[i];
+  a.kernel = raw.kernel[i];
+  a.stride = raw.stride[i];
+  a.dilation = raw.dilation[i];
+  if (a.in < (dialect.may_be_empty ? 0 : 1)) return Bad(Entry("in", i), a.in, "every spatial size must be at least 1");
+  struct Limit {
+    const char* name;
+    const char* plural;
+    int64_t value;
+  };
+  for (const Limit& l : {Limit{"kernel", "kernel size", a.kernel}, {"stride", "stride", a.stride},
+                         {"dilation", "dilation", a.dilation}}) {
+    if (l.value < 1) return Bad(Entry(l.name, i), l.value, std::string("every ") + l.plural + " must be at least 1");
+    if (l.value > kLargest) return Bad(Entry(l.name, i), l.value, std::string("a ") + l.plural + " may be at most 2^40");
+  }
+  if (a.in > kLargestTotal) return Bad(Entry("in", i), a.in, "a size may be at most 2^60");
+  const int64_t reach = Times(a.kernel - 1, a.dilation);
+  if (reach < 0 || reach > kLargest) {
+    return Bad(Entry("dilation", i), a.dilation,
+               "with kernel " + std::to_string(a.kernel) + " the window would be longer than 2^40");
+  }
+
+  switch (raw.padding) {
+    case POOLGRAD_PAD_EXPLICIT:
+      a.pad_lo = raw.pad_lo[i];
+      a.pad_hi = raw.pad_hi[i];
+      break;
+    case POOLGRAD_PAD_VALID: break;
+    default: {
+      const int64_t out = CeilDiv(a.in, a.stride);
+      const int64_t total = std::max<int64_t>((out - 1) * a.stride + a.extent() - a.in, 0);
+      a.pad_lo = raw.padding == POOLGRAD_PAD_SAME ? total / 2 : total - total / 2;
+      a.pad_hi = total - a.pad_lo;
+    }
+  }
+  if (Status status = CheckPads(raw, dialect, a, i); !status.ok()) return status;
+
+  const int64_t padded = a.in + a.pad_lo + a.pad_hi;
+  a.out = CountOutputs(a, padded - a.extent(), rounding);
+  if (a.out < 1) {
+    if (!dialect.may_be_empty || (a.out < 0 && raw.dialect == POOLGRAD_DIALECT_TFJS)) {
+      return Bad(Entry("kernel", i), a.kernel,
+                 "with dilation " + std::to_string(a.dilation) + " the window spans " + std::to_string(a.extent()) +
+                     ", longer than the padded input, " + std::to_string(padded));
+    }
+    a.out = 0;
+  }
+  return a;
+}
+
+Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p) {
+  RouteFormat f;
+  f.taps = p.taps();
+  f.line = p.channels_last() ? p.channels : p.axis[2].out;
+  f.lines = f.line == 0 ? 0 : p.y_elements() / f.line;
+  if (p.kind == POOLGRAD_AVERAGE) {  // nothing to keep
+    f.bits = 0;
+    if (raw.route_bits != 0) return Bad("route_bits", raw.route_bits, "average pooling keeps no routes");
+    return f;
+  }
+  f.may_be_none = p.axis[0].has_empty_window() || p.axis[1].has_empty_window() || p.axis[2].has_empty_window() ||
+                  (p.nan == POOLGRAD_NAN_IGNORE && !IsInteger(p.dtype));
+  f.masks = p.ties == POOLGRAD_TIES_SPLIT || p.ties == POOLGRAD_TIES_ALL;
+  if (f.masks) {
+    if (raw.route_bits != 0) return Bad("route_bits", raw.route_bits, "ties split and all keep one bit per tap; leave it 0");
+    const int64_t bytes = CeilDiv(f.taps, 8);
+    if (bytes > (int64_t{1} << 27)) return Bad("taps", f.taps, "ties split and all keep one bit per tap, at most 2^30 of them");
+    f.bits = static_cast<int32_t>(8 * bytes);
+  } else {
+    const int64_t codes = f.taps + (f.may_be_none ? 1 : 0);
+    for (const int32_t bits : {2, 4, 8, 16, 32}) {
+      f.bits = bits;
+      if (codes <= int64_t{1} << bits) break;
+    }
+    if (raw.route_bits != 0) {
+      const int32_t bits = raw.route_bits;
+      if (bits != 2 && bits != 4 && bits != 8 && bits != 16 && bits != 32) {
+        return Bad("route_bits", bits, "it must be 0 (the smallest that fits), 2, 4, 8, 16 or 32");
+      }
+      if (bits < f.bits) {
+        return Bad("route_bits", bits, "a window of " + std::to_string(f.taps) + " taps" +
+                                           (f.may_be_none ? " and `no route`" : "") + " needs at least " + std::to_string(f.bits));
+      }
+      f.bits = bits;
+    }
+  }
+  const int64_t line_bits = Times(f.line, f.bits);
+  f.line_bytes = line_bits < 0 ? -1 : CeilDiv(line_bits, 8);
+  if (f.line_bytes < 0 || Times(f.lines, f.line_bytes) < 0) {
+    return Status::Invalid("the routes would take more than 2^60 bytes; the problem is too large");
+  }
+  return f;
+}
+
+}  // namespace
+
+Result<Problem> Resolve(const poolgrad_problem& raw) {
+  if (raw.struct_size != sizeof(poolgrad_problem)) {
+    return Bad("problem.struct_size", static_cast<int64_t>(raw.struct_size),
+               "this version of poolgrad expects " + std::to_string(sizeof(poolgrad_problem)));
+  }
+  if (Status status = CheckEnums(raw); !status.ok()) return status;
+  const Dialect& dialect = DialectOf(static_cast<poolgrad_dialect>(raw.dialect));
+
+  Problem p;
+  p.kind = static_cast<poolgrad_kind>(raw.kind);
+  p.dtype = static_cast<poolgrad_dtype>(raw.dtype);
+  p.layout = static_cast<poolgrad_layout>(raw.layout);
+  p.dialect = static_cast<poolgrad_dialect>(raw.dialect);
+  p.device = static_cast<poolgrad_device>(raw.device);
+  p.device_index = raw.device_index;
+  p.rank = raw.rank;
+  p.ties = raw.ties ? static_cast<poolgrad_ties>(raw.ties) : raw.rank == 3 ? dialect.ties_3d : dialect.ties;
+  p.nan = raw.nan ? static_cast<poolgrad_nan>(raw.nan) : dialect.nan;
+  p.rounding = raw.rounding == POOLGRAD_ROUND_DEFAULT ? POOLGRAD_ROUND_FLOOR
+               : raw.rounding == POOLGRAD_ROUND_CEIL  ? dialect.ceil
+                                                      : static_cast<poolgrad_rounding>(raw.rounding);
+  p.count_padding = raw.count_padding < 0 ? dialect.count_padding : raw.count_padding != 0;
+  p.whole_window_gradient = dialect.whole_window_gradient && raw.divisor == 0;
+  p.divisor = raw.divisor;
+  p.batch = raw.batch;
+  p.channels = raw.channels;
+  if (p.batch < 0) return Bad("batch", p.batch, "it must be at least 0");
+  if (p.channels < 0) return Bad("channels", p.channels, "it must be at least 0");
+  if (p.divisor < 0) return Bad("divisor", p.divisor, "it must be at least 1, or 0 for none");
+  if (p.divisor != 0 && p.kind == POOLGRAD_MAX) return Bad("divisor", p.divisor, "only average pooling divides; leave it 0");
+  if (p.kind == POOLGRAD_AVERAGE && IsInteger(p.dtype)) {
+    return Status::Unsupported(std::string("dtype is ") + Name(p.dtype) +
+                               "; average pooling takes f32, f64, f16 and bf16");
+  }
+  // With fixed padding kinds the window must round down: `same` and `valid` define the output size themselves.
+  if ((raw.padding == POOLGRAD_PAD_SAME || raw.padding == POOLGRAD_PAD_SAME_LOWER) && p.rounding != POOLGRAD_ROUND_FLOOR) {
+    return Status::Invalid(std::string("rounding is ") + Name(p.rounding) +
+                           "; with padding same the output size is ceil(in / stride), so leave rounding floor");
+  }
+
+  for (int i = 0; i < raw.rank; ++i) {
+    Result<Axis> axis = ResolveAxis(raw, dialect, p.rounding, i);
+    if (!axis.ok()) return axis.status();
+    p.axis[3 - raw.rank + i] = *axis;
+  }
+
+  int64_t x = Times(p.batch, p.channels);
+  int64_t y = x;
+  int64_t taps = 1;
+  for (const Axis& a : p.axis) {
+    x = Times(x, a.in);
+    y = Times(y, a.out);
+    taps = Times(taps, a.kernel);
+  }
+  if (Times(x, SizeOf(p.dtype)) < 0) {
+    return Status::Invalid("the input has more than 2^60 bytes; batch * channels * sizes must stay below that");
+  }
+  if (Times(y, 8) < 0) {
+    return Status::Invalid("the output has more than 2^60 bytes; batch * channels * outputs must stay below that");
+  }
+  if (taps < 0 || taps > kLargestTaps) return Status::Invalid("the window has more than 2^32 - 2 taps; make the kernel smaller");
+
+  Result<RouteFormat> routes = ResolveRoutes(raw, p);
+  if (!routes.ok()) return routes.status();
+  p.routes = *routes;
+  return p;
+}
+
+int64_t AverageCount(const Problem& p, int64_t od, int64_t oh, int64_t ow) {
+  if (p.divisor != 0) return p.divisor;
+  const int64_t at[] = {od, oh, ow};
+  int64_t count = 1;
+  for (int i = 0; i < 3; ++i) {
+    count *= (p.count_padding ? p.axis[i].padded_taps(at[i]) : p.axis[i].valid_taps(at[i])).size();
+  }
+  return count;
+}
+
+}  // namespace poolgrad

@@ -1,0 +1,243 @@
+// The words of a problem, and its one-line text form: parsed word by word, formatted so that parsing gives the same problem.
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <vector>
+
+#include "spec/problem.h"
+
+namespace poolgrad {
+namespace {
+
+constexpr const char* kDtypes[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32"};
+constexpr const char* kKinds[] = {"max", "avg"};
+constexpr const char* kLayouts[] = {"channels_first", "channels_last"};
+constexpr const char* kLayoutWords[2][3] = {{"ncw", "nchw", "ncdhw"}, {"nwc", "nhwc", "ndhwc"}};
+constexpr const char* kDialects[] = {"default", "torch", "tensorflow", "tfjs", "jax", "onnx"};
+constexpr const char* kPaddings[] = {"explicit", "valid", "same", "same_lower"};
+constexpr const char* kRoundings[] = {"default", "floor", "ceil", "ceil_drop", "ceil_keep", "round"};
+constexpr const char* kTies[] = {"default", "first", "last", "split", "all"};
+constexpr const char* kNans[] = {"default", "propagate_first", "propagate_last", "first_place", "greater_equal", "ignore"};
+constexpr const char* kOps[] = {"forward", "forward_routes", "backward", "backward_x", "gather", "unpool"};
+
+// The position of `word` in `words` from `from` on; -1 when it is not there.
+template <size_t N>
+int Find(const char* const (&words)[N], std::string_view word, int from = 0) {
+  for (int i = from; i < static_cast<int>(N); ++i) {
+    if (word == words[i]) return i;
+  }
+  return -1;
+}
+
+bool ParseInt(std::string_view text, int64_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+std::vector<std::string_view> Split(std::string_view text, char by) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t at = text.find(by);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+Status BadWord(std::string_view word, const std::string& expectation) {
+  return Status::Invalid("the word '" + std::string(word) + "' is not understood; " + expectation);
+}
+
+// "3" for every axis, or "1x2x2", one number per axis.
+Status ParseNumbers(std::string_view word, std::string_view digits, int rank, int64_t* numbers) {
+  const auto parts = Split(digits, 'x');
+  if (parts.size() != 1 && static_cast<int>(parts.size()) != rank) {
+    return BadWord(word, "give one number, or one per axis: " + std::to_string(rank));
+  }
+  for (int i = 0; i < rank; ++i) {
+    if (!ParseInt(parts[parts.size() == 1 ? 0 : i], &numbers[i])) return BadWord(word, "its numbers must be integers");
+  }
+  return {};
+}
+
+// Like numbers, but each may be lo:hi.
+Status ParsePads(std::string_view word, std::string_view digits, poolgrad_problem* p) {
+  const auto parts = Split(digits, 'x');
+  if (parts.size() != 1 && static_cast<int>(parts.size()) != p->rank) {
+    return BadWord(word, "give one padding, or one per axis: " + std::to_string(p->rank));
+  }
+  for (int i = 0; i < p->rank; ++i) {
+    const auto pair = Split(parts[parts.size() == 1 ? 0 : i], ':');
+    if (pair.size() > 2 || !ParseInt(pair.front(), &p->pad_lo[i]) || !ParseInt(pair.back(), &p->pad_hi[i])) {
+      return BadWord(word, "a padding is a number, or low:high");
+    }
+  }
+  return {};
+}
+
+// The layout word fixes the rank; the shape is in that memory order.
+bool ParseLayout(std::string_view word, poolgrad_problem* p) {
+  for (int layout = 0; layout < 2; ++layout) {
+    const int rank = Find(kLayoutWords[layout], word);
+    if (rank < 0) continue;
+    p->layout = layout;
+    p->rank = rank + 1;
+    return true;
+  }
+  return false;
+}
+
+Status ParseShape(std::string_view word, poolgrad_problem* p) {
+  const auto parts = Split(word, 'x');
+  std::vector<int64_t> sizes(parts.size());
+  bool good = static_cast<int>(parts.size()) == p->rank + 2;
+  for (size_t i = 0; good && i < parts.size(); ++i) good = ParseInt(parts[i], &sizes[i]);
+  if (!good) {
+    return BadWord(word, std::string("the shape of ") + kLayoutWords[p->layout][p->rank - 1] + " is " +
+                             std::to_string(p->rank + 2) + " numbers with x between them");
+  }
+  const bool last = p->layout == POOLGRAD_CHANNELS_LAST;
+  p->batch = sizes.front();
+  p->channels = last ? sizes.back() : sizes[1];
+  for (int i = 0; i < p->rank; ++i) p->in[i] = sizes[i + (last ? 1 : 2)];
+  return {};
+}
+
+// One of the free-order words after the shape.
+Status ParseOption(std::string_view word, poolgrad_problem* p, bool* has_stride) {
+  const auto value_of = [&](std::string_view key) { return word.substr(key.size()); };
+  int at;
+  if ((at = Find(kPaddings, word, 1)) > 0) {
+    p->padding = at;
+  } else if ((at = Find(kRoundings, word, 1)) > 0) {
+    p->rounding = at;
+  } else if ((at = Find(kDialects, word, 1)) > 0) {
+    p->dialect = at;
+  } else if (word == "count_padding" || word == "no_count_padding") {
+    p->count_padding = word == "count_padding";
+  } else if (word.starts_with("ties=")) {
+    if ((at = Find(kTies, value_of("ties="), 1)) < 0) return BadWord(word, "ties are first, last, split or all");
+    p->ties = at;
+  } else if (word.starts_with("nan=")) {
+    if ((at = Find(kNans, value_of("nan="), 1)) < 0) {
+      return BadWord(word, "nan is propagate_first, propagate_last, first_place, greater_equal or ignore");
+    }
+    p->nan = at;
+  } else if (word.starts_with("bits=")) {
+    int64_t bits;
+    if (!ParseInt(value_of("bits="), &bits) || bits < 0 || bits > 32) return BadWord(word, "bits are 2, 4, 8, 16 or 32");
+    p->route_bits = static_cast<int32_t>(bits);
+  } else if (word.starts_with("divisor=")) {
+    if (!ParseInt(value_of("divisor="), &p->divisor)) return BadWord(word, "a divisor is an integer");
+  } else if (word == "cuda" || word.starts_with("cuda:")) {
+    int64_t index = 0;
+    if (word != "cuda" && (!ParseInt(value_of("cuda:"), &index) || index < 0 || index > INT32_MAX)) {
+      return BadWord(word, "name a GPU as cuda:0");
+    }
+    p->device = POOLGRAD_CUDA;
+    p->device_index = static_cast<int32_t>(index);
+  } else if (word[0] == 'k') {
+    return ParseNumbers(word, word.substr(1), p->rank, p->kernel);
+  } else if (word[0] == 's') {
+    *has_stride = true;
+    return ParseNumbers(word, word.substr(1), p->rank, p->stride);
+  } else if (word[0] == 'd') {
+    return ParseNumbers(word, word.substr(1), p->rank, p->dilation);
+  } else if (word[0] == 'p') {
+    return ParsePads(word, word.substr(1), p);
+  } else {
+    return BadWord(word,
+                   "after kind, type, layout and shape come k3, s2, p1, d2, same, valid, floor, ceil, ties=..., nan=..., a "
+                   "dialect, bits=..., count_padding, divisor=... or cuda");
+  }
+  return {};
+}
+
+std::string Numbers(char letter, const int64_t* numbers, int rank) {
+  std::string text = std::string(" ") + letter + std::to_string(numbers[0]);
+  bool equal = true;
+  for (int i = 1; i < rank; ++i) equal = equal && numbers[i] == numbers[0];
+  for (int i = 1; i < rank && !equal; ++i) text += "x" + std::to_string(numbers[i]);
+  return text;
+}
+
+}  // namespace
+
+poolgrad_problem DefaultProblem() {
+  poolgrad_problem p = {};
+  p.struct_size = sizeof p;
+  p.rank = 2;
+  p.batch = 1;
+  p.channels = 1;
+  p.count_padding = -1;
+  for (int i = 0; i < 3; ++i) p.stride[i] = p.dilation[i] = 1;
+  return p;
+}
+
+Result<poolgrad_problem> ParseProblem(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::string_view word : Split(text, ' ')) {
+    if (!word.empty()) words.push_back(word);
+  }
+  if (words.size() < 4) {
+    return Status::Invalid("the problem '" + std::string(text) +
+                           "' is too short; it begins with kind, type, layout and shape, like max f32 nchw 1x1x3x3 k2");
+  }
+  poolgrad_problem p = DefaultProblem();
+  if ((p.kind = Find(kKinds, words[0])) < 0) return BadWord(words[0], "the kind is max or avg");
+  if ((p.dtype = Find(kDtypes, words[1])) < 0) return BadWord(words[1], "the type is f32, f64, f16, bf16, i8, u8 or i32");
+  if (!ParseLayout(words[2], &p)) return BadWord(words[2], "the layout is ncw, nchw, ncdhw, nwc, nhwc or ndhwc");
+  if (Status status = ParseShape(words[3], &p); !status.ok()) return status;
+  bool has_stride = false;
+  for (size_t i = 4; i < words.size(); ++i) {
+    if (Status status = ParseOption(words[i], &p, &has_stride); !status.ok()) return status;
+  }
+  if (!has_stride) std::copy(p.kernel, p.kernel + 3, p.stride);
+  return p;
+}
+
+std::string FormatProblem(const poolgrad_problem& p) {
+  const bool last = p.layout == POOLGRAD_CHANNELS_LAST;
+  std::string text = std::string(kKinds[p.kind]) + " " + kDtypes[p.dtype] + " " + kLayoutWords[p.layout][p.rank - 1] + " " +
+                     std::to_string(p.batch);
+  if (!last) text += "x" + std::to_string(p.channels);
+  for (int i = 0; i < p.rank; ++i) text += "x" + std::to_string(p.in[i]);
+  if (last) text += "x" + std::to_string(p.channels);
+  text += Numbers('k', p.kernel, p.rank) + Numbers('s', p.stride, p.rank);
+  bool padded = false;
+  bool dilated = false;
+  for (int i = 0; i < p.rank; ++i) {
+    padded = padded || p.pad_lo[i] != 0 || p.pad_hi[i] != 0;
+    dilated = dilated || p.dilation[i] != 1;
+  }
+  if (p.padding != POOLGRAD_PAD_EXPLICIT) {
+    text += std::string(" ") + kPaddings[p.padding];
+  } else if (padded) {
+    for (int i = 0; i < p.rank; ++i) {
+      text += (i == 0 ? " p" : "x") + std::to_string(p.pad_lo[i]);
+      if (p.pad_hi[i] != p.pad_lo[i]) text += ":" + std::to_string(p.pad_hi[i]);
+    }
+  }
+  if (dilated) text += Numbers('d', p.dilation, p.rank);
+  if (p.rounding != 0) text += std::string(" ") + kRoundings[p.rounding];
+  if (p.dialect != 0) text += std::string(" ") + kDialects[p.dialect];
+  if (p.ties != 0) text += std::string(" ties=") + kTies[p.ties];
+  if (p.nan != 0) text += std::string(" nan=") + kNans[p.nan];
+  if (p.route_bits != 0) text += " bits=" + std::to_string(p.route_bits);
+  if (p.count_padding >= 0) text += p.count_padding ? " count_padding" : " no_count_padding";
+  if (p.divisor != 0) text += " divisor=" + std::to_string(p.divisor);
+  if (p.device == POOLGRAD_CUDA) text += " cuda:" + std::to_string(p.device_index);
+  return text;
+}
+
+const char* Name(poolgrad_dtype v) { return kDtypes[v]; }
+const char* Name(poolgrad_kind v) { return kKinds[v]; }
+const char* Name(poolgrad_layout v) { return kLayouts[v]; }
+const char* Name(poolgrad_dialect v) { return kDialects[v]; }
+const char* Name(poolgrad_padding v) { return kPaddings[v]; }
+const char* Name(poolgrad_rounding v) { return kRoundings[v]; }
+const char* Name(poolgrad_ties v) { return kTies[v]; }
+const char* Name(poolgrad_nan v) { return kNans[v]; }
+const char* Name(poolgrad_op v) { return kOps[v]; }
+
+}  // namespace poolgrad

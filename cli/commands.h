@@ -5,6 +5,8 @@
 
 namespace poolgrad::cli {
 
+void AddRun(CLI::App& app);
+void AddGrad(CLI::App& app);
 void AddBench(CLI::App& app);
 
 }  // namespace poolgrad::cli

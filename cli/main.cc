@@ -13,6 +13,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("poolgrad ") + poolgrad_version() + " (" + poolgrad_simd_target() +
                                         (poolgrad_has_cuda() ? ", CUDA)" : ")"));
   app.require_subcommand(1);
+  poolgrad::cli::AddRun(app);
+  poolgrad::cli::AddGrad(app);
   poolgrad::cli::AddBench(app);
   try {
     app.parse(argc, argv);

@@ -167,7 +167,7 @@ Status Plan::Run(poolgrad_op op, const Args& args, const poolgrad_exec& exec) co
     }
   }
 #ifdef POOLGRAD_HAVE_CUDA
-  if (!on_cpu()) return chosen_[op].cuda.launch(problem_, args, exec.scratch, exec.stream);
+  if (!on_cpu()) return chosen_[op].cuda.launch(problem_, op, args, exec.scratch, exec.stream);
 #endif
   struct Free {
     void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{kAlignment}); }

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Builds prebuilds/<platform>-<arch>/poolgrad.node where Node's headers are installed; elsewhere says so and leaves the package
+# with its WebAssembly engine. The addon speaks Node-API, so one build serves all Node versions from 18 on.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+mkdir -p build
+headers=$(node -p "require('path').resolve(process.execPath, '../../include/node')")
+if [ ! -f "$headers/node_api.h" ]; then
+  echo "no native engine: Node's headers are not in $headers; the package will use WebAssembly"
+  exit 0
+fi
+folder=prebuilds/$(node -p "process.platform + '-' + process.arch")
+
+cmake -S native -B build/native -G Ninja -DCMAKE_BUILD_TYPE=Release -DNODE_INCLUDE="$headers" \
+  -DNODE_ADDON_API_INCLUDE="$PWD/node_modules/node-addon-api" \
+  $(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >build/native.log 2>&1 || { cat build/native.log; exit 1; }
+cmake --build build/native --target poolgrad_node
+mkdir -p "$folder"
+cp build/native/poolgrad.node "$folder/poolgrad.node"
+echo "$folder/poolgrad.node: $(stat -c %s "$folder/poolgrad.node") bytes"

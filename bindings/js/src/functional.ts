@@ -1,0 +1,37 @@
+// One call per operation, for those who do not want to hold a plan. Plans are kept and used again behind the scenes.
+import type { Engine, ForwardResult, Kind, Plan, Problem, Values } from './api/types';
+import { loadEngineSync } from './load';
+import { invalid } from './raw';
+
+function planOf(kind: Kind, problem: Problem, engine: Engine | undefined): Plan {
+  const plan = (engine ?? loadEngineSync()).cachedPlan(typeof problem === 'string' ? problem : { ...problem, kind });
+  if (plan.info.kind !== kind) throw invalid(`the problem is "${plan.info.problem}"; ${kind} pooling was asked for`);
+  return plan;
+}
+
+/** y, its shape, and the routes that backward, unpool and indices work from. */
+export function maxPool(problem: Problem, x: ArrayLike<number>, engine?: Engine): ForwardResult & { shape: number[] } {
+  const plan = planOf('max', problem, engine);
+  return { ...plan.forward(x), shape: plan.info.yShape };
+}
+
+/** dx, from the routes of maxPool or from x itself. */
+export function maxPoolGrad(problem: Problem, dy: ArrayLike<number>,
+                            from: { routes: Uint8Array } | { x: ArrayLike<number> }, engine?: Engine): Values {
+  const plan = planOf('max', problem, engine);
+  return 'routes' in from ? plan.backward(dy, from.routes) : plan.backwardX(dy, from.x);
+}
+
+export function avgPool(problem: Problem, x: ArrayLike<number>, engine?: Engine): { y: Values; shape: number[] } {
+  const plan = planOf('avg', problem, engine);
+  return { y: plan.forward(x).y, shape: plan.info.yShape };
+}
+
+export function avgPoolGrad(problem: Problem, dy: ArrayLike<number>, engine?: Engine): Values {
+  return planOf('avg', problem, engine).backward(dy, null);
+}
+
+/** y at each output's route, 0 elsewhere. */
+export function unpool(problem: Problem, y: ArrayLike<number>, routes: Uint8Array, engine?: Engine): Values {
+  return planOf('max', problem, engine).unpool(y, routes);
+}

@@ -1,0 +1,250 @@
+// Plan and Engine: the one face of both engines. Checks the arrays it is given (type and length), makes the results, and
+// leaves the work to the engine behind it.
+import type {
+  Dtype, Engine, EngineKind, ForwardOptions, ForwardResult, Jacobian, Numbering, Op, Plan, PlanInfo, PlanOptions, Problem,
+  ProblemSpec, Values,
+} from './api/types';
+import { numberingCode, packProblem, unpackInfo, unpackSpec } from './problem';
+import { invalid, OP, type PlanHandle, type Raw } from './raw';
+
+type ValuesConstructor = { new (length: number): Values; from(source: ArrayLike<number>): Values; name: string };
+
+const ARRAYS: Record<Dtype, ValuesConstructor> = {
+  f32: Float32Array, f64: Float64Array, f16: Uint16Array, bf16: Uint16Array, i8: Int8Array, u8: Uint8Array,
+  i32: Int32Array,
+};
+
+// A typed array is taken as it is, and must then be the right one; a plain list of numbers is converted.
+function input(name: string, values: ArrayLike<number>, dtype: Dtype, length: number, info: PlanInfo): Values {
+  const wanted = ARRAYS[dtype];
+  if (values === null || typeof values !== 'object' || typeof values.length !== 'number') {
+    throw invalid(`${name} is ${String(values)}; it must be a ${wanted.name}`);
+  }
+  if (values.length !== length) {
+    throw invalid(`${name} has ${values.length} elements; "${info.problem}" expects ${length}`);
+  }
+  if (values instanceof wanted) return values;
+  if (ArrayBuffer.isView(values)) {
+    throw invalid(`${name} is a ${values.constructor.name}; ${dtype} values come in a ${wanted.name}`);
+  }
+  return wanted.from(values);
+}
+
+function output(name: string, given: Values | undefined, dtype: Dtype, length: number, info: PlanInfo): Values {
+  if (given === undefined) return new ARRAYS[dtype](length);
+  if (!(given instanceof ARRAYS[dtype])) {
+    throw invalid(`${name} is not a ${ARRAYS[dtype].name}; results are written only into the problem's own type`);
+  }
+  return input(name, given, dtype, length, info);
+}
+
+/** Numbers beyond 2^53 do not occur: no tensor is that long. */
+function toNumbers(wide: BigInt64Array): Float64Array {
+  const halves = new Int32Array(wide.buffer, wide.byteOffset, 2 * wide.length);
+  const numbers = new Float64Array(wide.length);
+  for (let i = 0; i < numbers.length; ++i) {
+    numbers[i] = (halves[2 * i + 1] as number) * 4294967296 + ((halves[2 * i] as number) >>> 0);
+  }
+  return numbers;
+}
+
+function toWide(name: string, numbers: ArrayLike<number>): BigInt64Array {
+  const wide = new BigInt64Array(numbers.length);
+  for (let i = 0; i < wide.length; ++i) {
+    const n = numbers[i] as number;
+    if (!Number.isSafeInteger(n)) throw invalid(`${name}[${i}] is ${n}; it must be an integer`);
+    wide[i] = BigInt(n);
+  }
+  return wide;
+}
+
+const leftBehind = new FinalizationRegistry<{ raw: Raw; handle: PlanHandle }>(({ raw, handle }) => raw.destroy(handle));
+
+class PlanOnEngine implements Plan {
+  readonly info: PlanInfo;
+  readonly engine: Engine;
+  readonly #raw: Raw;
+  #handle: PlanHandle | null;
+
+  constructor(engine: Engine, raw: Raw, problem: Uint8Array, algorithm: string | null) {
+    const handle = raw.create(problem, algorithm);
+    this.engine = engine;
+    this.#raw = raw;
+    this.#handle = handle;
+    leftBehind.register(this, { raw, handle }, this);
+    this.info = Object.freeze(unpackInfo(problem, raw.format(problem), raw.info(handle)));
+  }
+
+  get #plan(): PlanHandle {
+    if (this.#handle === null) throw invalid(`the plan for "${this.info.problem}" was disposed of; make a new one`);
+    return this.#handle;
+  }
+
+  #x(name: string, values: ArrayLike<number>): Values {
+    return input(name, values, this.info.dtype, this.info.xElements, this.info);
+  }
+  #y(name: string, values: ArrayLike<number>): Values {
+    return input(name, values, this.info.dtype, this.info.yElements, this.info);
+  }
+  #newX(name: string, given?: Values): Values {
+    return output(name, given, this.info.dtype, this.info.xElements, this.info);
+  }
+  #newY(name: string, given?: Values): Values {
+    return output(name, given, this.info.dtype, this.info.yElements, this.info);
+  }
+  // Average pooling keeps no routes; max pooling needs all their bytes.
+  #routes(routes: Uint8Array | null | undefined): Uint8Array | null {
+    if (this.info.kind === 'avg') return null;
+    if (!(routes instanceof Uint8Array)) {
+      throw invalid(`routes is ${String(routes)}; max pooling needs the Uint8Array that forward returned`);
+    }
+    if (routes.length !== this.info.routeBytes) {
+      throw invalid(`routes has ${routes.length} bytes; "${this.info.problem}" expects ${this.info.routeBytes}`);
+    }
+    return routes;
+  }
+
+  explain(): string {
+    return this.#raw.explain(this.#plan);
+  }
+
+  algorithm(op: Op): string | null {
+    if (!(op in OP)) throw invalid(`op is "${String(op)}"; it must be one of ${Object.keys(OP).join(', ')}`);
+    return this.#raw.algorithm(this.#plan, OP[op]);
+  }
+
+  forward(x: ArrayLike<number>, options: ForwardOptions = {}): ForwardResult {
+    const source = this.#x('x', x);
+    const y = this.#newY('y', options.y);
+    const keep = this.info.kind === 'max' && (options.routes ?? true);
+    const routes = keep ? this.#routes(options.routesOut ?? new Uint8Array(this.info.routeBytes)) : null;
+    this.#raw.forward(this.#plan, source, y, routes);
+    return { y, routes };
+  }
+
+  backward(dy: ArrayLike<number>, routes: Uint8Array | null, dx?: Values): Values {
+    const result = this.#newX('dx', dx);
+    this.#raw.backward(this.#plan, this.#y('dy', dy), this.#routes(routes), result);
+    return result;
+  }
+
+  backwardX(dy: ArrayLike<number>, x: ArrayLike<number>, dx?: Values): Values {
+    const result = this.#newX('dx', dx);
+    this.#raw.backwardX(this.#plan, this.#y('dy', dy), this.#x('x', x), result);
+    return result;
+  }
+
+  gather(tx: ArrayLike<number>, routes: Uint8Array | null, ty?: Values): Values {
+    const result = this.#newY('ty', ty);
+    this.#raw.gather(this.#plan, this.#x('tx', tx), this.#routes(routes), result);
+    return result;
+  }
+
+  unpool(y: ArrayLike<number>, routes: Uint8Array, x?: Values): Values {
+    const result = this.#newX('x', x);
+    this.#raw.unpool(this.#plan, this.#y('y', y), this.#maxRoutes(routes), result);
+    return result;
+  }
+
+  indices(routes: Uint8Array, numbering: Numbering): Float64Array {
+    const wide = new BigInt64Array(this.info.yElements);
+    this.#raw.routesToIndices(this.#plan, this.#maxRoutes(routes), numberingCode(numbering), wide);
+    return toNumbers(wide);
+  }
+
+  routesFromIndices(indices: ArrayLike<number>, numbering: Numbering): Uint8Array {
+    const routes = new Uint8Array(this.info.routeBytes);
+    this.#raw.routesFromIndices(this.#plan, this.#indices(indices), numberingCode(numbering), this.#maxRoutes(routes));
+    return routes;
+  }
+
+  unpoolIndices(y: ArrayLike<number>, indices: ArrayLike<number>, numbering: Numbering,
+                indexShape?: readonly number[]): Values {
+    if (indexShape !== undefined && indexShape.length !== this.info.rank) {
+      throw invalid(`indexShape has ${indexShape.length} sizes; "${this.info.problem}" has ${this.info.rank} spatial axes`);
+    }
+    const x = this.#newX('x');
+    this.#raw.unpoolIndices(this.#plan, this.#y('y', y), this.#indices(indices), numberingCode(numbering),
+                            indexShape === undefined ? null : toWide('indexShape', indexShape), x);
+    return x;
+  }
+
+  jacobian(routes: Uint8Array | null): Jacobian {
+    const kept = this.#routes(routes);
+    const rowStart = new BigInt64Array(this.info.yElements + 1);
+    this.#raw.jacobian(this.#plan, kept, rowStart, null, null);
+    const count = Number(rowStart[this.info.yElements]);
+    const columns = new BigInt64Array(count);
+    const values = new Float64Array(count);
+    this.#raw.jacobian(this.#plan, kept, rowStart, columns, values);
+    return { rowStart: toNumbers(rowStart), columns: toNumbers(columns), values };
+  }
+
+  dispose(): void {
+    if (this.#handle === null) return;
+    leftBehind.unregister(this);
+    this.#raw.destroy(this.#handle);
+    this.#handle = null;
+  }
+
+  #maxRoutes(routes: Uint8Array): Uint8Array {
+    const kept = this.#routes(routes);
+    if (kept === null) throw invalid(`"${this.info.problem}" is average pooling, which has no routes`);
+    return kept;
+  }
+
+  #indices(indices: ArrayLike<number>): BigInt64Array {
+    if (indices.length !== this.info.yElements) {
+      throw invalid(`indices has ${indices.length} elements; "${this.info.problem}" expects ${this.info.yElements}`);
+    }
+    return toWide('indices', indices);
+  }
+}
+
+const CACHED_PLANS = 64;
+
+export class EngineOnRaw implements Engine {
+  readonly kind: EngineKind;
+  readonly version: string;
+  readonly simdTarget: string;
+  readonly threads: number;
+  readonly #raw: Raw;
+  readonly #cache = new Map<string, Plan>();  // in order of last use
+
+  constructor(raw: Raw) {
+    this.#raw = raw;
+    this.kind = raw.kind;
+    this.version = raw.version();
+    this.simdTarget = raw.simdTarget();
+    this.threads = raw.defaultThreads();
+  }
+
+  plan(problem: Problem, options: PlanOptions = {}): Plan {
+    return new PlanOnEngine(this, this.#raw, packProblem(this.#raw, problem), options.algorithm ?? null);
+  }
+
+  cachedPlan(problem: Problem): Plan {
+    const key = typeof problem === 'string' ? problem : JSON.stringify(problem);
+    let plan = this.#cache.get(key);
+    if (plan !== undefined) {
+      this.#cache.delete(key);
+    } else {
+      plan = this.plan(problem);
+      if (this.#cache.size >= CACHED_PLANS) this.#cache.delete(this.#cache.keys().next().value as string);
+    }
+    this.#cache.set(key, plan);
+    return plan;
+  }
+
+  parse(text: string): ProblemSpec {
+    return unpackSpec(this.#raw.parse(text));
+  }
+
+  format(problem: Problem): string {
+    return this.#raw.format(packProblem(this.#raw, problem));
+  }
+
+  memoryBytes(): number {
+    return this.#raw.memoryBytes();
+  }
+}

@@ -1,0 +1,221 @@
+// Problems as the C ABI's structs and back. poolgrad_problem and poolgrad_info hold only 32- and 64-bit integers, so their
+// layout is the same on every target and both engines take the same bytes (little-endian, as all of Node's and WebAssembly's).
+//
+// Only what JavaScript alone can get wrong is checked here (a word that does not exist, a list of the wrong length, a number
+// that is not an integer); everything else is the core's to judge, in its own words.
+import type {
+  Dialect, Dtype, Kind, Layout, NanRule, Numbering, Padding, PerAxis, PlanInfo, Problem, ProblemSpec, Rounding, Ties,
+} from './api/types';
+import { invalid, type Raw } from './raw';
+
+const KINDS: readonly Kind[] = ['max', 'avg'];
+const DTYPES: readonly Dtype[] = ['f32', 'f64', 'f16', 'bf16', 'i8', 'u8', 'i32'];
+const DIALECTS: readonly Dialect[] = ['default', 'torch', 'tensorflow', 'tfjs', 'jax', 'onnx'];
+const ROUNDINGS: readonly Rounding[] = ['default', 'floor', 'ceil', 'ceil_drop', 'ceil_keep', 'round'];
+const TIES: readonly Ties[] = ['default', 'first', 'last', 'split', 'all'];
+const NANS: readonly NanRule[] =
+  ['default', 'propagate_first', 'propagate_last', 'first_place', 'greater_equal', 'ignore'];
+const NUMBERINGS: readonly Numbering[] = ['torch', 'tensorflow', 'tensorflow_batch', 'onnx', 'onnx_column'];
+const PADDINGS = ['explicit', 'valid', 'same', 'same_lower'] as const;
+const FIRST: readonly Layout[] = ['ncw', 'nchw', 'ncdhw'];  // by rank - 1
+const LAST: readonly Layout[] = ['nwc', 'nhwc', 'ndhwc'];
+
+// Byte offsets of poolgrad_problem.
+const PROBLEM_BYTES = 232;
+const AT = {
+  kind: 8, dtype: 12, layout: 16, dialect: 20, rank: 24, padding: 28, rounding: 32, ties: 36, nan: 40, routeBits: 44,
+  countPadding: 48, divisor: 64, batch: 72, channels: 80, in: 88, kernel: 112, stride: 136, dilation: 160, padLo: 184,
+  padHi: 208,
+} as const;
+
+// Byte offsets of poolgrad_info.
+export const INFO_BYTES = 152;
+const INFO = {
+  out: 8, padLo: 32, padHi: 56, xElements: 80, yElements: 88, xBytes: 96, yBytes: 104, taps: 112, routeBits: 120,
+  routeMasks: 124, routeBytes: 128, mayHaveNoRoute: 136, ties: 140, nan: 144, rounding: 148,
+} as const;
+
+function view(bytes: Uint8Array): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}
+
+function show(value: unknown): string {
+  return typeof value === 'string' ? `"${value}"` : JSON.stringify(value) ?? String(value);
+}
+
+function word<T extends string>(name: string, words: readonly T[], value: T | undefined, fallback: T): number {
+  const at = words.indexOf(value ?? fallback);
+  if (at < 0) throw invalid(`${name} is ${show(value)}; it must be one of ${words.join(', ')}`);
+  return at;
+}
+
+function integer(name: string, value: unknown): bigint {
+  if (typeof value !== 'number' || !Number.isSafeInteger(value)) {
+    throw invalid(`${name} is ${show(value)}; it must be an integer`);
+  }
+  return BigInt(value);
+}
+
+function perAxis(name: string, value: PerAxis, rank: number): bigint[] {
+  if (typeof value === 'number') return Array<bigint>(rank).fill(integer(name, value));
+  if (!Array.isArray(value) || value.length !== rank) {
+    throw invalid(`${name} is ${show(value)}; it must be a number or a list of ${rank}, one per spatial axis`);
+  }
+  return value.map((v, axis) => integer(`${name}[${axis}]`, v));
+}
+
+function setAxes(data: DataView, at: number, values: readonly bigint[]): void {
+  values.forEach((value, axis) => data.setBigInt64(at + 8 * axis, value, true));
+}
+
+function setPadding(data: DataView, padding: Padding, rank: number): void {
+  if (typeof padding === 'string') {
+    data.setInt32(AT.padding, word('padding', PADDINGS, padding, 'valid'), true);
+    return;
+  }
+  const pairs = Array.isArray(padding) && Array.isArray(padding[0]);
+  if (!pairs) {
+    const both = perAxis('padding', padding as PerAxis, rank);
+    setAxes(data, AT.padLo, both);
+    setAxes(data, AT.padHi, both);
+    return;
+  }
+  const list = padding as readonly (readonly [number, number])[];
+  if (list.length !== rank || list.some((p) => !Array.isArray(p) || p.length !== 2)) {
+    throw invalid(`padding is ${show(padding)}; it must be a list of ${rank} pairs [low, high], one per spatial axis`);
+  }
+  setAxes(data, AT.padLo, list.map((p, axis) => integer(`padding[${axis}][0]`, p[0])));
+  setAxes(data, AT.padHi, list.map((p, axis) => integer(`padding[${axis}][1]`, p[1])));
+}
+
+/** The struct of a problem given by its fields. */
+export function packSpec(spec: ProblemSpec): Uint8Array {
+  if (!Array.isArray(spec.shape) || spec.shape.length < 3 || spec.shape.length > 5) {
+    throw invalid(`shape is ${show(spec.shape)}; it must be a list of 3, 4 or 5 sizes in the layout's memory order`);
+  }
+  if (spec.kernel === undefined) throw invalid('kernel is missing; a problem needs a shape and a kernel');
+  const rank = spec.shape.length - 2;
+  const layout = spec.layout ?? (FIRST[rank - 1] as Layout);
+  const last = LAST.includes(layout);
+  if ((last ? LAST : FIRST)[rank - 1] !== layout) {
+    throw invalid(`layout is ${show(layout)}; a shape of ${spec.shape.length} sizes has layout ` +
+                  `${FIRST[rank - 1]} or ${LAST[rank - 1]}`);
+  }
+  const shape = spec.shape.map((v, axis) => integer(`shape[${axis}]`, v));
+  const bytes = new Uint8Array(PROBLEM_BYTES);
+  const data = view(bytes);
+  const set32 = (at: number, value: number): void => data.setInt32(at, value, true);
+  data.setBigUint64(0, BigInt(PROBLEM_BYTES), true);
+  set32(AT.kind, word('kind', KINDS, spec.kind, 'max'));
+  set32(AT.dtype, word('dtype', DTYPES, spec.dtype, 'f32'));
+  set32(AT.layout, last ? 1 : 0);
+  set32(AT.dialect, word('dialect', DIALECTS, spec.dialect, 'default'));
+  set32(AT.rank, rank);
+  set32(AT.rounding, word('rounding', ROUNDINGS, spec.rounding, 'default'));
+  set32(AT.ties, word('ties', TIES, spec.ties, 'default'));
+  set32(AT.nan, word('nan', NANS, spec.nan, 'default'));
+  set32(AT.routeBits, Number(integer('routeBits', spec.routeBits ?? 0)));
+  set32(AT.countPadding, spec.countPadding === undefined ? -1 : Number(spec.countPadding));
+  data.setBigInt64(AT.divisor, integer('divisor', spec.divisor ?? 0), true);
+  data.setBigInt64(AT.batch, shape[0] as bigint, true);
+  data.setBigInt64(AT.channels, (last ? shape[rank + 1] : shape[1]) as bigint, true);
+  setAxes(data, AT.in, last ? shape.slice(1, -1) : shape.slice(2));
+  setAxes(data, AT.kernel, perAxis('kernel', spec.kernel, rank));
+  setAxes(data, AT.stride, perAxis('stride', spec.stride ?? spec.kernel, rank));
+  setAxes(data, AT.dilation, perAxis('dilation', spec.dilation ?? 1, rank));
+  setPadding(data, spec.padding ?? 0, rank);
+  return bytes;
+}
+
+/** The struct of any problem; text is parsed by the core. */
+export function packProblem(raw: Raw, problem: Problem): Uint8Array {
+  return typeof problem === 'string' ? raw.parse(problem) : packSpec(problem);
+}
+
+function layoutOf(data: DataView): Layout {
+  return (data.getInt32(AT.layout, true) === 1 ? LAST : FIRST)[data.getInt32(AT.rank, true) - 1] as Layout;
+}
+
+function axes(data: DataView, at: number, rank: number): number[] {
+  return Array.from({ length: rank }, (_, axis) => Number(data.getBigInt64(at + 8 * axis, true)));
+}
+
+/** N, C and the spatial sizes in the layout's memory order. */
+function inMemoryOrder(layout: Layout, batch: number, channels: number, spatial: readonly number[]): number[] {
+  return LAST.includes(layout) ? [batch, ...spatial, channels] : [batch, channels, ...spatial];
+}
+
+/** The fields of a problem's struct. */
+export function unpackSpec(bytes: Uint8Array): ProblemSpec {
+  const data = view(bytes);
+  const get = (at: number): number => data.getInt32(at, true);
+  const rank = get(AT.rank);
+  const layout = layoutOf(data);
+  const padding = PADDINGS[get(AT.padding)] as (typeof PADDINGS)[number];
+  const lo = axes(data, AT.padLo, rank);
+  const hi = axes(data, AT.padHi, rank);
+  const count = get(AT.countPadding);
+  const divisor = Number(data.getBigInt64(AT.divisor, true));
+  return {
+    kind: KINDS[get(AT.kind)] as Kind,
+    dtype: DTYPES[get(AT.dtype)] as Dtype,
+    layout,
+    shape: inMemoryOrder(layout, Number(data.getBigInt64(AT.batch, true)), Number(data.getBigInt64(AT.channels, true)),
+                         axes(data, AT.in, rank)),
+    kernel: axes(data, AT.kernel, rank),
+    stride: axes(data, AT.stride, rank),
+    padding: padding === 'explicit' ? lo.map((l, axis) => [l, hi[axis] as number] as [number, number]) : padding,
+    dilation: axes(data, AT.dilation, rank),
+    rounding: ROUNDINGS[get(AT.rounding)] as Rounding,
+    ties: TIES[get(AT.ties)] as Ties,
+    nan: NANS[get(AT.nan)] as NanRule,
+    dialect: DIALECTS[get(AT.dialect)] as Dialect,
+    routeBits: get(AT.routeBits) as 0 | 2 | 4 | 8 | 16 | 32,
+    ...(count >= 0 ? { countPadding: count === 1 } : {}),
+    ...(divisor !== 0 ? { divisor } : {}),
+  };
+}
+
+/** What the core says about a plan, joined with the problem it was made from. */
+export function unpackInfo(problem: Uint8Array, text: string, info: Uint8Array): PlanInfo {
+  const p = view(problem);
+  const data = view(info);
+  const get = (at: number): number => data.getInt32(at, true);
+  const get64 = (at: number): number => Number(data.getBigInt64(at, true));
+  const rank = p.getInt32(AT.rank, true);
+  const layout = layoutOf(p);
+  const batch = Number(p.getBigInt64(AT.batch, true));
+  const channels = Number(p.getBigInt64(AT.channels, true));
+  const inSize = axes(p, AT.in, rank);
+  const outSize = axes(data, INFO.out, rank);
+  return {
+    problem: text,
+    kind: KINDS[p.getInt32(AT.kind, true)] as Kind,
+    dtype: DTYPES[p.getInt32(AT.dtype, true)] as Dtype,
+    layout, rank, batch, channels,
+    xShape: inMemoryOrder(layout, batch, channels, inSize),
+    yShape: inMemoryOrder(layout, batch, channels, outSize),
+    inSize, outSize,
+    kernel: axes(p, AT.kernel, rank),
+    stride: axes(p, AT.stride, rank),
+    dilation: axes(p, AT.dilation, rank),
+    padLo: axes(data, INFO.padLo, rank),
+    padHi: axes(data, INFO.padHi, rank),
+    xElements: get64(INFO.xElements),
+    yElements: get64(INFO.yElements),
+    xBytes: get64(INFO.xBytes),
+    yBytes: get64(INFO.yBytes),
+    taps: get64(INFO.taps),
+    routeBits: get(INFO.routeBits),
+    routeMasks: get(INFO.routeMasks) === 1,
+    routeBytes: get64(INFO.routeBytes),
+    mayHaveNoRoute: get(INFO.mayHaveNoRoute) === 1,
+    ties: TIES[get(INFO.ties)] as Ties,
+    nan: NANS[get(INFO.nan)] as NanRule,
+    rounding: ROUNDINGS[get(INFO.rounding)] as Rounding,
+  };
+}
+
+export function numberingCode(numbering: Numbering): number {
+  return word('numbering', NUMBERINGS, numbering, 'torch');
+}

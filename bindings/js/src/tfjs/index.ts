@@ -1,0 +1,93 @@
+// import 'poolgrad/tfjs': poolgrad's kernels take the place of TensorFlow.js's own on its cpu backend. register() again to
+// choose the engine or to take the wasm backend too; unregister() puts the stock kernels and gradients back.
+//
+// TensorFlow.js keeps one registry per process or page, however often its modules are loaded; so is what we must put back.
+import {
+  getGradient, getKernel, registerGradient, registerKernel, unregisterGradient, unregisterKernel, type GradConfig,
+  type KernelConfig,
+} from '@tensorflow/tfjs-core';
+import '@tensorflow/tfjs-backend-cpu';
+import { loadEngineSync, type Engine, type EngineKind } from 'poolgrad';
+import { GRADIENTS } from './gradients';
+import { cpuHost, wasmHost, type CpuBackend, type WasmBackend } from './hosts';
+import { KERNELS, kernelFunc } from './kernels';
+
+export type BackendName = 'cpu' | 'wasm';
+
+export interface RegisterOptions {
+  /** Which engine computes; 'auto' (the default) is native where it was built. */
+  engine?: EngineKind | 'auto';
+  /** Which backends of TensorFlow.js to serve: ['cpu'] by default. 'wasm' needs @tensorflow/tfjs-backend-wasm imported. */
+  backends?: readonly BackendName[];
+}
+
+interface Replaced {
+  kernels: { name: string; backend: BackendName; stock: KernelConfig | undefined }[];
+  gradients: { name: string; stock: GradConfig | undefined }[];
+}
+
+const SHARED = Symbol.for('poolgrad.tfjs.replaced');
+const shared = globalThis as { [SHARED]?: Replaced };
+
+function replaceKernel(name: string, backend: BackendName, engine: Engine, replaced: Replaced): void {
+  const stock = getKernel(name, backend) as KernelConfig | undefined;
+  if (stock !== undefined) unregisterKernel(name, backend);
+  replaced.kernels.push({ name, backend, stock });
+  const hostFor = backend === 'cpu' ? (b: object) => cpuHost(b as CpuBackend) : (b: object) => wasmHost(b as WasmBackend);
+  registerKernel({
+    kernelName: name, backendName: backend, kernelFunc: kernelFunc(name, () => engine, hostFor),
+    // The stock kernel is set up when the backend starts, so that it works when it is put back.
+    setupFunc: stock?.setupFunc, disposeFunc: stock?.disposeFunc,
+  });
+}
+
+function replaceGradient(config: GradConfig, replaced: Replaced): void {
+  const stock = getGradient(config.kernelName) as GradConfig | undefined;
+  if (stock !== undefined) unregisterGradient(config.kernelName);
+  replaced.gradients.push({ name: config.kernelName, stock });
+  registerGradient(config);
+}
+
+/** Takes the place of the stock pooling kernels and gradients. Called by the import itself, with no options. */
+export function register(options: RegisterOptions = {}): Engine {
+  const engine = loadEngineSync(options.engine);
+  const backends = options.backends ?? ['cpu'];
+  for (const backend of backends) {
+    if (backend !== 'cpu' && backend !== 'wasm') {
+      throw new Error(`backends holds "${String(backend)}"; poolgrad serves cpu and wasm`);
+    }
+    if (getKernel('Identity', backend) == null) {
+      throw new Error(`the ${backend} backend of TensorFlow.js is not loaded; import @tensorflow/tfjs-backend-${backend} first`);
+    }
+  }
+  unregister();
+  const replaced: Replaced = { kernels: [], gradients: [] };
+  for (const backend of backends) {
+    for (const name of KERNELS) replaceKernel(name, backend, engine, replaced);
+  }
+  for (const config of GRADIENTS) replaceGradient(config, replaced);
+  shared[SHARED] = replaced;
+  return engine;
+}
+
+/** Puts back what register() replaced. Does nothing when nothing is registered. */
+export function unregister(): void {
+  const replaced = shared[SHARED];
+  if (replaced === undefined) return;
+  for (const { name, backend, stock } of replaced.kernels) {
+    unregisterKernel(name, backend);
+    if (stock !== undefined) registerKernel(stock);
+  }
+  for (const { name, stock } of replaced.gradients) {
+    unregisterGradient(name);
+    if (stock !== undefined) registerGradient(stock);
+  }
+  delete shared[SHARED];
+}
+
+/** The kernels now served by poolgrad, as "backend/name". */
+export function registered(): string[] {
+  return (shared[SHARED]?.kernels ?? []).map(({ name, backend }) => `${backend}/${name}`);
+}
+
+register();

@@ -1,0 +1,170 @@
+// The pooling kernels of TensorFlow.js, to their contracts, on any host and engine.
+//
+// Types: MaxPool keeps float32, int32 and bool; gradients are float32 whatever the input is; volumes pool to float32, as on
+// the stock cpu backend. Routes do not depend on the type, so the gradient of an int32 or bool input takes its routes from an
+// integer plan and spreads dy with a float one.
+import type { Dtype, Engine, Plan, Values } from 'poolgrad';
+import type { KernelFunc, NamedTensorInfoMap, TensorInfo } from '@tensorflow/tfjs-core';
+import { isCopy, planFor, type PlanRequest, type PoolAttrs } from './geometry';
+import { type Array1, type Host, type TensorType } from './hosts';
+
+/** The gradient of a max pool's gradient with respect to dy: what each window's winner finds in tx. Ours alone. */
+export const GATHER = 'PoolgradGather';
+/** The same for average pooling: the transpose of AvgPoolGrad. Ours alone. */
+export const AVERAGE_TRANSPOSE = 'PoolgradAvgPoolGradTranspose';
+
+const DTYPES: Record<TensorType, Dtype> = { float32: 'f32', int32: 'i32', bool: 'u8' };
+
+interface Call {
+  kernel: string;
+  engine: Engine;
+  host: Host;
+  inputs: NamedTensorInfoMap;
+  attrs: PoolAttrs;
+}
+
+function tensor(call: Call, name: string): TensorInfo & { dtype: TensorType } {
+  const x = call.inputs[name];
+  if (x === undefined) throw new Error(`${name} is missing; ${call.kernel} needs it`);
+  if (!(x.dtype in DTYPES)) throw new Error(`${name} is ${x.dtype}; ${call.kernel} takes float32, int32 or bool`);
+  return x as TensorInfo & { dtype: TensorType };
+}
+
+function floats(values: Array1): Float32Array {
+  return values instanceof Float32Array ? values : Float32Array.from(values);
+}
+
+function plan(call: Call, request: Omit<PlanRequest, 'kernel' | 'attrs'>): Plan {
+  return planFor(call.engine, { kernel: call.kernel, attrs: call.attrs, ...request });
+}
+
+function maxForward(call: Call): TensorInfo {
+  const x = tensor(call, 'x');
+  const pool = plan(call, { kind: 'max', dtype: DTYPES[x.dtype], xShape: x.shape });
+  if (isCopy(pool)) return call.host.share(x);
+  const dtype = pool.info.rank === 3 ? 'float32' : x.dtype;
+  const [y] = call.host.compute([x], [{ shape: pool.info.yShape, dtype }], ([from], [to]) => {
+    if (dtype === x.dtype) pool.forward(from as Array1, { y: to as Array1, routes: false });
+    else (to as Array1).set(pool.forward(from as Array1, { routes: false }).y);
+  });
+  return y as TensorInfo;
+}
+
+// Routes of x in the format of the float plan of the same geometry.
+function routesOf(call: Call, float: Plan, x: TensorInfo & { dtype: TensorType }, values: Array1,
+                  yShape: readonly number[]): Uint8Array {
+  if (x.dtype === 'float32') return float.forward(values).routes as Uint8Array;
+  const also = { routeBits: float.info.routeBits as 2 | 4 | 8 | 16 | 32 };
+  const integer = plan(call, { kind: 'max', dtype: DTYPES[x.dtype], xShape: x.shape, yShape, also });
+  return integer.forward(values).routes as Uint8Array;
+}
+
+function maxGradient(call: Call): TensorInfo {
+  const dy = tensor(call, 'dy');
+  const x = tensor(call, 'input');
+  const pool = plan(call, { kind: 'max', dtype: 'f32', xShape: x.shape, yShape: dy.shape });
+  if (isCopy(pool)) return asFloats(call, dy);
+  const [dx] = call.host.compute([dy, x], [{ shape: x.shape, dtype: 'float32' }], ([from, values], [to]) => {
+    const gradient = floats(from as Array1);
+    if (x.dtype === 'float32') pool.backwardX(gradient, values as Array1, to as Float32Array);
+    else pool.backward(gradient, routesOf(call, pool, x, values as Array1, dy.shape), to as Float32Array);
+  });
+  return dx as TensorInfo;
+}
+
+function asFloats(call: Call, x: TensorInfo): TensorInfo {
+  if (x.dtype === 'float32') return call.host.share(x);
+  const [made] = call.host.compute([x], [{ shape: x.shape, dtype: 'float32' }], ([from], [to]) => (to as Array1).set(from as Array1));
+  return made as TensorInfo;
+}
+
+function maxWithArgmax(call: Call): TensorInfo[] {
+  const x = tensor(call, 'x');
+  if (x.shape.length !== 4) {
+    throw new Error(`x has rank ${x.shape.length}; MaxPoolWithArgmax takes rank 4, [batch, height, width, channels]`);
+  }
+  const pool = plan(call, { kind: 'max', dtype: DTYPES[x.dtype], xShape: x.shape });
+  const shape = pool.info.yShape;
+  return call.host.compute([x], [{ shape, dtype: x.dtype }, { shape, dtype: 'int32' }], ([from], [y, indexes]) => {
+    const { routes } = pool.forward(from as Array1, { y: y as Array1 });
+    const numbering = call.attrs.includeBatchInIndex ? 'tensorflow_batch' : 'tensorflow';
+    (indexes as Int32Array).set(pool.indices(routes as Uint8Array, numbering));
+  });
+}
+
+// tx and output say: for each output, what tx holds where the output came from.
+function gather(call: Call): TensorInfo {
+  const tx = tensor(call, 'tx');
+  const x = tensor(call, 'input');
+  const yShape = tensor(call, 'output').shape;
+  const pool = plan(call, { kind: 'max', dtype: 'f32', xShape: x.shape, yShape });
+  if (isCopy(pool)) return asFloats(call, tx);
+  const [ty] = call.host.compute([tx, x], [{ shape: yShape, dtype: 'float32' }], ([tangent, values], [to]) => {
+    pool.gather(floats(tangent as Array1), routesOf(call, pool, x, values as Array1, yShape), to as Float32Array);
+  });
+  return ty as TensorInfo;
+}
+
+// Integer averages are made in f64, where they are exact, and cut off towards zero, as an integer tensor does.
+function averageForward(call: Call): TensorInfo {
+  const x = tensor(call, 'x');
+  const float = x.dtype === 'float32';
+  const pool = plan(call, { kind: 'avg', dtype: float ? 'f32' : 'f64', xShape: x.shape });
+  if (isCopy(pool)) return call.host.share(x);
+  const dtype = pool.info.rank === 3 ? 'float32' : x.dtype;
+  const [y] = call.host.compute([x], [{ shape: pool.info.yShape, dtype }], ([from], [to]) => {
+    if (float) pool.forward(from as Array1, { y: to as Float32Array });
+    else (to as Array1).set(pool.forward(Float64Array.from(from as Array1)).y);
+  });
+  return y as TensorInfo;
+}
+
+function averageGradient(call: Call): TensorInfo {
+  const dy = tensor(call, 'dy');
+  const x = tensor(call, 'input');
+  const pool = plan(call, { kind: 'avg', dtype: 'f32', xShape: x.shape, yShape: dy.shape });
+  if (isCopy(pool)) return asFloats(call, dy);
+  const [dx] = call.host.compute([dy], [{ shape: x.shape, dtype: 'float32' }], ([from], [to]) => {
+    pool.backward(floats(from as Array1), null, to as Values);
+  });
+  return dx as TensorInfo;
+}
+
+// AvgPoolGrad divides by the whole window at the borders too, so its transpose does.
+function averageTranspose(call: Call): TensorInfo {
+  const tx = tensor(call, 'tx');
+  const yShape = tensor(call, 'output').shape;
+  const request = { kind: 'avg', dtype: 'f32', xShape: tx.shape, yShape } as const;
+  const { taps } = plan(call, request).info;
+  const pool = plan(call, { ...request, also: { divisor: taps } });
+  if (isCopy(pool)) return asFloats(call, tx);
+  const [ty] = call.host.compute([tx], [{ shape: yShape, dtype: 'float32' }], ([from], [to]) => {
+    pool.forward(floats(from as Array1), { y: to as Float32Array });
+  });
+  return ty as TensorInfo;
+}
+
+const FUNCTIONS: Record<string, (call: Call) => TensorInfo | TensorInfo[]> = {
+  MaxPool: maxForward,
+  MaxPoolGrad: maxGradient,
+  MaxPool3D: maxForward,
+  MaxPool3DGrad: maxGradient,
+  MaxPoolWithArgmax: maxWithArgmax,
+  AvgPool: averageForward,
+  AvgPoolGrad: averageGradient,
+  AvgPool3D: averageForward,
+  AvgPool3DGrad: averageGradient,
+  [GATHER]: gather,
+  [AVERAGE_TRANSPOSE]: averageTranspose,
+};
+
+export const KERNELS: readonly string[] = Object.keys(FUNCTIONS);
+
+/** The kernel function to register. `engineFor` and `hostFor` are asked at each call, when the backend is there. */
+export function kernelFunc(kernel: string, engineFor: (backend: object) => Engine,
+                           hostFor: (backend: object) => Host): KernelFunc {
+  const run = FUNCTIONS[kernel] as (call: Call) => TensorInfo | TensorInfo[];
+  return ({ inputs, backend, attrs }) => run({
+    kernel, inputs, engine: engineFor(backend), host: hostFor(backend), attrs: attrs as unknown as PoolAttrs,
+  });
+}

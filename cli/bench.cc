@@ -3,12 +3,14 @@
 // Buffers are rotated through a working set of more than four times the last-level cache, so that no call finds its data in
 // cache, except for the cases that are measured warm. The floor of an operation is the fewest bytes it must move: forward
 // x + y, forward with routes and backward from routes x + y + routes, backward from x 2x + y (it reads x and writes dx).
+#include "bench.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,15 +34,6 @@ constexpr OpWord kOps[] = {{"fwd", POOLGRAD_OP_FORWARD},
 constexpr const char* kLayouts[] = {"nchw", "nhwc"};  // in the order of poolgrad_layout, whatever the rank
 constexpr int kWorkingSetCaches = 4;
 constexpr double kCliffLimit = 2.5;
-
-struct Options {
-  std::vector<std::string> cases, layouts, ops, dtypes{"f32", "bf16", "f16"};
-  std::string family = "peers", algorithm, problem;
-  int threads = 0;
-  double seconds = 0.2, copy_gbps = 0;
-  int64_t cache_mib = 0;
-  bool json = false, bandwidth_only = false, list = false;
-};
 
 bool Wanted(const std::vector<std::string>& chosen, const std::string& name) {
   return chosen.empty() || std::find(chosen.begin(), chosen.end(), name) != chosen.end();
@@ -89,7 +82,7 @@ void FillRandom(const Buffer& buffer, int32_t dtype) {
   }
 }
 
-std::vector<Subject> ChooseSubjects(const Options& options, int32_t dtype, int64_t cache_bytes) {
+std::vector<Subject> ChooseSubjects(const BenchOptions& options, int32_t dtype, int64_t cache_bytes) {
   std::vector<Case> cases;
   if (!options.problem.empty()) {
     cases.push_back({"", "problem", ParseProblem(options.problem)});
@@ -135,7 +128,7 @@ struct Cell {
   double fraction;
 };
 
-Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memory, const Options& options,
+Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memory, const BenchOptions& options,
                  double copy_gbps) {
   const Plan& plan = subject.plan;
   const poolgrad_info& info = plan.info();
@@ -181,7 +174,7 @@ Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memor
 
 class Report {
  public:
-  Report(const Options& options, int threads, const Bandwidth& bandwidth)
+  Report(const BenchOptions& options, int threads, const Bandwidth& bandwidth)
       : options_(options), threads_(threads), bandwidth_(bandwidth) {}
 
   void Header() const {
@@ -247,7 +240,7 @@ class Report {
   }
 
  private:
-  const Options& options_;
+  const BenchOptions& options_;
   int threads_;
   Bandwidth bandwidth_;
   std::vector<Cell> cells_;
@@ -262,7 +255,7 @@ void CheckNames(const std::vector<std::string>& given, const std::vector<std::st
   }
 }
 
-void CheckOptions(Options& options) {
+void CheckOptions(BenchOptions& options) {
   std::vector<std::string> names, families{"all"};
   for (const Case& c : AllCases()) {
     if (!Wanted(families, c.family)) families.push_back(c.family);
@@ -283,7 +276,9 @@ void PrintBandwidth(const Bandwidth& b, int threads, bool json) {
               threads, b.copy_gbps, b.read_heavy_gbps, b.write_heavy_gbps);
 }
 
-void RunBench(Options options) {
+}  // namespace
+
+void RunBench(BenchOptions options) {
   CheckOptions(options);
   if (options.list) {
     for (const Case& c : AllCases()) std::printf("%s %s: %s\n", c.family.c_str(), c.name.c_str(), FormatProblem(c.problem).c_str());
@@ -321,10 +316,8 @@ void RunBench(Options options) {
   report.Means();
 }
 
-}  // namespace
-
 void AddBench(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   CLI::App* bench = app.add_subcommand("bench", "Measure the case list as a fraction of the copy bandwidth");
   bench->add_option("--case", options->cases, "Cases to measure (default: the whole family)")->delimiter(',');
   bench->add_option("--family", options->family, "Which list of cases: peers, shapes or all")->capture_default_str();

@@ -7,6 +7,9 @@ namespace poolgrad::cli {
 
 void AddRun(CLI::App& app);
 void AddGrad(CLI::App& app);
+void AddExplain(CLI::App& app);
+void AddCheck(CLI::App& app);
 void AddBench(CLI::App& app);
+void AddDemo(CLI::App& app);
 
 }  // namespace poolgrad::cli

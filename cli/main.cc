@@ -3,19 +3,25 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string>
 
 #include "commands.h"
 #include "poolgrad/poolgrad.h"
 #include "support.h"
+#include "terminal.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"Max pooling and its gradient: run, differentiate, explain and measure it.", "poolgrad"};
   app.set_version_flag("--version", std::string("poolgrad ") + poolgrad_version() + " (" + poolgrad_simd_target() +
                                         (poolgrad_has_cuda() ? ", CUDA)" : ")"));
   app.require_subcommand(1);
-  poolgrad::cli::AddRun(app);
-  poolgrad::cli::AddGrad(app);
-  poolgrad::cli::AddBench(app);
+  std::string colour = "auto";
+  app.add_option("--colour", colour, "auto, always or never")->check(CLI::IsMember({"auto", "always", "never"}));
+  app.parse_complete_callback([&colour] { poolgrad::cli::SetColour(colour); });
+  for (auto add : {poolgrad::cli::AddDemo, poolgrad::cli::AddExplain, poolgrad::cli::AddRun, poolgrad::cli::AddGrad,
+                   poolgrad::cli::AddCheck, poolgrad::cli::AddBench}) {
+    add(app);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

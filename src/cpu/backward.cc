@@ -1,0 +1,109 @@
+// The backward side of the CPU kernels: which there are, fastest first, and why each may refuse.
+#include "cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/backward.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/backward_gather-inl.h"
+#include "cpu/cpu.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR
+
+RunFn SelectGatherRows(const Problem&, poolgrad_op) { return nullptr; }
+
+#else
+
+template <class T, bool kAdd, Match kMatch, void (*kSpread)(const void*, int64_t, void*)>
+void RunGatherRows(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Gather<T, kAdd, kMatch>(p, args, kSpread, scratch).Run(begin, end);
+}
+
+// Backward: sums, unless no two windows share an input.
+template <class T>
+RunFn GradientRows(const Problem& p) {
+  if (p.kind == POOLGRAD_AVERAGE) return RunGatherRows<T, true, Match::kAll, SpreadSum<T>>;
+  if (p.routes.masks) return RunGatherRows<T, true, Match::kMask, SpreadSum<T>>;
+  if (!p.disjoint()) return RunGatherRows<T, true, Match::kCode, SpreadSum<T>>;
+  using Bits = typename UnsignedOfSize<sizeof(T)>::Type;
+  if constexpr (sizeof(T) == 2) {
+    return RunGatherRows<Bits, false, Match::kCode, SpreadHalfBits<T>>;
+  } else {
+    return RunGatherRows<Bits, false, Match::kCode, SpreadSum<T>>;
+  }
+}
+
+template <class Bits>
+RunFn UnpoolRows(const Problem& p) {
+  return p.routes.masks ? RunGatherRows<Bits, false, Match::kMask, SpreadCopy<Bits>>
+                        : RunGatherRows<Bits, false, Match::kCode, SpreadCopy<Bits>>;
+}
+
+RunFn SelectGatherRows(const Problem& p, poolgrad_op op) {
+  return VisitDtype(p.dtype, [&](auto zero) -> RunFn {
+    using T = decltype(zero);
+    if (op == POOLGRAD_OP_UNPOOL) return UnpoolRows<typename UnsignedOfSize<sizeof(T)>::Type>(p);
+    if constexpr (!std::is_integral_v<T>) return GradientRows<T>(p);
+    return nullptr;
+  });
+}
+
+#endif  // HWY_TARGET == HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace poolgrad {
+namespace {
+
+HWY_EXPORT(SelectGatherRows);
+
+// Bytes of a lane of SelectGatherRows' kernel: sums are made in the wide type, picked values keep their own.
+int64_t GatherLaneBytes(const Problem& p, poolgrad_op op) {
+  const bool picks = op == POOLGRAD_OP_UNPOOL || (p.kind == POOLGRAD_MAX && !p.routes.masks && p.disjoint());
+  return picks ? SizeOf(p.dtype) : std::max<int64_t>(4, SizeOf(p.dtype));
+}
+
+GatherTiles GatherRowsTiles(const Problem& p, poolgrad_op op) {
+  const int64_t lane = GatherLaneBytes(p, op);
+  const int64_t words = p.kind == POOLGRAD_AVERAGE ? 0 : p.routes.masks ? CeilDiv(p.taps(), 8 * lane) : 1;
+  return LayOutGather(p, lane, words);
+}
+
+const char* RefuseGatherRows(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+  ChooseSimdTarget();
+  if (!HWY_DYNAMIC_DISPATCH(SelectGatherRows)(p, op)) return "this processor has no vector instructions we know";
+  if (p.kind == POOLGRAD_MAX && !p.routes.masks) {
+    const int64_t lane = GatherLaneBytes(p, op);
+    if (lane < 4 && p.taps() >= int64_t{1} << (8 * lane)) return "a tap's number does not fit a lane";
+    if (p.taps() >= int64_t{1} << 31) return "a tap's number does not fit a lane";
+  }
+  const GatherTiles t = GatherRowsTiles(p, op);
+  if (t.slots() > kMostSlots || t.bytes > kMostGatherScratch) return "the window is too large to keep its rows at hand";
+  return nullptr;
+}
+
+Kernel MakeGatherRows(const Problem& p, poolgrad_op op) {
+  ChooseSimdTarget();
+  const GatherTiles t = GatherRowsTiles(p, op);
+  return {HWY_DYNAMIC_DISPATCH(SelectGatherRows)(p, op), t.units(), t.bytes};
+}
+
+constexpr Algorithm kBackward[] = {
+    {"gather_rows", RefuseGatherRows, MakeGatherRows},
+};
+
+}  // namespace
+
+std::span<const Algorithm> BackwardAlgorithms() { return kBackward; }
+
+}  // namespace poolgrad
+#endif  // HWY_ONCE

@@ -1,0 +1,162 @@
+"""The NumPy functions. Each finds its plan in a cache, so a repeated call costs little more than Plan's own."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Sequence, Tuple
+
+import numpy as np
+
+from ._arrays import as_array, dtype_code
+from ._core import FIRST, PROPAGATE_FIRST, Ints, Padding
+from ._plan import Plan, Routes, cached_plan
+
+
+def _checked(x: Any, name: str) -> np.ndarray:
+    x = as_array(x, name)
+    dtype_code(x.dtype, name)
+    return x
+
+
+def max_pool(
+    x: Any,
+    kernel: Ints,
+    stride: Optional[Ints] = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    *,
+    rounding: str = "floor",
+    layout: str = "channels_first",
+    ties: str = FIRST,
+    nan: str = PROPAGATE_FIRST,
+    dialect: Optional[str] = None,
+    return_routes: bool = False,
+    return_indices: Optional[str] = None,
+) -> Any:
+    """Max pooling of x, which has batch, channels and one to three spatial axes.
+
+    kernel, stride (None: kernel) and dilation: an integer, or one per axis. padding: an integer, one per axis, (low, high)
+    pairs, "same", "same_lower" or "valid". rounding: floor, ceil, ceil_drop, ceil_keep or round. layout: channels_first or
+    channels_last. ties: first, last, split or all. nan: propagate_first, propagate_last, first_place, greater_equal or ignore.
+    dialect: torch, tensorflow, tfjs, jax or onnx fills in that framework's rules where ties and nan are left alone.
+
+    Returns y; then the Routes if return_routes, and an int64 array if return_indices names a numbering (torch, tensorflow,
+    tensorflow_batch, onnx, onnx_column).
+    """
+    x = _checked(x, "x")
+    plan = cached_plan(x.shape, x.dtype, kernel, stride, padding, dilation, rounding, layout, ties, nan, dialect)
+    if not return_routes and return_indices is None:
+        return plan.forward(x)
+    y, routes = plan.forward_routes(x)
+    if return_indices is None:
+        return y, routes
+    indices = plan.indices(routes, return_indices)
+    return (y, routes, indices) if return_routes else (y, indices)
+
+
+def max_pool_grad(
+    dy: Any,
+    routes: Optional[Routes] = None,
+    *,
+    x: Any = None,
+    kernel: Optional[Ints] = None,
+    stride: Optional[Ints] = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    rounding: str = "floor",
+    layout: str = "channels_first",
+    ties: str = FIRST,
+    nan: str = PROPAGATE_FIRST,
+    dialect: Optional[str] = None,
+) -> np.ndarray:
+    """dx from dy and the routes of max_pool(..., return_routes=True); or, for a caller that kept x, from x and the window."""
+    dy = _checked(dy, "dy")
+    if routes is not None:
+        if x is not None or kernel is not None:
+            raise ValueError("routes and x were both given; max_pool_grad takes one of them")
+        return _plan_of(routes, dy).backward(dy, routes)
+    if x is None or kernel is None:
+        raise ValueError("max_pool_grad needs routes, or x and kernel; neither was given in full")
+    x = _checked(x, "x")
+    plan = cached_plan(x.shape, x.dtype, kernel, stride, padding, dilation, rounding, layout, ties, nan, dialect)
+    return plan.backward_x(dy, x)
+
+
+def avg_pool(
+    x: Any,
+    kernel: Ints,
+    stride: Optional[Ints] = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    *,
+    rounding: str = "floor",
+    layout: str = "channels_first",
+    count_padding: Optional[bool] = None,
+    divisor: Optional[int] = None,
+    dialect: Optional[str] = None,
+) -> np.ndarray:
+    """Average pooling. count_padding: padding counts in the divisor (None: as the dialect does); divisor overrides it."""
+    x = _checked(x, "x")
+    return cached_plan(
+        x.shape, x.dtype, kernel, stride, padding, dilation, rounding, layout, FIRST, PROPAGATE_FIRST, dialect, "avg",
+        count_padding, divisor,
+    ).forward(x)  # fmt: skip
+
+
+def avg_pool_grad(
+    dy: Any,
+    x_shape: Sequence[int],
+    kernel: Ints,
+    stride: Optional[Ints] = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    *,
+    rounding: str = "floor",
+    layout: str = "channels_first",
+    count_padding: Optional[bool] = None,
+    divisor: Optional[int] = None,
+    dialect: Optional[str] = None,
+) -> np.ndarray:
+    """dx of avg_pool: it depends on x's shape only."""
+    dy = _checked(dy, "dy")
+    return cached_plan(
+        tuple(x_shape), dy.dtype, kernel, stride, padding, dilation, rounding, layout, FIRST, PROPAGATE_FIRST, dialect, "avg",
+        count_padding, divisor,
+    ).backward(dy)  # fmt: skip
+
+
+def unpool(y: Any, routes: Routes) -> np.ndarray:
+    """y back at the places it came from, 0 elsewhere; where windows share a winner the last one is kept."""
+    y = _checked(y, "y")
+    return _plan_of(routes, y).unpool(y, routes)
+
+
+def vjp(x: Any, kernel: Ints, *arguments: Any, **options: Any) -> Tuple[np.ndarray, Callable[[Any], np.ndarray]]:
+    """(y, f): f(dy) is dx. The arguments are max_pool's. Only the routes are kept."""
+    y, routes = max_pool(x, kernel, *arguments, **_plain(options), return_routes=True)
+    return y, lambda dy: max_pool_grad(dy, routes)
+
+
+def jvp(x: Any, tx: Any, kernel: Ints, *arguments: Any, **options: Any) -> Tuple[np.ndarray, np.ndarray]:
+    """(y, ty): the value and the directional derivative along tx. The arguments are max_pool's."""
+    y, routes = max_pool(x, kernel, *arguments, **_plain(options), return_routes=True)
+    tx = _checked(tx, "tx")
+    return y, _plan_of(routes, tx).gather(tx, routes)
+
+
+def jacobian(x: Any, kernel: Ints, *arguments: Any, **options: Any) -> Any:
+    """The Jacobian of max_pool at x: a scipy.sparse.csr_matrix, or (values, columns, row_start) without SciPy."""
+    _, routes = max_pool(x, kernel, *arguments, **_plain(options), return_routes=True)
+    return routes.jacobian()
+
+
+def _plain(options: Any) -> Any:
+    for name in ("return_routes", "return_indices"):
+        if name in options:
+            raise TypeError(f"{name} was given; it is an argument of max_pool only")
+    return options
+
+
+def _plan_of(routes: Any, array: np.ndarray) -> Plan:
+    if not isinstance(routes, Routes):
+        raise TypeError(f"routes is a {type(routes).__name__}; it must be what max_pool(..., return_routes=True) gave")
+    return routes.plan.with_dtype(array.dtype)

@@ -1,0 +1,387 @@
+"""Plan and Routes: pooling over NumPy arrays, for repeated use.
+
+A Plan is made once per problem and then called; every call checks its arrays (type, shape, contiguity), passes raw addresses
+to the library and lets go of the GIL. Inputs that are not dense are copied; outputs given with out= must be dense, writable
+and of the right type and shape, and are untouched when anything is wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _abi
+from ._arrays import address, as_array, dtype_code, to_dtype
+from ._core import FIRST, PROPAGATE_FIRST, CorePlan, Ints, Padding, code, make_problem, parse_problem, to_int
+
+_empty = np.empty
+_ndarray = np.ndarray
+_BYTES = np.dtype(np.uint8)
+_INT64 = np.dtype(np.int64)
+
+
+class Routes:
+    """Which tap won each window: the saved Jacobian of one max pooling, a few bits per output (docs/routes.md)."""
+
+    __slots__ = ("_plan", "_data")
+
+    def __init__(self, plan: "Plan", data: np.ndarray) -> None:
+        self._plan = plan
+        self._data = plan._routes(data)
+
+    @property
+    def plan(self) -> "Plan":
+        return self._plan
+
+    @property
+    def data(self) -> np.ndarray:
+        """The bytes, dense."""
+        return self._data
+
+    @property
+    def nbytes(self) -> int:
+        return self._data.nbytes
+
+    def indices(self, numbering: str = "torch") -> np.ndarray:
+        """The same in a framework's numbering: torch, tensorflow, tensorflow_batch, onnx or onnx_column."""
+        return self.plan.indices(self, numbering)
+
+    def jacobian(self) -> Any:
+        return self.plan.jacobian(self)
+
+    def __reduce__(self) -> Any:
+        return Routes, (self.plan, self.data)
+
+    def __repr__(self) -> str:
+        return f"Routes({self.plan.text!r}, {self.plan.route_bits} bits per output, {self.nbytes} bytes)"
+
+
+class Plan(CorePlan):
+    """One pooling problem, checked and ready to run.
+
+    >>> plan = Plan((8, 64, 112, 112), kernel=3, stride=2, padding=1)
+    >>> y, routes = plan.forward_routes(x)
+    >>> dx = plan.backward(dy, routes)
+
+    `shape` is x's, in the memory order of `layout`. The other arguments are those of poolgrad.max_pool, and: kind ("max" or
+    "avg"), count_padding and divisor (average pooling), route_bits (0: the smallest that fits), threads (0: all), algorithm
+    (a name from explain(), None: the fastest).
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        kernel: Ints,
+        stride: Optional[Ints] = None,
+        padding: Padding = 0,
+        dilation: Ints = 1,
+        *,
+        dtype: Any = np.float32,
+        kind: str = "max",
+        rounding: str = "floor",
+        layout: str = "channels_first",
+        ties: str = FIRST,
+        nan: str = PROPAGATE_FIRST,
+        dialect: Optional[str] = None,
+        count_padding: Optional[bool] = None,
+        divisor: Optional[int] = None,
+        route_bits: int = 0,
+        threads: int = 0,
+        algorithm: Optional[str] = None,
+    ) -> None:
+        dtype = to_dtype(dtype)
+        shape = tuple(to_int(f"shape[{i}]", n) for i, n in enumerate(shape))
+        problem = make_problem(
+            shape, dtype_code(dtype), kernel, stride, padding, dilation,
+            kind=kind, rounding=rounding, layout=layout, ties=ties, nan=nan, dialect=dialect,
+            count_padding=count_padding, divisor=divisor, route_bits=route_bits,
+        )  # fmt: skip
+        self._setup(problem, dtype, threads, algorithm)
+
+    def _setup(self, problem: _abi.Problem, dtype: Any, threads: int, algorithm: Optional[str]) -> None:
+        super().__init__(problem, algorithm)
+        self.dtype = dtype
+        self.threads = to_int("threads", threads)
+        if self.threads < 0:
+            raise ValueError(f"threads is {threads}; it must be at least 0 (0: all)")
+        self._exec = _abi.make_exec(self.threads) if self.threads else None
+        self._exec_address = ctypes.addressof(self._exec) if self._exec else None
+        self._routes_shape = (self.route_bytes,)
+        self._keeps_routes = problem.kind == _abi.KINDS["max"]
+        library = _abi.library()
+        self._forward = library.poolgrad_forward
+        self._backward = library.poolgrad_backward
+
+    @classmethod
+    def parse(cls, text: str, *, threads: int = 0, algorithm: Optional[str] = None) -> "Plan":
+        """A plan from the one-line form: Plan.parse("max f32 nchw 8x64x112x112 k3 s2 p1")."""
+        return cls._of(parse_problem(text), None, threads, algorithm)
+
+    @classmethod
+    def _of(cls, problem: _abi.Problem, dtype: Any, threads: int, algorithm: Optional[str]) -> "Plan":
+        if problem.device != 0:
+            raise ValueError("the problem is on CUDA; the NumPy functions take CPU memory (use poolgrad.torch or poolgrad.jax)")
+        if dtype is None:
+            dtype = to_dtype(_NAMES[problem.dtype])
+        self = cls.__new__(cls)
+        self._setup(problem, dtype, threads, algorithm)
+        return self
+
+    def with_dtype(self, dtype: Any) -> "Plan":
+        """The same windows for another element type. Routes do not depend on the type and serve both."""
+        dtype = to_dtype(dtype)
+        return self if dtype == self.dtype else _with_dtype(self, dtype)
+
+    # ---- running --------------------------------------------------------------------------------------------------------
+
+    def forward(self, x: Any, out: Optional[np.ndarray] = None) -> np.ndarray:
+        """y, without keeping routes."""
+        x = self._input(x, self.x_shape, "x")
+        y = _empty(self.y_shape, self.dtype) if out is None else self._output(out, self.y_shape, self.dtype, "out")
+        status = self._forward(self.handle, address(x), address(y), None, self._exec_address)
+        if status:
+            _abi.raise_status(status)
+        return y
+
+    def forward_routes(
+        self, x: Any, out: Optional[np.ndarray] = None, routes_out: Optional[np.ndarray] = None
+    ) -> Tuple[np.ndarray, Routes]:
+        """(y, routes); routes_out is a uint8 array of route_bytes entries."""
+        self._want_routes()
+        x = self._input(x, self.x_shape, "x")
+        y = _empty(self.y_shape, self.dtype) if out is None else self._output(out, self.y_shape, self.dtype, "out")
+        if routes_out is None:
+            routes = _empty(self._routes_shape, _BYTES)
+        else:
+            routes = self._output(routes_out, self._routes_shape, _BYTES, "routes_out")
+        status = self._forward(self.handle, address(x), address(y), address(routes), self._exec_address)
+        if status:
+            _abi.raise_status(status)
+        return y, _kept(self, routes)
+
+    def backward(
+        self, dy: Any, routes: Union[Routes, np.ndarray, None] = None, out: Optional[np.ndarray] = None
+    ) -> np.ndarray:
+        """dx from dy and the routes kept by forward_routes; average pooling needs none."""
+        saved = self._routes(routes) if self._keeps_routes else None
+        dy = self._input(dy, self.y_shape, "dy")
+        dx = _empty(self.x_shape, self.dtype) if out is None else self._output(out, self.x_shape, self.dtype, "out")
+        status = self._backward(
+            self.handle, address(dy), None if saved is None else address(saved), address(dx), self._exec_address
+        )
+        if status:
+            _abi.raise_status(status)
+        return dx
+
+    def backward_x(self, dy: Any, x: Any, out: Optional[np.ndarray] = None) -> np.ndarray:
+        """The same dx for a caller that kept x."""
+        dy = self._input(dy, self.y_shape, "dy")
+        x = self._input(x, self.x_shape, "x")
+        dx = _empty(self.x_shape, self.dtype) if out is None else self._output(out, self.x_shape, self.dtype, "out")
+        self._run("poolgrad_backward_x", address(dy), address(x), address(dx), self._exec_address)
+        return dx
+
+    def gather(
+        self, tx: Any, routes: Union[Routes, np.ndarray, None] = None, out: Optional[np.ndarray] = None
+    ) -> np.ndarray:
+        """ty = S tx: the tangent of y (forward mode), and the gradient of the gradient."""
+        saved = self._routes(routes) if self._keeps_routes else None
+        tx = self._input(tx, self.x_shape, "tx")
+        ty = _empty(self.y_shape, self.dtype) if out is None else self._output(out, self.y_shape, self.dtype, "out")
+        self._run(
+            "poolgrad_gather", address(tx), None if saved is None else address(saved), address(ty), self._exec_address
+        )
+        return ty
+
+    def unpool(self, y: Any, routes: Union[Routes, np.ndarray], out: Optional[np.ndarray] = None) -> np.ndarray:
+        """x = y at each output's route, 0 elsewhere."""
+        saved = self._routes(routes)
+        y = self._input(y, self.y_shape, "y")
+        x = _empty(self.x_shape, self.dtype) if out is None else self._output(out, self.x_shape, self.dtype, "out")
+        self._run("poolgrad_unpool", address(y), address(saved), address(x), self._exec_address)
+        return x
+
+    def jacobian(self, routes: Union[Routes, np.ndarray, None] = None) -> Any:
+        """S itself, rows y and columns x in memory order: a scipy.sparse.csr_matrix, or (values, columns, row_start)."""
+        saved = self._routes(routes) if self._keeps_routes else None
+        saved_address = None if saved is None else address(saved)
+        row_start = _empty(self.y_elements + 1, _INT64)
+        self._run("poolgrad_jacobian", saved_address, address(row_start), None, None)
+        columns = _empty(int(row_start[-1]), _INT64)
+        values = _empty(columns.shape, np.float64)
+        self._run("poolgrad_jacobian", saved_address, address(row_start), address(columns), address(values))
+        try:
+            from scipy.sparse import csr_matrix
+        except ImportError:
+            return values, columns, row_start
+        return csr_matrix((values, columns, row_start), shape=(self.y_elements, self.x_elements))
+
+    # ---- framework indices ----------------------------------------------------------------------------------------------
+
+    def indices(
+        self, routes: Union[Routes, np.ndarray], numbering: str = "torch", out: Optional[np.ndarray] = None
+    ) -> np.ndarray:
+        """One int64 per output; -1 where there is no route. Ties first and last only."""
+        number = code("numbering", numbering, _abi.NUMBERINGS)
+        saved = self._routes(routes)
+        indices = _empty(self.y_shape, _INT64) if out is None else self._output(out, self.y_shape, _INT64, "out")
+        self._run("poolgrad_routes_to_indices", address(saved), number, address(indices), self._exec_address)
+        return indices
+
+    def routes_from_indices(self, indices: Any, numbering: str = "torch") -> Routes:
+        """Routes from a framework's indices, each of which must name a valid tap of its own window (or be -1)."""
+        number = code("numbering", numbering, _abi.NUMBERINGS)
+        self._want_routes()
+        given = self._indices(indices)
+        routes = _empty(self._routes_shape, _BYTES)
+        self._run("poolgrad_routes_from_indices", address(given), number, address(routes))
+        return _kept(self, routes)
+
+    def unpool_indices(
+        self, y: Any, indices: Any, numbering: str = "torch", index_shape: Optional[Sequence[int]] = None
+    ) -> np.ndarray:
+        """Unpool by indices that may point outside their windows. index_shape: the spatial shape they are numbered in."""
+        number = code("numbering", numbering, _abi.NUMBERINGS)
+        y = self._input(y, self.y_shape, "y")
+        given = self._indices(indices)
+        shape = None
+        if index_shape is not None:
+            if len(index_shape) != self.rank:
+                raise ValueError(f"index_shape has {len(index_shape)} entries; it needs one per spatial axis: {self.rank}")
+            shape = (ctypes.c_int64 * 3)(*(to_int(f"index_shape[{i}]", n) for i, n in enumerate(index_shape)))
+        x = _empty(self.x_shape, self.dtype)
+        self._run(
+            "poolgrad_unpool_indices", address(y), address(given), number,
+            None if shape is None else ctypes.addressof(shape), address(x),
+        )  # fmt: skip
+        return x
+
+    # ---- checks ---------------------------------------------------------------------------------------------------------
+
+    def _run(self, name: str, *arguments: Any) -> None:
+        status = getattr(_abi.library(), name)(self.handle, *arguments)
+        if status:
+            _abi.raise_status(status)
+
+    def _input(self, array: Any, shape: Tuple[int, ...], name: str) -> np.ndarray:
+        if (
+            type(array) is _ndarray
+            and array.dtype is self.dtype
+            and array.shape == shape
+            and array.flags.c_contiguous
+            and array.flags.aligned
+        ):
+            return array
+        array = as_array(array, name)
+        if array.dtype != self.dtype:
+            raise TypeError(f"{name} has the type {array.dtype}; the plan was made for {self.dtype}")
+        if array.shape != shape:
+            raise ValueError(f"{name} has the shape {array.shape}; the plan expects {shape}")
+        return np.require(array, requirements=("C", "A"))
+
+    def _output(self, array: Any, shape: Tuple[int, ...], dtype: Any, name: str) -> np.ndarray:
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{name} is a {type(array).__name__}; it must be a NumPy array")
+        if array.dtype != dtype:
+            raise TypeError(f"{name} has the type {array.dtype}; the result is {dtype}")
+        if array.shape != shape:
+            raise ValueError(f"{name} has the shape {array.shape}; the result has {shape}")
+        flags = array.flags
+        if not flags.c_contiguous or not flags.aligned:
+            raise ValueError(f"{name} is not contiguous; results are written to dense C-ordered arrays only")
+        if not flags.writeable:
+            raise ValueError(f"{name} is read-only; the result cannot be written to it")
+        return array
+
+    def _want_routes(self) -> None:
+        if not self._keeps_routes:
+            raise ValueError("the plan is for average pooling, which has no routes; its gradient needs only dy")
+
+    def _routes(self, routes: Any) -> np.ndarray:
+        if type(routes) is Routes and routes._plan is self:  # checked when they were made
+            return routes._data
+        self._want_routes()
+        if isinstance(routes, Routes):
+            if not self._same_windows(routes.plan):
+                raise ValueError(f"routes belong to the problem '{routes.plan.text}'; this plan's is '{self.text}'")
+            routes = routes.data
+        if not isinstance(routes, np.ndarray) or routes.dtype != _BYTES:
+            kind = routes.dtype if isinstance(routes, np.ndarray) else type(routes).__name__
+            raise TypeError(f"routes is a {kind}; it must be the Routes that forward_routes gave, or their uint8 array")
+        if routes.size != self.route_bytes:
+            raise ValueError(f"routes has {routes.size} bytes; the plan's routes have {self.route_bytes}")
+        return np.ascontiguousarray(routes)
+
+    def _indices(self, indices: Any) -> np.ndarray:
+        given = as_array(indices, "indices")
+        if given.dtype.kind not in "iu":
+            raise TypeError(f"indices has the type {given.dtype}; indices are integers")
+        if given.shape != self.y_shape:
+            raise ValueError(f"indices has the shape {given.shape}; the plan expects {self.y_shape}")
+        return np.ascontiguousarray(given, _INT64)
+
+    def _same_windows(self, other: "Plan") -> bool:
+        return self.route_bits == other.route_bits and self._windows() == other._windows()
+
+    def _windows(self) -> bytes:
+        plain = _abi.Problem.from_buffer_copy(self.problem)
+        plain.dtype = 0
+        return bytes(plain)
+
+    def __reduce__(self) -> Any:
+        return _restore, (bytes(self.problem), self.dtype, self.threads, self._algorithm)
+
+    def __repr__(self) -> str:
+        return f"Plan({self.text!r})"
+
+
+def _kept(plan: Plan, data: np.ndarray) -> Routes:
+    """Routes over an array made here, which needs no check."""
+    routes = Routes.__new__(Routes)
+    routes._plan, routes._data = plan, data
+    return routes
+
+
+_NAMES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32")
+
+
+def _restore(problem: bytes, dtype: Any, threads: int, algorithm: Optional[str]) -> Plan:
+    return Plan._of(_abi.Problem.from_buffer_copy(problem), dtype, threads, algorithm)
+
+
+@lru_cache(maxsize=256)
+def _with_dtype(plan: Plan, dtype: Any) -> Plan:
+    problem = _abi.Problem.from_buffer_copy(plan.problem)
+    problem.dtype = dtype_code(dtype)
+    return Plan._of(problem, dtype, plan.threads, plan._algorithm)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _cached(
+    shape: Tuple[int, ...], dtype: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, rounding: str, layout: str,
+    ties: str, nan: str, dialect: Optional[str], kind: str = "max", count_padding: Optional[bool] = None,
+    divisor: Optional[int] = None,
+) -> Plan:  # fmt: skip
+    return Plan(
+        shape, kernel, stride, padding, dilation, dtype=dtype, kind=kind, rounding=rounding, layout=layout, ties=ties, nan=nan,
+        dialect=dialect, count_padding=count_padding, divisor=divisor,
+    )  # fmt: skip
+
+
+def cached_plan(*arguments: Any) -> Plan:
+    """The plan of _cached's arguments, made once; the least recently used of 1,024 is forgotten."""
+    try:
+        return _cached(*arguments)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+    return _cached(*map(_hashable, arguments))
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    return tuple(_hashable(entry) for entry in value) if isinstance(value, (list, tuple)) else value

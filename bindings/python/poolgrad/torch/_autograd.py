@@ -1,0 +1,206 @@
+"""Max pooling as autograd functions: S, its transpose, and each as the other's derivative.
+
+    pool     y = S x, keeping routes; backward is scatter, forward mode is gather
+    scatter  dx = S^T dy;             backward is gather, forward mode is scatter
+    gather   ty = S tx;               backward is scatter, forward mode is gather
+
+Only routes are saved. vmap folds its axis into the batch. torch before 2.0 has no setup_context; there the two halves of a
+function are joined into one forward.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Tuple
+
+import torch
+from torch.autograd import Function
+
+from ._plans import TorchPlan
+
+_functorch_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+_forward_ad = torch.autograd.forward_ad
+_HAS_SETUP_CONTEXT = hasattr(Function, "setup_context")
+
+
+def _in_forward_mode() -> bool:
+    return _forward_ad._current_level >= 0
+
+
+def _joined(cls: Any) -> Any:
+    if _HAS_SETUP_CONTEXT:
+        return cls
+    compute, setup = cls.forward, cls.setup_context
+
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        output = compute(*inputs)
+        setup(ctx, inputs, output)
+        return output
+
+    cls.forward = staticmethod(forward)
+    return cls
+
+
+def _fold(tensor: torch.Tensor, dim: Any, size: int, plan: TorchPlan) -> torch.Tensor:
+    """The vmapped axis of `tensor` merged with its batch; a tensor without that axis is repeated along it."""
+    tensor = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+    return tensor.flatten(0, 1) if len(plan.tensor_x) == plan.rank + 2 else tensor
+
+
+def _unfold(tensor: torch.Tensor, size: int, plan: TorchPlan) -> torch.Tensor:
+    if len(plan.tensor_x) != plan.rank + 2:
+        return tensor
+    return tensor.reshape(size, tensor.shape[0] // size if size else plan.tensor_x[0], *tensor.shape[1:])
+
+
+def _folded_plan(plan: TorchPlan, size: int) -> TorchPlan:
+    return plan.with_batch(size * (plan.tensor_x[0] if len(plan.tensor_x) == plan.rank + 2 else 1))
+
+
+class _Pool(Function):
+    """The everyday one. Routes go out through a list: as an output, torch would track them too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, plan: TorchPlan, routes_out: List[torch.Tensor]) -> torch.Tensor:
+        y, routes = plan.forward_routes(x)
+        routes_out.append(routes)
+        ctx.plan = plan
+        ctx.save_for_backward(routes)
+        if _in_forward_mode():
+            ctx.save_for_forward(routes)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> Any:
+        return scatter(dy, ctx.saved_tensors[0], ctx.plan), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tx: torch.Tensor, *_: Any) -> Any:
+        return gather(tx, ctx.saved_tensors[0], ctx.plan)
+
+
+class _TransformedPool(Function):
+    """The same for torch.func, whose transforms (torch 2.0 and later) want every tensor as an output."""
+
+    @staticmethod
+    def forward(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
+        return plan.forward_routes(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        routes = output[1]
+        ctx.plan = inputs[1]
+        ctx.mark_non_differentiable(routes)
+        ctx.save_for_backward(routes)
+        ctx.save_for_forward(routes)
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor, _: Any) -> Any:
+        return scatter(dy, ctx.saved_tensors[0], ctx.plan), None
+
+    @staticmethod
+    def jvp(ctx: Any, tx: torch.Tensor, _: Any) -> Any:
+        return gather(tx, ctx.saved_tensors[0], ctx.plan), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: torch.Tensor, plan: TorchPlan) -> Any:
+        size = info.batch_size
+        y, routes = _TransformedPool.apply(_fold(x, in_dims[0], size, plan), _folded_plan(plan, size))
+        return (_unfold(y, size, plan), _unfold(routes, size, plan)), (0, 0)
+
+
+class _Linear(Function):
+    """Scatter or gather: linear in its first input; routes and plan are constants."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, routes, ctx.plan = inputs
+        ctx.save_for_backward(routes)
+        ctx.save_for_forward(routes)
+
+
+@_joined
+class _Scatter(_Linear):
+    @staticmethod
+    def forward(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+        return plan.scatter(dy, routes)
+
+    @staticmethod
+    def backward(ctx: Any, ddx: Any) -> Any:
+        return gather(ddx, ctx.saved_tensors[0], ctx.plan), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tdy: Any, *_: Any) -> Any:
+        return scatter(tdy, ctx.saved_tensors[0], ctx.plan)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> Any:
+        size = info.batch_size
+        folded = (_fold(dy, in_dims[0], size, plan), _fold(routes, in_dims[1], size, plan))
+        return _unfold(_Scatter.apply(*folded, _folded_plan(plan, size)), size, plan), 0
+
+
+@_joined
+class _Gather(_Linear):
+    @staticmethod
+    def forward(tx: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+        return plan.gather(tx, routes)
+
+    @staticmethod
+    def backward(ctx: Any, dty: Any) -> Any:
+        return scatter(dty, ctx.saved_tensors[0], ctx.plan), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, ttx: Any, *_: Any) -> Any:
+        return gather(ttx, ctx.saved_tensors[0], ctx.plan)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, tx: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> Any:
+        size = info.batch_size
+        folded = (_fold(tx, in_dims[0], size, plan), _fold(routes, in_dims[1], size, plan))
+        return _unfold(_Gather.apply(*folded, _folded_plan(plan, size)), size, plan), 0
+
+
+@_joined
+class _Indices(Function):
+    @staticmethod
+    def forward(routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+        return plan.indices(routes)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, _: Any) -> Any:
+        return None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, routes: torch.Tensor, plan: TorchPlan) -> Any:
+        size = info.batch_size
+        indices = _Indices.apply(_fold(routes, in_dims[0], size, plan), _folded_plan(plan, size))
+        return _unfold(indices, size, plan), 0
+
+
+def is_watched(x: torch.Tensor) -> bool:
+    """Whether anything records what is done to x: reverse mode, forward mode, or a functorch transform."""
+    return (x.requires_grad and torch.is_grad_enabled()) or _in_forward_mode() or _functorch_active()
+
+
+def pool(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
+    """(y, routes)."""
+    if _functorch_active():
+        return _TransformedPool.apply(x, plan)
+    routes: List[torch.Tensor] = []
+    return _Pool.apply(x, plan, routes), routes[0]
+
+
+def scatter(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    return _Scatter.apply(dy, routes, plan) if is_watched(dy) else plan.scatter(dy, routes)
+
+
+def gather(tx: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    return _Gather.apply(tx, routes, plan) if is_watched(tx) else plan.gather(tx, routes)
+
+
+def indices(routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    return _Indices.apply(routes, plan) if _functorch_active() else plan.indices(routes)

@@ -1,0 +1,248 @@
+"""Plans over torch tensors: raw addresses, torch's allocator, torch's threads and the current CUDA stream.
+
+A TorchPlan speaks torch's logical order (N C ... or C ...) and remembers in which memory format its tensors lie. Tensors in
+another format are brought into it; results are allocated in it, so that channels_last is preserved. The dialect is torch's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any, Dict, NamedTuple, Tuple
+
+import torch
+
+from .. import _abi
+from .._core import CorePlan, make_problem, per_axis, resolve_padding
+
+
+class PoolValueError(ValueError, RuntimeError):
+    """A wrong value. Also a RuntimeError, which is what torch's own pooling raises."""
+
+
+class PoolTypeError(TypeError, RuntimeError):
+    """A wrong type. Also a RuntimeError, which is what torch's own pooling raises."""
+
+
+_DTYPES = {
+    torch.float32: _abi.DTYPES["f32"],
+    torch.float64: _abi.DTYPES["f64"],
+    torch.float16: _abi.DTYPES["f16"],
+    torch.bfloat16: _abi.DTYPES["bf16"],
+    torch.int8: _abi.DTYPES["i8"],
+    torch.uint8: _abi.DTYPES["u8"],
+    torch.int32: _abi.DTYPES["i32"],
+}
+_DENSE = torch.contiguous_format
+_empty_like = torch.empty_like
+_CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
+
+
+class Window(NamedTuple):
+    """What a layer fixes before it sees an input. Plain integers, as the registered operators take them."""
+
+    kernel: Tuple[int, ...]
+    stride: Tuple[int, ...]
+    padding: Tuple[int, ...]  # low of every axis, then high of every axis
+    padding_kind: int  # poolgrad_padding
+    dilation: Tuple[int, ...]
+    ceil_mode: bool
+    ties: int  # poolgrad_ties
+
+
+def make_window(
+    rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, ties: str
+) -> Window:
+    """Checks the form of the arguments; their values are checked with the shape, by the library."""
+    try:
+        kernel = per_axis("kernel_size", kernel_size, rank)
+        word, low, high = resolve_padding(padding, rank)
+        return Window(
+            kernel,
+            kernel if stride is None or stride == [] or stride == () else per_axis("stride", stride, rank),
+            low + high,
+            _abi.PADDINGS[word],
+            per_axis("dilation", dilation, rank),
+            bool(ceil_mode),
+            _abi.TIES[ties],
+        )
+    except KeyError:
+        raise PoolValueError(f"ties is {ties!r}; it must be one of: {', '.join(_abi.TIES)}") from None
+    except TypeError as error:
+        raise PoolTypeError(str(error)) from None
+    except ValueError as error:
+        raise PoolValueError(str(error)) from None
+
+
+_execs: Dict[int, Tuple[int, _abi.Exec]] = {}  # by number of threads: its address, and the struct; read-only once made
+
+
+def _cpu_exec() -> int:
+    threads = torch.get_num_threads()
+    made = _execs.get(threads)
+    if made is None:
+        run = _abi.make_exec(threads)
+        made = _execs[threads] = (ctypes.addressof(run), run)
+    return made[0]
+
+
+class TorchPlan(CorePlan):
+    """Runs one pooling on tensors of one shape, type, device and memory format."""
+
+    def __init__(self, shape: Tuple[int, ...], dtype: Any, device: Any, channels_last: bool, window: Window) -> None:
+        rank = len(window.kernel)
+        code = _DTYPES.get(dtype)
+        if code is None:
+            raise PoolTypeError(f"input has the type {dtype}; poolgrad takes {', '.join(str(known) for known in _DTYPES)}")
+        if len(shape) not in (rank + 1, rank + 2):
+            raise PoolValueError(
+                f"input has the shape {tuple(shape)}; max_pool{rank}d takes {rank + 2} dimensions, or {rank + 1} without a batch"
+            )
+        if device.type not in ("cpu", "cuda"):
+            raise PoolValueError(f"input is on {device}; poolgrad runs on cpu and cuda")
+        self.args = (shape, dtype, device, channels_last, window)
+        batch = shape[: len(shape) - rank - 1]
+        channels, spatial = shape[-rank - 1], shape[-rank:]
+        n = batch[0] if batch else 1
+        low, high = window.padding[:rank], window.padding[rank:]
+        words = {value: word for word, value in _abi.PADDINGS.items()}
+        padding = tuple(zip(low, high)) if window.padding_kind == 0 else words[window.padding_kind]
+        try:
+            problem = make_problem(
+                (n, *spatial, channels) if channels_last else (n, channels, *spatial), code,
+                window.kernel, window.stride, padding, window.dilation,
+                rounding="ceil" if window.ceil_mode else "floor",
+                layout="channels_last" if channels_last else "channels_first",
+                ties={value: word for word, value in _abi.TIES.items()}[window.ties],
+                nan="propagate_last", dialect="torch",
+                device=int(device.type == "cuda"), device_index=_device_index(device),
+            )  # fmt: skip
+            super().__init__(problem)
+        except ValueError as error:
+            raise PoolValueError(str(error)) from None
+        self.dtype, self.device = dtype, device
+        self.format = _CHANNELS_LAST[rank] if channels_last else _DENSE
+        outs = self.y_shape[1:-1] if channels_last else self.y_shape[2:]
+        self.tensor_x = tuple(shape)
+        self.tensor_y = (*batch, channels, *outs)
+        line = (channels if channels_last else outs[-1]) * self.route_bits
+        lines = outs if channels_last else (channels, *outs[:-1])
+        self.tensor_routes = (*batch, *lines, (line + 7) // 8)
+        self.keeps_indices = window.ties in (_abi.TIES["first"], _abi.TIES["last"])
+        self._on_cpu = device.type == "cpu"
+        # torch.empty_like of a one-element tensor spread over the shape is the cheapest way to allocate from Python.
+        self._like_x, self._like_y = (
+            torch.empty(1, dtype=dtype, device=device).expand(spread) for spread in (self.tensor_x, self.tensor_y)
+        )
+        self._like_routes = torch.empty(1, dtype=torch.uint8, device=device).expand(self.tensor_routes)
+        library = _abi.library()
+        self._functions = {op: getattr(library, f"poolgrad_{name}") for op, name in _FUNCTIONS.items()}
+        # On the GPU nothing is allocated while running: the library says what it needs, torch's allocator gives it.
+        self._scratch = {op: self.scratch_bytes(op) for op in _abi.OPS if device.type == "cuda" and self.algorithm(op)}
+
+    def with_batch(self, batch: int) -> "TorchPlan":
+        """The same windows over a batch of this size: how vmap folds its axis in."""
+        shape, dtype, device, channels_last, window = self.args
+        return plan_of((batch, *shape[-self.rank - 1 :]), dtype, device, channels_last, window)
+
+    # ---- running --------------------------------------------------------------------------------------------------------
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self._input(x, self.tensor_x, "input")
+        y = _empty_like(self._like_y, memory_format=self.format)
+        self._run("forward", x.data_ptr(), y.data_ptr(), None)
+        return y
+
+    def forward_routes(self, x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        x = self._input(x, self.tensor_x, "input")
+        y = _empty_like(self._like_y, memory_format=self.format)
+        routes = _empty_like(self._like_routes, memory_format=_DENSE)
+        self._run("forward_routes", x.data_ptr(), y.data_ptr(), routes.data_ptr())
+        return y, routes
+
+    def scatter(self, dy: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
+        """dx = S^T dy."""
+        dy = self._input(dy, self.tensor_y, "the gradient")
+        routes = self._routes(routes)
+        dx = _empty_like(self._like_x, memory_format=self.format)
+        self._run("backward", dy.data_ptr(), routes.data_ptr(), dx.data_ptr())
+        return dx
+
+    def gather(self, tx: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
+        """ty = S tx."""
+        tx = self._input(tx, self.tensor_x, "the tangent")
+        routes = self._routes(routes)
+        ty = _empty_like(self._like_y, memory_format=self.format)
+        self._run("gather", tx.data_ptr(), routes.data_ptr(), ty.data_ptr())
+        return ty
+
+    def indices(self, routes: torch.Tensor) -> torch.Tensor:
+        """torch's int64 indices, in y's memory format."""
+        routes = self._routes(routes)
+        indices = _empty_like(self._like_y, dtype=torch.int64, memory_format=self.format)
+        self._run("indices", routes.data_ptr(), _abi.NUMBERINGS["torch"], indices.data_ptr())
+        return indices
+
+    def _run(self, op: str, first: Any, second: Any, third: Any) -> None:
+        function = self._functions[op]
+        if self._on_cpu:
+            status = function(self.handle, first, second, third, _cpu_exec())
+        else:
+            needed = self._scratch.get(op, 0)
+            scratch = torch.empty(needed, dtype=torch.uint8, device=self.device) if needed else None
+            stream = torch.cuda.current_stream(self.device).cuda_stream
+            run = _abi.make_exec(0, scratch.data_ptr() if needed else 0, needed, stream)
+            with torch.cuda.device(self.device):
+                status = function(self.handle, first, second, third, ctypes.addressof(run))
+        if status:
+            _abi.raise_status(status)
+
+    def _input(self, tensor: torch.Tensor, shape: Tuple[int, ...], name: str) -> torch.Tensor:
+        if tensor.shape != shape:
+            raise PoolValueError(f"{name} has the shape {tuple(tensor.shape)}; this pooling expects {shape}")
+        if tensor.dtype is not self.dtype:
+            raise PoolTypeError(f"{name} has the type {tensor.dtype}; this pooling is of {self.dtype}")
+        if tensor.device != self.device:
+            raise PoolValueError(f"{name} is on {tensor.device}; this pooling is on {self.device}")
+        return tensor.contiguous(memory_format=self.format)
+
+    def _routes(self, routes: torch.Tensor) -> torch.Tensor:
+        if routes.dtype is not torch.uint8 or routes.shape != self.tensor_routes:
+            raise PoolValueError(
+                f"routes is a {tuple(routes.shape)} of {routes.dtype}; this pooling keeps {self.tensor_routes} of torch.uint8"
+            )
+        if routes.device != self.device:
+            raise PoolValueError(f"routes is on {routes.device}; this pooling is on {self.device}")
+        return routes.contiguous()
+
+
+_FUNCTIONS = {
+    "forward": "forward",
+    "forward_routes": "forward",
+    "backward": "backward",
+    "gather": "gather",
+    "indices": "routes_to_indices",
+}
+
+
+def _device_index(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 0
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+@lru_cache(maxsize=1024)
+def plan_of(shape: Tuple[int, ...], dtype: Any, device: Any, channels_last: bool, window: Window) -> TorchPlan:
+    return TorchPlan(tuple(shape), dtype, device, channels_last, window)
+
+
+def lies_channels_last(x: torch.Tensor, rank: int) -> bool:
+    """Whether x's memory format is channels_last. A dense tensor that is both counts as channels first, as it is one."""
+    if rank == 1 or x.dim() != rank + 2 or x.is_contiguous():
+        return False
+    try:
+        if x.is_contiguous(memory_format=_CHANNELS_LAST[rank]):
+            return True
+    except RuntimeError:  # inside vmap only the plain format can be asked for
+        return False
+    return x.size(1) > 1 and x.stride(1) == 1

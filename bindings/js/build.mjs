@@ -1,9 +1,10 @@
 // Builds dist/: for Node one CommonJS bundle per entry and an ES module that passes its exports on (so that import and require
 // give the same engine), for browsers one ES module per entry with the WebAssembly inside it, and the types.
-// Assumes dist/poolgrad.wasm is there (build-wasm.sh).
+// Assumes the modules are in dist/ already (build-wasm.sh).
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as esbuild from 'esbuild';
 
@@ -12,11 +13,11 @@ const require = createRequire(import.meta.url);
 
 const entries = { index: 'src/index.ts', tfjs: 'src/tfjs/index.ts' };
 
-// './platform' means this platform's file.
+// './platform' means this platform's file in the same folder.
 const platform = (name) => ({
   name: 'platform',
-  setup: (build) => build.onResolve({ filter: /^\.\/platform$/ }, () => (
-    { path: fileURLToPath(new URL(`src/platform-${name}.ts`, import.meta.url)) })),
+  setup: (build) => build.onResolve({ filter: /^\.\/platform$/ }, ({ resolveDir }) => (
+    { path: join(resolveDir, `platform-${name}.ts`) })),
 });
 
 // The TensorFlow.js layer takes the engine from the package itself, so that both entries share one.

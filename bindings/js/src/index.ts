@@ -1,5 +1,5 @@
 // poolgrad: max pooling and its gradient. See README.md.
 export type * from './api/types';
 export { avgPool, avgPoolGrad, maxPool, maxPoolGrad, unpool } from './functional';
-export { engineFromModule, loadEngine, loadEngineSync } from './load';
+export { engineFromInstance, engineFromModule, loadEngine, loadEngineSync } from './load';
 export { PoolgradError, type ErrorCode } from './raw';

@@ -10,7 +10,14 @@ const made: Partial<Record<EngineKind, Engine>> = {};
 
 function engineOf(kind: EngineKind): Engine {
   return (made[kind] ??= new EngineOnRaw(
-    kind === 'native' ? nativeRaw(loadAddon()) : new WasmRaw(new WebAssembly.Module(wasmBytes()))));
+    kind === 'native' ? nativeRaw(loadAddon()) : wasmRaw(new WebAssembly.Module(wasmBytes()))));
+}
+
+function wasmRaw(module: WebAssembly.Module): WasmRaw {
+  const instance = new WebAssembly.Instance(module);
+  const { memory, _initialize } = instance.exports as { memory: WebAssembly.Memory; _initialize(): void };
+  _initialize();
+  return new WasmRaw(instance, memory);
 }
 
 // POOLGRAD_ENGINE=native|wasm chooses for 'auto', so that a program need not be changed to compare them.
@@ -35,12 +42,17 @@ export async function loadEngine(kind: EngineKind | 'auto' = 'auto'): Promise<En
   const wanted = kind === 'auto' ? wish() ?? 'auto' : kind;
   if (wanted !== 'native' && made.wasm === undefined && typeof document !== 'undefined') {
     const module = await WebAssembly.compile(wasmBytes());
-    made.wasm ??= new EngineOnRaw(new WasmRaw(module));
+    made.wasm ??= new EngineOnRaw(wasmRaw(module));
   }
   return loadEngineSync(kind);
 }
 
 /** An engine of one's own from a module compiled elsewhere, e.g. by WebAssembly.compileStreaming on dist/poolgrad.wasm. */
 export function engineFromModule(module: WebAssembly.Module): Engine {
-  return new EngineOnRaw(new WasmRaw(module));
+  return new EngineOnRaw(wasmRaw(module));
+}
+
+/** An engine over an instance that was started elsewhere, on a memory it may share with others. */
+export function engineFromInstance(instance: WebAssembly.Instance, memory: WebAssembly.Memory): Engine {
+  return new EngineOnRaw(new WasmRaw(instance, memory));
 }

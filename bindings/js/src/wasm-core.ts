@@ -45,11 +45,11 @@ export class WasmCore {
     this.#memory = memory;
   }
 
-  memoryBytes(): number {
-    return this.#memory.buffer.byteLength;
+  /** The memory now. Any call into the module may put another in its place. */
+  buffer(): ArrayBuffer {
+    return this.#memory.buffer;
   }
 
-  /** The whole memory, good until the next call into the module. */
   bytes(): Uint8Array {
     return new Uint8Array(this.#memory.buffer);
   }

@@ -1,4 +1,5 @@
-// The WebAssembly engine: copies arrays into the module's memory, runs, and copies results out.
+// The WebAssembly engine: copies arrays into the module's memory, runs, and copies results out. An array that already lies in
+// that memory is used where it is.
 //
 // The copies land in a few blocks, one per argument, that only ever grow and are used again by every call: no call allocates
 // once the largest problem has been seen, so ten thousand calls leave the memory as it was.
@@ -20,17 +21,15 @@ export class WasmRaw implements Raw {
   readonly #core: WasmCore;
   readonly #blocks: { address: Address; capacity: number }[] = [];
 
-  constructor(module: WebAssembly.Module) {
-    const instance = new WebAssembly.Instance(module);
-    const exports = instance.exports as unknown as CoreExports & { memory: WebAssembly.Memory; _initialize(): void };
-    exports._initialize();
-    this.#core = new WasmCore(exports, exports.memory);
+  /** `instance` was initialised, and works on `memory`. */
+  constructor(instance: WebAssembly.Instance, memory: WebAssembly.Memory) {
+    this.#core = new WasmCore(instance.exports as unknown as CoreExports, memory);
   }
 
   version(): string { return this.#core.string(this.#core.abi.poolgrad_version()); }
   simdTarget(): string { return this.#core.string(this.#core.abi.poolgrad_simd_target()); }
   defaultThreads(): number { return 1; }
-  memoryBytes(): number { return this.#core.memoryBytes(); }
+  memoryBytes(): number { return this.#core.buffer().byteLength; }
   parse(text: string): Uint8Array { return this.#core.parse(text); }
   format(problem: Uint8Array): string { return this.#core.format(problem); }
   create(problem: Uint8Array, algorithm: string | null): Address { return this.#core.create(problem, algorithm); }
@@ -80,19 +79,27 @@ export class WasmRaw implements Raw {
       this.#core.abi.poolgrad_unpool_indices(plan, py, pi, numbering, ps, px));
   }
 
-  // Blocks are made for all arrays first, because making one may move the memory; then the inputs are copied.
+  // First all addresses, because making a block may grow the memory, which detaches views of it; then the inputs are copied.
   #run(inputs: (AnyArray | null)[], outputs: (AnyArray | null)[],
        call: (inputs: Address[], outputs: Address[]) => number): void {
-    const addresses = [...inputs, ...outputs].map((values, i) => (values === null ? 0 : this.#block(i, values.byteLength)));
+    const own = this.#core.buffer();
+    const arrays = [...inputs, ...outputs];
+    const resident = arrays.map((values) => values !== null && values.buffer === own);
+    const found = arrays.map((values, i) => (resident[i] ? (values as AnyArray).byteOffset : 0));
+    const addresses = arrays.map((values, i) =>
+      (values === null || resident[i] ? found[i] as Address : this.#block(i, values.byteLength)));
+    const copied = (i: number): boolean => arrays[i] !== null && !resident[i];
+
     const memory = this.#core.bytes();
     inputs.forEach((values, i) => {
-      if (values !== null) memory.set(bytesOf(values), addresses[i]);
+      if (copied(i)) memory.set(bytesOf(values as AnyArray), addresses[i]);
     });
     this.#core.check(call(addresses.slice(0, inputs.length), addresses.slice(inputs.length)));
     const after = this.#core.bytes();
-    outputs.forEach((values, i) => {
-      const at = addresses[inputs.length + i] as Address;
-      if (values !== null) bytesOf(values).set(after.subarray(at, at + values.byteLength));
+    outputs.forEach((values, o) => {
+      const i = inputs.length + o;
+      const at = addresses[i] as Address;
+      if (copied(i)) bytesOf(values as AnyArray).set(after.subarray(at, at + (values as AnyArray).byteLength));
     });
   }
 

@@ -9,6 +9,7 @@ import {
 import '@tensorflow/tfjs-backend-cpu';
 import { loadEngineSync, type Engine, type EngineKind } from 'poolgrad';
 import { GRADIENTS } from './gradients';
+import { engineInHeap } from './heap';
 import { cpuHost, wasmHost, type CpuBackend, type WasmBackend } from './hosts';
 import { KERNELS, kernelFunc } from './kernels';
 
@@ -29,13 +30,20 @@ interface Replaced {
 const SHARED = Symbol.for('poolgrad.tfjs.replaced');
 const shared = globalThis as { [SHARED]?: Replaced };
 
+// The native engine reads TensorFlow.js's heap as it is; the WebAssembly engine has to live in it.
+function engineFor(backend: WasmBackend, engine: Engine): Engine {
+  return engine.kind === 'native' ? engine : engineInHeap(backend) ?? engine;
+}
+
 function replaceKernel(name: string, backend: BackendName, engine: Engine, replaced: Replaced): void {
   const stock = getKernel(name, backend) as KernelConfig | undefined;
   if (stock !== undefined) unregisterKernel(name, backend);
   replaced.kernels.push({ name, backend, stock });
-  const hostFor = backend === 'cpu' ? (b: object) => cpuHost(b as CpuBackend) : (b: object) => wasmHost(b as WasmBackend);
+  const func = backend === 'cpu'
+    ? kernelFunc(name, () => engine, (b) => cpuHost(b as CpuBackend))
+    : kernelFunc(name, (b) => engineFor(b as WasmBackend, engine), (b) => wasmHost(b as WasmBackend));
   registerKernel({
-    kernelName: name, backendName: backend, kernelFunc: kernelFunc(name, () => engine, hostFor),
+    kernelName: name, backendName: backend, kernelFunc: func,
     // The stock kernel is set up when the backend starts, so that it works when it is put back.
     setupFunc: stock?.setupFunc, disposeFunc: stock?.disposeFunc,
   });

@@ -32,7 +32,7 @@ struct CudaAlgorithm {
 std::span<const CudaAlgorithm> CudaAlgorithms();
 
 // Ok when device `device_index` exists and can run this build; else a sentence saying what was found.
-Status CudaCheckDevice(int device_index);
+Status CheckCudaDevice(int device_index);
 
 Status CudaRoutesToIndices(const Problem& problem, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
                            void* stream);

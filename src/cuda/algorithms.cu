@@ -1,0 +1,227 @@
+// The list of CUDA algorithms, fastest first, with the reason for each refusal; and the device's error sentences.
+#include <string>
+
+#include "cuda/cuda.h"
+#include "cuda/device.cuh"
+#include "cuda/fast.h"
+#include "cuda/generic.cuh"
+#include "cuda/windows.cuh"
+
+namespace poolgrad {
+namespace cuda {
+
+Status ErrorStatus(cudaError_t error, const std::string& while_doing) {
+  cudaGetLastError();  // not left behind for the caller
+  const poolgrad_status code = error == cudaErrorMemoryAllocation ? POOLGRAD_OUT_OF_MEMORY : POOLGRAD_DEVICE_ERROR;
+  return {code, "the CUDA runtime refused " + while_doing + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error)};
+}
+
+namespace {
+
+bool IsForward(poolgrad_op op) { return op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES; }
+
+bool HasFastType(const Problem& p) {
+  return p.dtype == POOLGRAD_F32 || p.dtype == POOLGRAD_F16 || p.dtype == POOLGRAD_BF16;
+}
+
+// What every tiled kernel asks for.
+const char* RefuseTiled(const Problem& p) {
+  if (p.kind != POOLGRAD_MAX) return "it only pools by maximum";
+  if (!HasFastType(p)) return "it takes f32, f16 and bf16";
+  if (p.routes.masks) return "it keeps one winner per window";
+  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
+  constexpr int64_t limit = int64_t{1} << 30;
+  for (const Axis& a : p.axis) {
+    if (a.in > limit || a.out > limit || a.pad_lo > limit) return "an axis is longer than 2^30";
+  }
+  if (!p.channels_last() && p.in_plane() > limit) return "a plane has more than 2^30 elements";
+  return nullptr;
+}
+
+const char* RefuseForward(const Problem& p) {
+  if (const char* reason = RefuseTiled(p)) return reason;
+  if (p.ties != POOLGRAD_TIES_FIRST) return "a tie goes to another than the first";
+  for (const Axis& a : p.axis) {
+    if (a.has_empty_window()) return "some window has no input";
+  }
+  return nullptr;
+}
+
+// 16-byte vectors of channels.
+bool WholeVectors(const Problem& p) { return !p.channels_last() || p.channels % (16 / SizeOf(p.dtype)) == 0; }
+
+const char* RefuseSmallWindow(const Problem& p, poolgrad_op op) {
+  if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
+  if (const char* reason = IsForward(op) ? RefuseForward(p) : RefuseTiled(p)) return reason;
+  if (!VisitWindow(p, [](auto) {})) return "no kernel was made for this window and route width";
+  if (!WholeVectors(p)) return "the channels do not fill 16-byte vectors";
+  return nullptr;
+}
+
+template <class F>
+cudaError_t VisitFastType(poolgrad_dtype dtype, F&& f) {
+  switch (dtype) {
+    case POOLGRAD_F32: return f(float{});
+    case POOLGRAD_F16: return f(__half{});
+    case POOLGRAD_BF16: return f(__nv_bfloat16{});
+    default: return cudaErrorNotSupported;
+  }
+}
+
+Generic GenericOf(const Problem& p, poolgrad_op op) {
+  if (p.kind == POOLGRAD_AVERAGE) return IsForward(op) ? Generic::kAverage : Generic::kAverageBackward;
+  switch (op) {
+    case POOLGRAD_OP_GATHER: return Generic::kGather;
+    case POOLGRAD_OP_UNPOOL: return Generic::kUnpool;
+    case POOLGRAD_OP_BACKWARD:
+    case POOLGRAD_OP_BACKWARD_X: return Generic::kBackward;
+    default: return Generic::kForward;
+  }
+}
+
+cudaError_t RunGenericOp(const Problem& p, poolgrad_op op, const Args& args, void* stream) {
+  return VisitDtype(p.dtype, [&](auto zero) {
+    return RunGeneric<OnDevice<decltype(zero)>>(p, GenericOf(p, op), args, stream);
+  });
+}
+
+// Runs `run` on the problem's device; falls back to the generic kernels when it cannot take these pointers.
+template <class F>
+Status OnDeviceOf(const Problem& p, poolgrad_op op, const Args& args, void* stream, F&& run) {
+  const DeviceScope scope(p.device_index);
+  if (scope.status() != cudaSuccess) {
+    return ErrorStatus(scope.status(), "to use device " + std::to_string(p.device_index));
+  }
+  cudaError_t error = run();
+  if (error == cudaErrorNotSupported) error = RunGenericOp(p, op, args, stream);
+  if (error != cudaSuccess) return ErrorStatus(error, std::string("to launch ") + Name(op));
+  return {};
+}
+
+Status LaunchSmallWindow(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return OnDeviceOf(p, op, args, stream, [&] {
+    return VisitFastType(p.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      return IsForward(op) ? RunStrip<T>(p, args, stream) : RunCells<T>(p, args, stream);
+    });
+  });
+}
+
+CudaKernel MakeSmallWindow(const Problem&, poolgrad_op) { return {LaunchSmallWindow, 0}; }
+
+// ---- backward from x: routes into scratch, then backward from them ----
+
+const char* RefuseTwoPasses(const Problem&, poolgrad_op op) {
+  return op == POOLGRAD_OP_BACKWARD_X ? nullptr : "it does backward from x";
+}
+
+Status LaunchTwoPasses(const Problem& p, poolgrad_op, const Args& args, void* scratch, void* stream);
+
+CudaKernel MakeTwoPasses(const Problem& p, poolgrad_op) {
+  return {LaunchTwoPasses, p.kind == POOLGRAD_MAX ? p.routes.bytes() : 0};
+}
+
+// ---- the last resort ----
+
+const char* RefuseGeneric(const Problem& p, poolgrad_op op) {
+  if (op == POOLGRAD_OP_BACKWARD_X) return "it needs routes";
+  if (IsInteger(p.dtype) && op == POOLGRAD_OP_BACKWARD) return "integers have no gradient";
+  if (p.kind == POOLGRAD_AVERAGE && op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_BACKWARD) return "an average has no routes";
+  return nullptr;
+}
+
+Status LaunchGenericOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return OnDeviceOf(p, op, args, stream, [&] { return RunGenericOp(p, op, args, stream); });
+}
+
+CudaKernel MakeGeneric(const Problem&, poolgrad_op) { return {LaunchGenericOp, 0}; }
+
+constexpr CudaAlgorithm kAlgorithms[] = {
+    {"cuda_small_window", RefuseSmallWindow, MakeSmallWindow},
+    {"cuda_two_passes", RefuseTwoPasses, MakeTwoPasses},
+    {"cuda_generic", RefuseGeneric, MakeGeneric},
+};
+
+Status LaunchFirst(const Problem& p, poolgrad_op op, const Args& args, void* stream) {
+  for (const CudaAlgorithm& a : kAlgorithms) {
+    if (!a.refuse(p, op)) return a.make(p, op).launch(p, op, args, nullptr, stream);
+  }
+  return Status::Unsupported(std::string("no CUDA algorithm does ") + Name(op));
+}
+
+Status LaunchTwoPasses(const Problem& p, poolgrad_op, const Args& args, void* scratch, void* stream) {
+  auto* routes = static_cast<uint8_t*>(scratch);
+  if (p.kind == POOLGRAD_MAX) {
+    const Args find{args.x, nullptr, routes, nullptr};
+    if (Status status = LaunchFirst(p, POOLGRAD_OP_FORWARD_ROUTES, find, stream); !status.ok()) return status;
+  }
+  return LaunchFirst(p, POOLGRAD_OP_BACKWARD, {args.source, nullptr, routes, args.result}, stream);
+}
+
+// ---- routes to indices ----
+
+template <class I>
+__global__ void IndexKernel(const __grid_constant__ Geo<I> g, const uint8_t* routes, int numbering, int64_t* indices,
+                            int64_t outputs) {
+  const int64_t o = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (o >= outputs) return;
+  const I line = static_cast<I>(o / g.line), at = static_cast<I>(o % g.line);
+  const OutPlace<I> place = PlaceOfLine(g, line, at);
+  const int64_t tap = CodeAt(g.bits, routes + static_cast<int64_t>(line) * g.line_bytes, at);
+  const int64_t kernel[] = {g.axis[0].kernel, g.axis[1].kernel, g.axis[2].kernel};
+  const int64_t k[] = {tap / kernel[2] / kernel[1], tap / kernel[2] % kernel[1], tap % kernel[2]};
+  int64_t in[3];
+  bool routed = k[0] < kernel[0];
+  for (int i = 0; i < 3; ++i) {
+    in[i] = g.axis[i].start(place.at[i]) + k[i] * g.axis[i].dilation;
+    routed = routed && in[i] >= 0 && in[i] < g.axis[i].in;
+  }
+  const int64_t size[] = {g.axis[0].in, g.axis[1].in, g.axis[2].in};
+  const int64_t plane = size[0] * size[1] * size[2];
+  const int64_t flat = (in[0] * size[1] + in[1]) * size[2] + in[2];
+  const int64_t channels = g.channels, n = place.n, c = place.c;
+  int64_t index = flat;
+  switch (numbering) {
+    case POOLGRAD_INDEX_TENSORFLOW: index = flat * channels + c; break;
+    case POOLGRAD_INDEX_TENSORFLOW_BATCH: index = (n * plane + flat) * channels + c; break;
+    case POOLGRAD_INDEX_ONNX: index = (n * channels + c) * plane + flat; break;
+    case POOLGRAD_INDEX_ONNX_COLUMN:
+      index = (n * channels + c) * plane + (in[2] * size[1] + in[1]) * size[0] + in[0];
+      break;
+  }
+  indices[o] = routed ? index : -1;
+}
+
+template <class I>
+cudaError_t RunIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices, void* stream) {
+  return Launch(IndexKernel<I>, CeilDiv(p.y_elements(), kGenericThreads), kGenericThreads, 0, stream, MakeGeo<I>(p), routes,
+                static_cast<int>(numbering), indices, p.y_elements());
+}
+
+}  // namespace
+}  // namespace cuda
+
+std::span<const CudaAlgorithm> CudaAlgorithms() { return cuda::kAlgorithms; }
+
+Status CheckCudaDevice(int device_index) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) return cuda::ErrorStatus(error, "to count its devices");
+  if (device_index < count) return {};
+  return {POOLGRAD_DEVICE_ERROR, "device_index is " + std::to_string(device_index) + "; this machine has " +
+                                     std::to_string(count) + " CUDA device" + (count == 1 ? "" : "s")};
+}
+
+Status CudaRoutesToIndices(const Problem& problem, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
+                           void* stream) {
+  const cuda::DeviceScope scope(problem.device_index);
+  if (scope.status() != cudaSuccess) {
+    return cuda::ErrorStatus(scope.status(), "to use device " + std::to_string(problem.device_index));
+  }
+  const cudaError_t error = cuda::FitsInt32(problem)
+                                ? cuda::RunIndices<int32_t>(problem, routes, numbering, indices, stream)
+                                : cuda::RunIndices<int64_t>(problem, routes, numbering, indices, stream);
+  return error == cudaSuccess ? Status{} : cuda::ErrorStatus(error, "to launch routes_to_indices");
+}
+
+}  // namespace poolgrad

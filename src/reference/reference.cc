@@ -81,6 +81,16 @@ V Add(V a, V b) {
   }
 }
 
+// An integer's count may not fit its own type.
+template <class V>
+V Divide(V sum, int64_t count) {
+  if constexpr (std::is_integral_v<V>) {
+    return static_cast<V>(sum / count);
+  } else {
+    return sum / static_cast<V>(count);
+  }
+}
+
 // Units of forward and gather are route lines; units of backward and unpool are elements of the input.
 
 template <class T>
@@ -149,7 +159,7 @@ void Gather(const Problem& p, const Args& args, int64_t begin, int64_t end, std:
         sum = Add(sum, Widen(tx[index]));
         count = won.count;
       });
-      if (f.masks && p.ties == POOLGRAD_TIES_SPLIT && count > 0) sum = static_cast<Wide<T>>(sum / static_cast<Wide<T>>(count));
+      if (f.masks && p.ties == POOLGRAD_TIES_SPLIT && count > 0) sum = Divide(sum, count);
       ty[o] = f.masks ? Narrow<T>(sum) : single;
     }
   }

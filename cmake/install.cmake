@@ -1,0 +1,28 @@
+# Installing: headers, both libraries, the CMake package (find_package(poolgrad) gives poolgrad::poolgrad and
+# poolgrad::poolgrad_static) and the pkg-config file. All of it may be moved after installation.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS poolgrad poolgrad_static EXPORT poolgradTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES include/poolgrad/poolgrad.h include/poolgrad/poolgrad.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/poolgrad)
+
+set(poolgrad_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/poolgrad)
+install(EXPORT poolgradTargets NAMESPACE poolgrad:: DESTINATION ${poolgrad_package_dir})
+configure_package_config_file(cmake/poolgradConfig.cmake.in ${PROJECT_BINARY_DIR}/poolgradConfig.cmake
+                              INSTALL_DESTINATION ${poolgrad_package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/poolgradConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/poolgradConfig.cmake ${PROJECT_BINARY_DIR}/poolgradConfigVersion.cmake
+        DESTINATION ${poolgrad_package_dir})
+
+# The prefix is found from where the .pc file lies. What a static link needs besides: the libraries we were built with.
+file(RELATIVE_PATH poolgrad_pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+set(poolgrad_pc_private "-lstdc++ -lm")
+foreach(library ${poolgrad_needs})
+  get_filename_component(library_name ${library} NAME_WE)
+  string(REGEX REPLACE "^lib" "" library_name ${library_name})
+  string(PREPEND poolgrad_pc_private "-l${library_name} ")
+endforeach()
+configure_file(cmake/poolgrad.pc.in ${PROJECT_BINARY_DIR}/poolgrad.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/poolgrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

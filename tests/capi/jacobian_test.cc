@@ -1,0 +1,69 @@
+// S itself: the Jacobian as CSR agrees with backward and gather, which are products with it; and what integers do with sets.
+#include <gtest/gtest.h>
+
+#include "support/pool.h"
+
+namespace poolgrad::oracle {
+namespace {
+
+using Doubles = std::vector<double>;
+
+Doubles TimesTransposed(const Csr& s, const Doubles& dy, size_t columns) {
+  Doubles dx(columns, 0.0);
+  for (size_t row = 0; row + 1 < s.row_start.size(); ++row) {
+    for (auto e = static_cast<size_t>(s.row_start[row]); e < static_cast<size_t>(s.row_start[row + 1]); ++e) {
+      dx[static_cast<size_t>(s.columns[e])] += s.values[e] * dy[row];
+    }
+  }
+  return dx;
+}
+
+TEST(Jacobian, OfTheWorkedExample) {
+  const Plan plan("max f64 nchw 1x1x3x3 k2 s1");
+  const auto [y, routes] = plan.forward_routes(Doubles{1, 2, 3, 4, 5, 6, 7, 8, 9});
+  const Csr s = plan.jacobian(routes);
+  EXPECT_EQ(s.row_start, (Indices{0, 1, 2, 3, 4}));
+  EXPECT_EQ(s.columns, (Indices{4, 5, 7, 8}));
+  EXPECT_EQ(s.values, (Doubles{1, 1, 1, 1}));
+}
+
+TEST(Jacobian, TimesAVectorIsBackward) {
+  for (const char* text : {"max f64 nchw 2x2x4x5 k3 s1 p1", "max f64 nhwc 1x5x4x3 k2 s1 ties=split", "max f64 ncw 1x2x9 k3 s2 ties=all",
+                           "avg f64 nchw 1x2x5x5 k3 s2 p1", "avg f64 nhwc 1x5x5x2 k2 s1 p1 count_padding", "max f64 ncw 1x1x4 k2 s2 p2"}) {
+    const Plan plan{std::string(text)};
+    Doubles x(static_cast<size_t>(plan.info().x_elements));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i * 7 % 5);  // ties
+    const auto [y, routes] = plan.forward_routes(x);
+    Doubles dy(y.size());
+    for (size_t i = 0; i < dy.size(); ++i) dy[i] = static_cast<double>(i + 1);
+    const Doubles dx = plan.backward(dy, routes);
+    const Doubles product = TimesTransposed(plan.jacobian(routes), dy, x.size());
+    for (size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(dx[i], product[i], 1e-12) << text << " input " << i;
+  }
+}
+
+TEST(Jacobian, AWindowWithoutRouteIsAnEmptyRow) {
+  const Plan plan("max f64 ncw 1x1x2 k1 s1 p1");
+  const auto [y, routes] = plan.forward_routes(Doubles{5, 6});
+  EXPECT_EQ(plan.jacobian(routes).row_start, (Indices{0, 0, 1, 2, 2}));
+}
+
+TEST(Sets, IntegersDivideByCountsThatTheirTypeCannotHold) {
+  for (const size_t taps : {200, 256}) {  // as int8_t: -56, and 0
+    const Plan plan("max i8 ncw 1x1x" + std::to_string(taps) + " k" + std::to_string(taps) + " ties=split");
+    const auto [y, routes] = plan.forward_routes(std::vector<int8_t>(taps, 3));
+    EXPECT_EQ(y, (std::vector<int8_t>{3}));
+    std::vector<int8_t> tx(taps, 0);
+    tx[0] = 100;
+    EXPECT_EQ(plan.gather(tx, routes), (std::vector<int8_t>{0})) << "100 / " << taps;
+  }
+}
+
+TEST(Unpool, KeepsTheLastOutputWhereWindowsShareAWinner) {
+  const Plan plan("max f32 ncw 1x1x3 k2 s1");
+  const auto [y, routes] = plan.forward_routes(Floats{0, 9, 0});
+  EXPECT_EQ(plan.unpool(Floats{4, 7}, routes), (Floats{0, 7, 0}));
+}
+
+}  // namespace
+}  // namespace poolgrad::oracle

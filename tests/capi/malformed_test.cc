@@ -1,0 +1,293 @@
+// Malformed calls: each gets a status and a full sentence, and changes nothing. Outputs are poisoned before every call and
+// must still be poison after it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support/pool.h"
+
+namespace poolgrad::oracle {
+namespace {
+
+constexpr unsigned char kPoison = 0xA5;
+
+poolgrad_problem Good() {
+  poolgrad_problem p;
+  poolgrad_problem_init(&p);
+  p.in[0] = p.in[1] = 6;
+  p.kernel[0] = p.kernel[1] = 2;
+  p.stride[0] = p.stride[1] = 2;
+  return p;
+}
+
+// Runs a call that must fail: with this status, and with a sentence that contains `part`.
+template <class Call>
+void ExpectRefusal(poolgrad_status status, const std::string& part, Call&& call) {
+  ASSERT_EQ(call(), status) << "expected a refusal about '" << part << "'";
+  const std::string sentence = poolgrad_last_error();
+  EXPECT_NE(sentence.find(part), std::string::npos) << "'" << sentence << "' lacks '" << part << "'";
+  EXPECT_GT(sentence.size(), 15u) << "a full sentence";
+}
+
+class Malformed : public testing::Test {
+ protected:
+  void SetUp() override {
+    const poolgrad_problem p = Good();
+    ASSERT_EQ(poolgrad_plan_create(&p, nullptr, &plan_), POOLGRAD_OK) << poolgrad_last_error();
+    std::memset(out_, kPoison, sizeof out_);
+    std::memset(routes_, 0, sizeof routes_);
+  }
+  void TearDown() override {
+    EXPECT_TRUE(std::all_of(std::begin(out_), std::end(out_), [](unsigned char b) { return b == kPoison; }))
+        << "a call that failed wrote something";
+    poolgrad_plan_destroy(plan_);
+  }
+
+  poolgrad_plan* plan_ = nullptr;
+  float x_[36] = {};
+  unsigned char out_[1024];
+  unsigned char routes_[64];
+};
+
+TEST_F(Malformed, ProblemsLeaveThePlanPointerAlone) {
+  struct Case {
+    const char* part;
+    void (*change)(poolgrad_problem&);
+  };
+  constexpr auto kMax = std::numeric_limits<int64_t>::max();
+  const Case cases[] = {
+      {"stride[0] is 0; every stride must be at least 1", [](poolgrad_problem& p) { p.stride[0] = 0; }},
+      {"stride[1] is -2; every stride must be at least 1", [](poolgrad_problem& p) { p.stride[1] = -2; }},
+      {"kernel[0] is 0", [](poolgrad_problem& p) { p.kernel[0] = 0; }},
+      {"kernel[0] is -1", [](poolgrad_problem& p) { p.kernel[0] = -1; }},
+      {"dilation[1] is 0", [](poolgrad_problem& p) { p.dilation[1] = 0; }},
+      {"dilation[0] is 2147483647", [](poolgrad_problem& p) { p.dilation[0] = 2147483647, p.kernel[0] = 1 << 20; }},
+      {"2147483648, longer than the padded input", [](poolgrad_problem& p) { p.dilation[0] = 2147483647; }},
+      {"dilation[0] is 9223372036854775807", [](poolgrad_problem& p) { p.dilation[0] = kMax; }},
+      {"pad_lo[0] is 9223372036854775807", [](poolgrad_problem& p) { p.pad_lo[0] = kMax; }},
+      {"pad_hi[1] is 9223372036854775807", [](poolgrad_problem& p) { p.pad_hi[1] = kMax; }},
+      {"pad_hi[1] is -9223372036854775808", [](poolgrad_problem& p) { p.pad_hi[1] = -kMax - 1; }},
+      {"more than 2^60", [](poolgrad_problem& p) { p.batch = p.channels = int64_t{1} << 31; }},
+      {"more than 2^60", [](poolgrad_problem& p) { p.batch = kMax; }},
+      {"in[0] is 9223372036854775807", [](poolgrad_problem& p) { p.in[0] = kMax; }},
+      {"in[1] is -4", [](poolgrad_problem& p) { p.in[1] = -4; }},
+      {"in[1] is 0", [](poolgrad_problem& p) { p.in[1] = 0; }},
+      {"longer than the padded input", [](poolgrad_problem& p) { p.kernel[1] = 7; }},
+      {"struct_size is 0", [](poolgrad_problem& p) { p.struct_size = 0; }},
+      {"struct_size is 4096", [](poolgrad_problem& p) { p.struct_size = 4096; }},
+      {"rank is 0", [](poolgrad_problem& p) { p.rank = 0; }},
+      {"dtype is 99", [](poolgrad_problem& p) { p.dtype = 99; }},
+      {"route_bits is 2", [](poolgrad_problem& p) { p.kernel[0] = 3, p.route_bits = 2; }},
+  };
+  for (const Case& c : cases) {
+    poolgrad_problem problem = Good();
+    c.change(problem);
+    poolgrad_plan* untouched = reinterpret_cast<poolgrad_plan*>(&problem);
+    poolgrad_plan* plan = untouched;
+    ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, c.part, [&] { return poolgrad_plan_create(&problem, nullptr, &plan); });
+    EXPECT_EQ(plan, untouched) << c.part;
+  }
+}
+
+TEST_F(Malformed, HugeProblemsThatAreNotWrongAreMerelyPlanned) {
+  poolgrad_problem p = Good();
+  p.batch = int64_t{1} << 40;  // past 2^31 elements, and nothing is allocated for it
+  poolgrad_plan* plan = nullptr;
+  ASSERT_EQ(poolgrad_plan_create(&p, nullptr, &plan), POOLGRAD_OK) << poolgrad_last_error();
+  poolgrad_info info = {};
+  info.struct_size = sizeof info;
+  ASSERT_EQ(poolgrad_plan_info(plan, &info), POOLGRAD_OK);
+  EXPECT_EQ(info.x_elements, 36 * (int64_t{1} << 40));
+  poolgrad_plan_destroy(plan);
+}
+
+TEST_F(Malformed, NullPointers) {
+  float y[9];
+  const auto refused = POOLGRAD_INVALID_ARGUMENT;
+  poolgrad_problem p = Good();
+  ExpectRefusal(refused, "problem is null", [&] { return poolgrad_plan_create(nullptr, nullptr, &plan_); });
+  ExpectRefusal(refused, "plan is null", [&] { return poolgrad_plan_create(&p, nullptr, nullptr); });
+  ExpectRefusal(refused, "text is null", [&] { return poolgrad_problem_parse(nullptr, &p); });
+  ExpectRefusal(refused, "problem is null", [&] { return poolgrad_problem_parse("max f32 ncw 1x1x3 k2", nullptr); });
+  ExpectRefusal(refused, "problem is null", [&] { return poolgrad_problem_format(nullptr, nullptr, 0, nullptr); });
+  ExpectRefusal(refused, "plan is null", [&] { return poolgrad_forward(nullptr, x_, out_, nullptr, nullptr); });
+  ExpectRefusal(refused, "x is null", [&] { return poolgrad_forward(plan_, nullptr, out_, out_ + 512, nullptr); });
+  ExpectRefusal(refused, "y is null", [&] { return poolgrad_forward(plan_, x_, nullptr, out_, nullptr); });
+  ExpectRefusal(refused, "dy is null", [&] { return poolgrad_backward(plan_, nullptr, routes_, out_, nullptr); });
+  ExpectRefusal(refused, "routes is null", [&] { return poolgrad_backward(plan_, x_, nullptr, out_, nullptr); });
+  ExpectRefusal(refused, "dx is null", [&] { return poolgrad_backward(plan_, x_, routes_, nullptr, nullptr); });
+  ExpectRefusal(refused, "x is null", [&] { return poolgrad_backward_x(plan_, x_, nullptr, out_, nullptr); });
+  ExpectRefusal(refused, "tx is null", [&] { return poolgrad_gather(plan_, nullptr, routes_, out_, nullptr); });
+  ExpectRefusal(refused, "routes is null", [&] { return poolgrad_gather(plan_, x_, nullptr, out_, nullptr); });
+  ExpectRefusal(refused, "ty is null", [&] { return poolgrad_gather(plan_, x_, routes_, nullptr, nullptr); });
+  ExpectRefusal(refused, "y is null", [&] { return poolgrad_unpool(plan_, nullptr, routes_, out_, nullptr); });
+  ExpectRefusal(refused, "routes is null", [&] { return poolgrad_unpool(plan_, y, nullptr, out_, nullptr); });
+  ExpectRefusal(refused, "info is null", [&] { return poolgrad_plan_info(plan_, nullptr); });
+  ExpectRefusal(refused, "bytes is null", [&] { return poolgrad_plan_scratch_bytes(plan_, POOLGRAD_OP_FORWARD, 1, nullptr); });
+  ExpectRefusal(refused, "row_start is null", [&] { return poolgrad_jacobian(plan_, routes_, nullptr, nullptr, nullptr); });
+  ExpectRefusal(refused, "indices is null", [&] {
+    return poolgrad_routes_to_indices(plan_, routes_, POOLGRAD_INDEX_TORCH, nullptr, nullptr);
+  });
+  ExpectRefusal(refused, "indices is null", [&] {
+    return poolgrad_routes_from_indices(plan_, nullptr, POOLGRAD_INDEX_TORCH, out_);
+  });
+  poolgrad_problem_init(nullptr);
+  EXPECT_EQ(poolgrad_plan_algorithm(nullptr, POOLGRAD_OP_FORWARD), nullptr);
+}
+
+TEST_F(Malformed, MismatchedStructSizes) {
+  poolgrad_exec exec = {};
+  exec.struct_size = sizeof exec - 8;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "exec.struct_size is", [&] { return poolgrad_forward(plan_, x_, out_, nullptr, &exec); });
+  poolgrad_info info = {};
+  info.struct_size = 1;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "info.struct_size is 1", [&] { return poolgrad_plan_info(plan_, &info); });
+  EXPECT_EQ(info.x_elements, 0);
+  poolgrad_plan_options options = {};
+  const poolgrad_problem p = Good();
+  poolgrad_plan* plan = nullptr;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "options.struct_size is 0", [&] { return poolgrad_plan_create(&p, &options, &plan); });
+}
+
+TEST_F(Malformed, ExecValues) {
+  poolgrad_exec exec = {};
+  exec.struct_size = sizeof exec;
+  exec.threads = -1;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "threads is -1", [&] { return poolgrad_forward(plan_, x_, out_, nullptr, &exec); });
+  exec.threads = 1000000;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "threads is 1000000", [&] { return poolgrad_forward(plan_, x_, out_, nullptr, &exec); });
+  uint64_t bytes = 7;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "threads is -5", [&] {
+    return poolgrad_plan_scratch_bytes(plan_, POOLGRAD_OP_FORWARD, -5, &bytes);
+  });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "op is 6", [&] {
+    return poolgrad_plan_scratch_bytes(plan_, static_cast<poolgrad_op>(6), 1, &bytes);
+  });
+  EXPECT_EQ(bytes, 7u);
+}
+
+TEST_F(Malformed, ScratchThatIsTooSmallOrCrooked) {
+  // Forced to the reference, backward_x needs scratch on every machine.
+  const Plan plan(Problem(Good()), "reference");
+  const uint64_t needed = plan.scratch_bytes(POOLGRAD_OP_BACKWARD_X, 1);
+  ASSERT_GT(needed, 0u);
+  alignas(64) unsigned char scratch[4096];
+  poolgrad_exec exec = {};
+  exec.struct_size = sizeof exec;
+  exec.threads = 1;
+  exec.scratch = scratch;
+  exec.scratch_bytes = needed - 1;
+  const float dy[9] = {};
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "scratch_bytes is", [&] { return poolgrad_backward_x(plan.raw(), dy, x_, out_, &exec); });
+  exec.scratch = scratch + 1;
+  exec.scratch_bytes = sizeof scratch - 1;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "aligned", [&] { return poolgrad_backward_x(plan.raw(), dy, x_, out_, &exec); });
+}
+
+TEST_F(Malformed, TextBuffers) {
+  const poolgrad_problem p = Good();
+  auto* text = reinterpret_cast<char*>(out_);
+  size_t needed = 0;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "capacity is 5", [&] { return poolgrad_problem_format(&p, text, 5, &needed); });
+  EXPECT_GT(needed, 5u) << "the size that would do is told all the same";
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "capacity is 1", [&] { return poolgrad_plan_explain(plan_, text, 1, nullptr); });
+  poolgrad_problem parsed = p;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "'f33'", [&] { return poolgrad_problem_parse("max f33 ncw 1x1x3 k2", &parsed); });
+  EXPECT_EQ(std::memcmp(&parsed, &p, sizeof p), 0);
+}
+
+TEST_F(Malformed, IndicesThatNameNoTapOfTheirWindow) {
+  std::vector<int64_t> good = {0, 2, 4, 12, 14, 16, 24, 26, 28};
+  unsigned char routes[64];
+  ASSERT_EQ(poolgrad_routes_from_indices(plan_, good.data(), POOLGRAD_INDEX_TORCH, routes), POOLGRAD_OK);
+  for (const int64_t bad : {int64_t{2}, int64_t{-1}, int64_t{-2}, int64_t{36}, int64_t{1} << 62, std::numeric_limits<int64_t>::min(),
+                            std::numeric_limits<int64_t>::max()}) {
+    for (const auto numbering : {POOLGRAD_INDEX_TORCH, POOLGRAD_INDEX_TENSORFLOW, POOLGRAD_INDEX_TENSORFLOW_BATCH,
+                                 POOLGRAD_INDEX_ONNX, POOLGRAD_INDEX_ONNX_COLUMN}) {
+      std::vector<int64_t> indices(9, bad);
+      ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "indices[0] is " + std::to_string(bad),
+                    [&] { return poolgrad_routes_from_indices(plan_, indices.data(), numbering, out_); });
+    }
+  }
+  good[7] = 0;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "indices[7] is 0",
+                [&] { return poolgrad_routes_from_indices(plan_, good.data(), POOLGRAD_INDEX_TORCH, out_); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "numbering is 5", [&] {
+    return poolgrad_routes_from_indices(plan_, good.data(), static_cast<poolgrad_numbering>(5), out_);
+  });
+}
+
+TEST_F(Malformed, UnpoolIndicesOutsideTheTensor) {
+  const float y[9] = {};
+  for (const int64_t bad : {int64_t{36}, int64_t{-2}, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()}) {
+    std::vector<int64_t> indices(9, 0);
+    indices[8] = bad;
+    ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "indices[8] is " + std::to_string(bad), [&] {
+      return poolgrad_unpool_indices(plan_, y, indices.data(), POOLGRAD_INDEX_TORCH, nullptr, out_);
+    });
+  }
+  const std::vector<int64_t> zeros(9, 0);
+  const int64_t larger[] = {6, 7};
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "index_shape[1] is 7", [&] {
+    return poolgrad_unpool_indices(plan_, y, zeros.data(), POOLGRAD_INDEX_TORCH, larger, out_);
+  });
+  const int64_t none[] = {0, 6};
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "index_shape[0] is 0", [&] {
+    return poolgrad_unpool_indices(plan_, y, zeros.data(), POOLGRAD_INDEX_ONNX, none, out_);
+  });
+}
+
+TEST_F(Malformed, IndicesIntoAnEmptyInput) {
+  // jax pads an empty input into windows that see padding only: there is nothing an index could name.
+  const Plan plan("max f32 nchw 1x1x0x3 k1 s1 p1x0 jax");
+  ASSERT_EQ(plan.info().y_elements, 6);
+  const float y[6] = {};
+  for (const auto numbering : {Numbering::torch, Numbering::tensorflow_batch, Numbering::onnx, Numbering::onnx_column}) {
+    const Indices zeros(6, 0);
+    EXPECT_THROW((void)plan.routes_from(zeros, numbering), Error);
+    EXPECT_THROW((void)plan.unpool_indices(y, zeros, numbering), Error);
+    EXPECT_EQ(plan.indices(plan.routes_from(Indices(6, -1), numbering), numbering), Indices(6, -1));
+  }
+}
+
+TEST_F(Malformed, OperationsThatAProblemDoesNotHave) {
+  const Plan average("avg f32 nchw 1x1x6x6 k2");
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "average", [&] { return poolgrad_forward(average.raw(), x_, out_, out_ + 512, nullptr); });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "average", [&] { return poolgrad_gather(average.raw(), x_, routes_, out_, nullptr); });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "average", [&] { return poolgrad_unpool(average.raw(), x_, routes_, out_, nullptr); });
+  auto* indices = reinterpret_cast<int64_t*>(out_);
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "average", [&] {
+    return poolgrad_routes_to_indices(average.raw(), routes_, POOLGRAD_INDEX_ONNX, indices, nullptr);
+  });
+  const Plan integers("max i8 nchw 1x1x6x6 k2");
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "integer", [&] { return poolgrad_backward(integers.raw(), x_, routes_, out_, nullptr); });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "integer", [&] { return poolgrad_backward_x(integers.raw(), x_, x_, out_, nullptr); });
+  const Plan sets("max f32 nchw 1x1x6x6 k2 ties=all");
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "ties", [&] {
+    return poolgrad_routes_to_indices(sets.raw(), routes_, POOLGRAD_INDEX_ONNX, indices, nullptr);
+  });
+}
+
+TEST_F(Malformed, UnknownAlgorithmAndMissingDevice) {
+  EXPECT_THROW(Plan(Problem(Good()), "quicksort"), Error);
+  if (!poolgrad_has_cuda()) {
+    poolgrad_problem p = Good();
+    p.device = POOLGRAD_CUDA;
+    poolgrad_plan* plan = nullptr;
+    ExpectRefusal(POOLGRAD_UNSUPPORTED, "no CUDA", [&] { return poolgrad_plan_create(&p, nullptr, &plan); });
+  }
+}
+
+TEST_F(Malformed, TheLastErrorBelongsToItsThreadAndStays) {
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "x is null", [&] { return poolgrad_forward(plan_, nullptr, out_, nullptr, nullptr); });
+  float y[9];
+  ASSERT_EQ(poolgrad_forward(plan_, x_, y, nullptr, nullptr), POOLGRAD_OK);
+  EXPECT_NE(std::string(poolgrad_last_error()).find("x is null"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace poolgrad::oracle

@@ -1,0 +1,470 @@
+// Every CUDA algorithm against the reference, on random problems, on the GPU of this machine.
+//
+// A plain program (no test framework), so that it can be built on any machine with nvcc. `cuda_check [problems] [seed] [threads]`
+// prints one line per failure and one at the end; exits 0 when all is well, 1 when not, 77 when there is no CUDA device.
+//
+// Each random problem runs every operation by every algorithm that takes it, twice, into poisoned buffers with guard bytes behind
+// them, and compares bits with the reference. Inputs hold ties, both zeros, infinities and NaNs; routes for backward are the
+// real ones or random bytes. Several host threads work at once, each on a stream of its own.
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda/cuda.h"
+#include "plan/indices.h"
+#include "plan/plan.h"
+#include "reference/reference.h"
+
+namespace poolgrad {
+namespace {
+
+constexpr size_t kGuard = 64;
+constexpr uint8_t kPoison = 0xA5;
+
+std::atomic<int> failures{0};
+
+void Fail(const std::string& text, const std::string& problem) {
+  if (failures.fetch_add(1) < 40) std::printf("FAILED %s\n       %s\n", text.c_str(), problem.c_str());
+}
+
+void Must(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::printf("FAILED %s: %s\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+// Device memory with a guard behind it, reused from problem to problem. `shift` moves the start off its alignment.
+class Buffer {
+ public:
+  ~Buffer() { cudaFree(data_); }
+  uint8_t* Prepare(size_t bytes, size_t shift, const void* from, cudaStream_t stream) {
+    const size_t need = bytes + shift + kGuard;
+    if (need > capacity_) {
+      cudaFree(data_);
+      capacity_ = need * 2 + 4096;
+      Must(cudaMalloc(&data_, capacity_), "cudaMalloc");
+    }
+    bytes_ = bytes, shift_ = shift;
+    Must(cudaMemsetAsync(data_, kPoison, need, stream), "cudaMemsetAsync");
+    if (from && bytes) Must(cudaMemcpyAsync(data_ + shift, from, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+    return data_ + shift;
+  }
+  // The contents; fails the problem when the guard was written.
+  std::vector<uint8_t> Read(cudaStream_t stream, const std::string& what, const std::string& problem) {
+    std::vector<uint8_t> all(bytes_ + kGuard);
+    Must(cudaMemcpyAsync(all.data(), data_ + shift_, all.size(), cudaMemcpyDeviceToHost, stream), "copy back");
+    Must(cudaStreamSynchronize(stream), what.c_str());
+    for (size_t i = bytes_; i < all.size(); ++i) {
+      if (all[i] != kPoison) {
+        Fail(what + " wrote behind its result", problem);
+        break;
+      }
+    }
+    all.resize(bytes_);
+    return all;
+  }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t capacity_ = 0, bytes_ = 0, shift_ = 0;
+};
+
+using Random = std::mt19937_64;
+
+int64_t Pick(Random& r, int64_t lo, int64_t hi) { return lo + static_cast<int64_t>(r() % static_cast<uint64_t>(hi - lo + 1)); }
+bool Chance(Random& r, int percent) { return Pick(r, 1, 100) <= percent; }
+
+// Problems of every kind, most of them near the windows that have kernels of their own.
+poolgrad_problem RandomProblem(Random& r) {
+  poolgrad_problem p;
+  poolgrad_problem_init(&p);
+  p.kind = Chance(r, 12) ? POOLGRAD_AVERAGE : POOLGRAD_MAX;
+  const int dtypes[] = {POOLGRAD_F32, POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_BF16, POOLGRAD_F16,
+                        POOLGRAD_F16, POOLGRAD_F64, POOLGRAD_I8,   POOLGRAD_U8,   POOLGRAD_I32};
+  p.dtype = dtypes[Pick(r, 0, p.kind == POOLGRAD_AVERAGE ? 6 : 9)];
+  p.layout = static_cast<int32_t>(Pick(r, 0, 1));
+  p.rank = static_cast<int32_t>(Chance(r, 60) ? 2 : Pick(r, 1, 3));
+  p.batch = Pick(r, 1, 3);
+  p.channels = Chance(r, 60) ? 8 * Pick(r, 1, 4) : Pick(r, 1, 20);
+  const bool common = Chance(r, 70);  // one window for all axes
+  const int64_t large[] = {5, 7, 9, 13};
+  int64_t k = Pick(r, 2, 4), s = Chance(r, 70) ? 2 : Pick(r, 1, 4), pad = Chance(r, 50) ? 1 : Pick(r, 0, k / 2);
+  if (k == 4) s = 4, pad = 0;
+  if (Chance(r, 30)) k = 3, s = 1, pad = 1;
+  if (Chance(r, 20) && p.rank <= 2) k = large[Pick(r, 0, 3)], s = 1, pad = Chance(r, 80) ? k / 2 : 0;
+  const bool whole = Chance(r, 12);  // global pooling
+  for (int i = 0; i < p.rank; ++i) {
+    p.in[i] = Chance(r, 50) ? 4 * Pick(r, 1, p.rank == 3 ? 4 : 12) : Pick(r, 1, p.rank == 3 ? 15 : 45);
+    if (p.rank == 1) p.in[i] *= Pick(r, 1, 8);
+    p.kernel[i] = common ? k : Pick(r, 1, 5);
+    p.stride[i] = common ? s : Pick(r, 1, 4);
+    p.dilation[i] = common ? 1 : Pick(r, 1, 3);
+    p.pad_lo[i] = common ? pad : Pick(r, 0, p.kernel[i] - 1);
+    p.pad_hi[i] = common ? pad : Pick(r, 0, p.kernel[i] - 1);
+    if (whole) p.kernel[i] = p.stride[i] = p.in[i], p.dilation[i] = 1, p.pad_lo[i] = p.pad_hi[i] = 0;
+  }
+  if (p.rank == 3 && Chance(r, 20)) p.kernel[0] = p.stride[0] = p.dilation[0] = 1, p.pad_lo[0] = p.pad_hi[0] = 0;
+  if (Chance(r, 15)) p.padding = static_cast<int32_t>(Pick(r, 1, 3));
+  if (Chance(r, 20) && p.padding <= POOLGRAD_PAD_VALID) p.rounding = static_cast<int32_t>(Pick(r, 1, 5));
+  if (p.kind == POOLGRAD_MAX) {
+    if (Chance(r, 25)) p.ties = static_cast<int32_t>(Pick(r, 1, 4));
+    if (Chance(r, 50)) p.nan = static_cast<int32_t>(Pick(r, 1, 5));
+    if (Chance(r, 8) && p.ties <= POOLGRAD_TIES_LAST) p.route_bits = 8 << Pick(r, 0, 2);
+  } else {
+    p.count_padding = static_cast<int32_t>(Pick(r, -1, 1));
+    if (Chance(r, 15)) p.divisor = Pick(r, 1, 9);
+  }
+  if (Chance(r, 20)) p.dialect = static_cast<int32_t>(Pick(r, 0, 5));
+  return p;
+}
+
+// `style` 0: continuous values; 1: few values, so many ties; 2: the same with NaN, infinities and both zeros.
+template <class T>
+void FillTyped(Random& r, int style, std::vector<uint8_t>& bytes) {
+  T* values = reinterpret_cast<T*>(bytes.data());
+  std::normal_distribution<float> normal;
+  for (size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
+    if constexpr (std::is_integral_v<T>) {
+      values[i] = static_cast<T>(style == 0 ? r() : static_cast<uint64_t>(Pick(r, 0, 3)));
+    } else {
+      double v = style == 0 ? normal(r) : static_cast<double>(Pick(r, -2, 2));
+      if (style == 2) {
+        const int64_t special = Pick(r, 0, 39);
+        if (special == 0) v = std::nan("");
+        if (special == 1) v = -std::nan("");
+        if (special >= 2 && special <= 4) v = -INFINITY;
+        if (special == 5) v = INFINITY;
+        if (special >= 6 && special <= 9) v = -0.0;
+      }
+      values[i] = Narrow<T>(static_cast<Wide<T>>(v));
+    }
+  }
+}
+
+std::vector<uint8_t> Filled(Random& r, const Problem& p, int64_t elements, int style) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(elements * SizeOf(p.dtype)));
+  VisitDtype(p.dtype, [&](auto zero) { FillTyped<decltype(zero)>(r, style, bytes); });
+  return bytes;
+}
+
+// Equal bits; where a value was computed (not chosen), any NaN equals any NaN.
+template <class T>
+bool SameTyped(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b, bool computed) {
+  if (a == b) return true;
+  if constexpr (!std::is_integral_v<T>) {
+    const T* x = reinterpret_cast<const T*>(a.data());
+    const T* y = reinterpret_cast<const T*>(b.data());
+    for (size_t i = 0; computed && i < a.size() / sizeof(T); ++i) {
+      if (std::memcmp(x + i, y + i, sizeof(T)) == 0) continue;
+      if (Widen(x[i]) == Widen(x[i]) || Widen(y[i]) == Widen(y[i])) return false;
+    }
+    return computed;
+  }
+  return false;
+}
+
+bool Same(const Problem& p, const std::vector<uint8_t>& a, const std::vector<uint8_t>& b, bool computed) {
+  return VisitDtype(p.dtype, [&](auto zero) { return SameTyped<decltype(zero)>(a, b, computed); });
+}
+
+void RunReference(const Problem& p, poolgrad_op op, const Args& args) {
+  const Kernel kernel = ReferenceAlgorithms()[0].make(p, op);
+  std::vector<std::byte> scratch(static_cast<size_t>(kernel.scratch_bytes + 64));
+  kernel.run(p, args, 0, kernel.units, scratch.data());
+}
+
+struct Worker {
+  cudaStream_t stream;
+  Buffer source, x, routes, result, scratch, indices;
+  int64_t runs = 0;
+
+  Worker() { Must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  ~Worker() { cudaStreamDestroy(stream); }
+
+  void Check(Random& r, const poolgrad_problem& raw) {
+    const Result<Problem> resolved = Resolve(raw);
+    if (!resolved.ok()) return;
+    const Problem& p = *resolved;
+    if (p.x_elements() > 400000 || p.y_elements() > 400000 || p.taps() * p.y_elements() > 8000000) return;
+    const std::string text = FormatProblem(raw);
+    const int style = static_cast<int>(Pick(r, 0, 2));
+    const std::vector<uint8_t> x_data = Filled(r, p, p.x_elements(), style);
+    const std::vector<uint8_t> y_data = Filled(r, p, p.y_elements(), Chance(r, 20) ? 2 : 0);
+    std::vector<uint8_t> true_routes(static_cast<size_t>(p.kind == POOLGRAD_MAX ? p.routes.bytes() : 0));
+    for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
+      const auto op = static_cast<poolgrad_op>(i);
+      const bool keeps = p.kind == POOLGRAD_MAX;
+      if (!keeps && op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_BACKWARD) continue;
+      if (IsInteger(p.dtype) && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X)) continue;
+      const bool to_x = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
+      const std::vector<uint8_t>& in = to_x ? y_data : x_data;
+      const bool writes_routes = op == POOLGRAD_OP_FORWARD_ROUTES;
+      const bool reads_routes = keeps && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_GATHER || op == POOLGRAD_OP_UNPOOL);
+      std::vector<uint8_t> routes_data = true_routes;
+      if (reads_routes && Chance(r, 25)) {
+        for (uint8_t& byte : routes_data) byte = static_cast<uint8_t>(r());
+      }
+      std::vector<uint8_t> expected(static_cast<size_t>(to_x ? p.x_bytes() : p.y_bytes()));
+      RunReference(p, op, {in.data(), x_data.data(), writes_routes ? true_routes.data() : reads_routes ? routes_data.data() : nullptr,
+                           expected.data()});
+      const bool computed = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || !keeps ||
+                            (op == POOLGRAD_OP_GATHER && p.routes.masks);
+      for (const CudaAlgorithm& a : CudaAlgorithms()) {
+        if (a.refuse(p, op)) continue;
+        const std::string what = std::string(a.name) + " " + Name(op);
+        const CudaKernel kernel = a.make(p, op);
+        // Pointers of any alignment an element allows.
+        const auto shift = [&](int64_t unit) { return Chance(r, 15) ? static_cast<size_t>(unit * Pick(r, 1, 3)) : size_t{0}; };
+        const size_t element = static_cast<size_t>(SizeOf(p.dtype));
+        std::vector<uint8_t> first;
+        for (int repeat = 0; repeat < 2; ++repeat) {
+          Args args;
+          args.source = source.Prepare(in.size(), shift(element), in.data(), stream);
+          if (op == POOLGRAD_OP_BACKWARD_X) args.x = x.Prepare(x_data.size(), shift(element), x_data.data(), stream);
+          if (writes_routes) args.routes = routes.Prepare(true_routes.size(), shift(1), nullptr, stream);
+          if (reads_routes) args.routes = routes.Prepare(routes_data.size(), shift(1), routes_data.data(), stream);
+          args.result = result.Prepare(expected.size(), shift(element), nullptr, stream);
+          uint8_t* space = scratch.Prepare(static_cast<size_t>(kernel.scratch_bytes), 0, nullptr, stream);
+          const Status status = kernel.launch(p, op, args, space, stream);
+          ++runs;
+          if (!status.ok()) {
+            Fail(what + ": " + status.sentence(), text);
+            break;
+          }
+          std::vector<uint8_t> got = result.Read(stream, what, text);
+          if (!Same(p, got, expected, computed)) Fail(what + " differs from the reference", text + Difference(p, got, expected));
+          if (repeat == 1 && got != first) Fail(what + " differs from its own first run", text);
+          first = std::move(got);
+          if (writes_routes && routes.Read(stream, what, text) != true_routes) Fail(what + " routes differ from the reference", text);
+        }
+      }
+    }
+    if (p.kind == POOLGRAD_MAX && !p.routes.masks) CheckIndices(r, p, true_routes, text);
+  }
+
+  void CheckIndices(Random& r, const Problem& p, const std::vector<uint8_t>& codes, const std::string& text) {
+    const auto numbering = static_cast<poolgrad_numbering>(Pick(r, 0, 4));
+    std::vector<int64_t> expected(static_cast<size_t>(p.y_elements()));
+    RoutesToIndices(p, codes.data(), numbering, expected.data(), {0, p.y_elements()});
+    const uint8_t* device_codes = routes.Prepare(codes.size(), 0, codes.data(), stream);
+    auto* device_indices = reinterpret_cast<int64_t*>(indices.Prepare(expected.size() * 8, 0, nullptr, stream));
+    const Status status = CudaRoutesToIndices(p, device_codes, numbering, device_indices, stream);
+    if (!status.ok()) Fail("routes_to_indices: " + status.sentence(), text);
+    const std::vector<uint8_t> got = indices.Read(stream, "routes_to_indices", text);
+    if (!expected.empty() && std::memcmp(got.data(), expected.data(), got.size()) != 0) {
+      Fail("routes_to_indices differs from the reference", text);
+    }
+  }
+
+  static std::string Difference(const Problem& p, const std::vector<uint8_t>& got, const std::vector<uint8_t>& expected) {
+    const size_t size = static_cast<size_t>(SizeOf(p.dtype));
+    size_t first = 0, count = 0;
+    for (size_t i = got.size() / size; i-- > 0;) {
+      if (std::memcmp(got.data() + i * size, expected.data() + i * size, size) != 0) first = i, ++count;
+    }
+    const auto value = [&](const std::vector<uint8_t>& from) {
+      return VisitDtype(p.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        return static_cast<double>(Widen(reinterpret_cast<const T*>(from.data())[first]));
+      });
+    };
+    char text[160];
+    std::snprintf(text, sizeof text, "  [%zu of %zu differ, the first at %zu: %g, expected %g]", count, got.size() / size, first,
+                  value(got), value(expected));
+    return text;
+  }
+};
+
+// Forward with routes and backward of one problem, captured in a graph and replayed; then the same on two streams at once.
+void CheckGraphAndStreams() {
+  poolgrad_problem raw;
+  if (poolgrad_problem_parse("max f32 nchw 4x16x56x56 k3 s2 p1", &raw) != POOLGRAD_OK) return Fail("parse", "graph");
+  const Problem p = *Resolve(raw);
+  Random r(7);
+  const std::vector<uint8_t> x = Filled(r, p, p.x_elements(), 1), dy = Filled(r, p, p.y_elements(), 0);
+  std::vector<uint8_t> y(static_cast<size_t>(p.y_bytes())), routes(static_cast<size_t>(p.routes.bytes())), dx(x.size());
+  RunReference(p, POOLGRAD_OP_FORWARD_ROUTES, {x.data(), nullptr, routes.data(), y.data()});
+  RunReference(p, POOLGRAD_OP_BACKWARD, {dy.data(), nullptr, routes.data(), dx.data()});
+  Worker workers[2];
+  uint8_t *dev_x[2], *dev_dy[2], *dev_y[2], *dev_routes[2], *dev_dx[2], *dev_scratch[2];
+  const CudaAlgorithm& fast = CudaAlgorithms()[0];
+  const auto enqueue = [&](int w) {
+    Worker& k = workers[w];
+    Status a = fast.make(p, POOLGRAD_OP_FORWARD_ROUTES).launch(p, POOLGRAD_OP_FORWARD_ROUTES,
+                                                               {dev_x[w], nullptr, dev_routes[w], dev_y[w]}, nullptr, k.stream);
+    Status b = fast.make(p, POOLGRAD_OP_BACKWARD).launch(p, POOLGRAD_OP_BACKWARD, {dev_dy[w], nullptr, dev_routes[w], dev_dx[w]},
+                                                         nullptr, k.stream);
+    if (!a.ok() || !b.ok()) Fail("graph or stream: " + a.sentence() + b.sentence(), FormatProblem(raw));
+  };
+  for (int w = 0; w < 2; ++w) {
+    Worker& k = workers[w];
+    dev_x[w] = k.x.Prepare(x.size(), 0, x.data(), k.stream);
+    dev_dy[w] = k.source.Prepare(dy.size(), 0, dy.data(), k.stream);
+    dev_y[w] = k.indices.Prepare(y.size(), 0, nullptr, k.stream);
+    dev_routes[w] = k.routes.Prepare(routes.size(), 0, nullptr, k.stream);
+    dev_dx[w] = k.result.Prepare(dx.size(), 0, nullptr, k.stream);
+    dev_scratch[w] = k.scratch.Prepare(0, 0, nullptr, k.stream);
+    Must(cudaStreamSynchronize(k.stream), "prepare");
+  }
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  Must(cudaStreamBeginCapture(workers[0].stream, cudaStreamCaptureModeGlobal), "begin capture");
+  enqueue(0);
+  Must(cudaStreamEndCapture(workers[0].stream, &graph), "end capture");
+  Must(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
+  for (int i = 0; i < 3; ++i) Must(cudaGraphLaunch(exec, workers[0].stream), "graph launch");
+  if (workers[0].result.Read(workers[0].stream, "graph", "graph") != dx) Fail("a replayed graph gives another dx", FormatProblem(raw));
+  if (workers[0].routes.Read(workers[0].stream, "graph", "graph") != routes) Fail("a replayed graph gives other routes", FormatProblem(raw));
+  Must(cudaGraphExecDestroy(exec), "destroy");
+  Must(cudaGraphDestroy(graph), "destroy");
+  for (int i = 0; i < 20; ++i) {
+    enqueue(0);
+    enqueue(1);
+  }
+  for (Worker& k : workers) {
+    if (k.result.Read(k.stream, "streams", "streams") != dx) Fail("two streams at once give another dx", FormatProblem(raw));
+    if (k.indices.Read(k.stream, "streams", "streams") != y) Fail("two streams at once give another y", FormatProblem(raw));
+  }
+  (void)dev_scratch;
+}
+
+// More than 2^31 elements: the last sample of a large batch equals a batch of that sample alone.
+void CheckLarge() {
+  size_t free_bytes = 0, total = 0;
+  Must(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
+  for (const char* text : {"max bf16 nchw 2100x1x1024x1024 k3 s2 p1", "max bf16 nhwc 2100x256x256x16 k3 s2 p1",
+                           "max bf16 nchw 2100x1x1024x1024 k3x2 s2x3 p1x0"}) {
+    poolgrad_problem raw, one;
+    if (poolgrad_problem_parse(text, &raw) != POOLGRAD_OK) {
+      Fail(std::string("parse: ") + poolgrad_last_error(), text);
+      continue;
+    }
+    one = raw;
+    one.batch = 1;
+    const Problem p = *Resolve(raw), last = *Resolve(one);
+    if (static_cast<size_t>(2 * p.x_bytes()) + (size_t{2} << 30) > free_bytes) {
+      std::printf("skipped: %s needs more device memory than is free\n", text);
+      continue;
+    }
+    uint8_t *x, *y, *routes, *dx;
+    Must(cudaMalloc(&x, static_cast<size_t>(p.x_bytes())), "cudaMalloc");
+    Must(cudaMalloc(&y, static_cast<size_t>(p.y_bytes())), "cudaMalloc");
+    Must(cudaMalloc(&routes, static_cast<size_t>(p.routes.bytes())), "cudaMalloc");
+    Must(cudaMalloc(&dx, static_cast<size_t>(p.x_bytes())), "cudaMalloc");
+    Random r(11);
+    const std::vector<uint8_t> sample = Filled(r, last, last.x_elements(), 1);
+    std::vector<uint8_t> want_y(static_cast<size_t>(last.y_bytes())), want_dx(sample.size()),
+        codes(static_cast<size_t>(last.routes.bytes()));
+    RunReference(last, POOLGRAD_OP_FORWARD_ROUTES, {sample.data(), nullptr, codes.data(), want_y.data()});
+    RunReference(last, POOLGRAD_OP_BACKWARD, {want_y.data(), nullptr, codes.data(), want_dx.data()});
+    Must(cudaMemset(x, 0, static_cast<size_t>(p.x_bytes())), "cudaMemset");
+    Must(cudaMemcpy(x + p.x_bytes() - last.x_bytes(), sample.data(), sample.size(), cudaMemcpyHostToDevice), "copy");
+    const auto run = [&](poolgrad_op op, const Args& args) {
+      for (const CudaAlgorithm& a : CudaAlgorithms()) {
+        if (a.refuse(p, op)) continue;
+        const Status status = a.make(p, op).launch(p, op, args, nullptr, nullptr);
+        if (!status.ok()) Fail(status.sentence(), text);
+        return;
+      }
+    };
+    run(POOLGRAD_OP_FORWARD_ROUTES, {x, nullptr, routes, y});
+    run(POOLGRAD_OP_BACKWARD, {y, nullptr, routes, dx});
+    std::vector<uint8_t> got_y(want_y.size()), got_dx(want_dx.size());
+    Must(cudaMemcpy(got_y.data(), y + p.y_bytes() - last.y_bytes(), got_y.size(), cudaMemcpyDeviceToHost), "copy back");
+    Must(cudaMemcpy(got_dx.data(), dx + p.x_bytes() - last.x_bytes(), got_dx.size(), cudaMemcpyDeviceToHost), "copy back");
+    if (got_y != want_y) Fail("y past 2^31 elements differs", text);
+    if (got_dx != want_dx) Fail("dx past 2^31 elements differs", text);
+    for (uint8_t* buffer : {x, y, routes, dx}) Must(cudaFree(buffer), "cudaFree");
+  }
+}
+
+// Errors come back as sentences and leave nothing in the runtime.
+void CheckErrors() {
+  poolgrad_problem raw;
+  poolgrad_plan* plan = nullptr;
+  if (poolgrad_problem_parse("max f32 nchw 1x1x8x8 k2 s2 cuda:99", &raw) != POOLGRAD_OK) return Fail("parse", "cuda:99");
+  if (poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_DEVICE_ERROR) Fail("a plan for device 99 was made", "cuda:99");
+  const Problem p = *Resolve(raw);
+  const Status status = CudaAlgorithms()[0].make(p, POOLGRAD_OP_FORWARD).launch(p, POOLGRAD_OP_FORWARD, {}, nullptr, nullptr);
+  if (status.ok()) Fail("a launch on device 99 succeeded", "cuda:99");
+  if (cudaPeekAtLastError() != cudaSuccess) Fail("an error was left in the runtime", "cuda:99");
+}
+
+// The C ABI end to end on device memory.
+void CheckPlan() {
+  poolgrad_problem raw;
+  poolgrad_plan* plan = nullptr;
+  if (poolgrad_problem_parse("max f32 nhwc 2x20x20x8 k3 s2 p1 cuda", &raw) != POOLGRAD_OK ||
+      poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_OK) {
+    return Fail(std::string("plan: ") + poolgrad_last_error(), "plan");
+  }
+  const Problem p = *Resolve(raw);
+  Random r(3);
+  const std::vector<uint8_t> x = Filled(r, p, p.x_elements(), 2), dy = Filled(r, p, p.y_elements(), 0);
+  std::vector<uint8_t> y(static_cast<size_t>(p.y_bytes())), routes(static_cast<size_t>(p.routes.bytes())), dx(x.size());
+  RunReference(p, POOLGRAD_OP_FORWARD_ROUTES, {x.data(), nullptr, routes.data(), y.data()});
+  RunReference(p, POOLGRAD_OP_BACKWARD, {dy.data(), nullptr, routes.data(), dx.data()});
+  Worker k;
+  uint8_t* dev_x = k.x.Prepare(x.size(), 0, x.data(), k.stream);
+  uint8_t* dev_dy = k.source.Prepare(dy.size(), 0, dy.data(), k.stream);
+  uint8_t* dev_y = k.indices.Prepare(y.size(), 0, nullptr, k.stream);
+  uint8_t* dev_dx = k.result.Prepare(dx.size(), 0, nullptr, k.stream);
+  uint64_t scratch_bytes = 0;
+  poolgrad_plan_scratch_bytes(plan, POOLGRAD_OP_BACKWARD_X, 0, &scratch_bytes);
+  poolgrad_exec exec{};
+  exec.struct_size = sizeof exec;
+  exec.stream = k.stream;
+  exec.scratch = k.scratch.Prepare(scratch_bytes, 0, nullptr, k.stream);
+  exec.scratch_bytes = scratch_bytes;
+  if (poolgrad_forward(plan, dev_x, dev_y, nullptr, &exec) != POOLGRAD_OK ||
+      poolgrad_backward_x(plan, dev_dy, dev_x, dev_dx, &exec) != POOLGRAD_OK) {
+    Fail(std::string("plan run: ") + poolgrad_last_error(), "plan");
+  }
+  if (k.indices.Read(k.stream, "plan", "plan") != y) Fail("the plan's y differs", "plan");
+  if (!Same(p, k.result.Read(k.stream, "plan", "plan"), dx, true)) Fail("the plan's dx differs", "plan");
+  poolgrad_plan_destroy(plan);
+}
+
+int Main(int argc, char** argv) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("skipped: no CUDA device\n");
+    return 77;
+  }
+  const int problems = argc > 1 ? std::atoi(argv[1]) : 1000;
+  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+  const int threads = argc > 3 ? std::atoi(argv[3]) : 4;
+  std::atomic<int> next{0};
+  std::atomic<int64_t> runs{0};
+  std::vector<std::thread> pool;
+  for (int t = 0; t < threads; ++t) {
+    pool.emplace_back([&] {
+      Worker worker;
+      for (int i; (i = next.fetch_add(1)) < problems;) {
+        Random r(seed * 1000003 + static_cast<uint64_t>(i));
+        worker.Check(r, RandomProblem(r));
+      }
+      runs += worker.runs;
+    });
+  }
+  for (std::thread& t : pool) t.join();
+  CheckGraphAndStreams();
+  CheckErrors();
+  CheckPlan();
+  if (problems >= 1000) CheckLarge();
+  std::printf("%d problems, %lld runs, %d failures\n", problems, static_cast<long long>(runs.load()), failures.load());
+  return failures ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace poolgrad
+
+int main(int argc, char** argv) { return poolgrad::Main(argc, argv); }

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds the library with CUDA and the GPU programs for the GPU of this machine, checks them and times them, in one go:
+#   tests/cuda/device_check.sh [check|sanitize|time|sweep|compare]...    (default: check sanitize time)
+# Needs nvcc, CMake and ninja, and no other package: the CPU's vector kernels and threads are left out of this build.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+build=${BUILD_DIR:-build/device}
+steps=("$@")
+[ ${#steps[@]} -eq 0 ] && steps=(check sanitize time)
+
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOOLGRAD_SIMD=OFF -DPOOLGRAD_THREADS=OFF -DPOOLGRAD_CUDA=ON \
+  -DPOOLGRAD_TESTS=OFF -DPOOLGRAD_CLI=OFF -DPOOLGRAD_CUDA_CHECKS=ON -DPOOLGRAD_CUDA_ARCHITECTURES="${CUDA_ARCH:-90}-real" > "$build.log" 2>&1 ||
+  { mkdir -p "$build"; tail -30 "$build.log"; exit 1; }
+start=$SECONDS
+cmake --build "$build" >> "$build.log" 2>&1 || { grep -E -A5 "error|FAILED" "$build.log" | tail -60; exit 1; }
+echo "built in $((SECONDS - start)) s"
+checker=$(find "$build" -name cuda_check -type f)
+sweeper=$(find "$build" -name cuda_sweep -type f)
+result=0
+for step in "${steps[@]}"; do
+  start=$SECONDS
+  echo "== $step"
+  case $step in
+    check) timeout 150 "$checker" "${PROBLEMS:-3000}" "${SEED:-1}" 12 || result=1 ;;
+    sanitize)
+      for tool in memcheck racecheck; do
+        timeout 100 compute-sanitizer --tool "$tool" --error-exitcode 9 "$checker" "${SANITIZE_PROBLEMS:-60}" 5 1 2>&1 | tail -4 || result=1
+      done ;;
+    time) timeout 120 "$sweeper" || result=1 ;;
+    sweep) timeout 200 "$sweeper" --sweep || result=1 ;;
+    compare) timeout 280 python3 bench/gpu/compare.py --library "$(find "$build" -name 'libpoolgrad.so')" \
+      --json "${OUT:-$build}/gpu.json" --chart "${OUT:-$build}/gpu.svg" || result=1 ;;
+    *) echo "unknown step $step"; result=1 ;;
+  esac
+  echo "   $((SECONDS - start)) s"
+done
+exit $result

@@ -1,0 +1,135 @@
+// The plan: which algorithm it takes and why, and how it may be forced. Environment variables are read when a plan is made.
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "reference/reference.h"
+#include "support/harness.h"
+
+namespace poolgrad {
+namespace {
+
+// Sets an environment variable for one scope.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Environment() { unsetenv(name_); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+};
+
+const std::string kStem = "max f32 nchw 2x8x16x16 k3 s2 p1";
+
+Plan Made(const std::string& text, const char* algorithm = nullptr) {
+  auto plan = Plan::Create(*ParseProblem(text), algorithm);
+  EXPECT_TRUE(plan.ok()) << plan.status().sentence();
+  return *plan;
+}
+
+TEST(Plan, TakesTheFirstAlgorithmThatDoesNotRefuse) {
+  for (const char* text : {"max f32 nchw 2x8x16x16 k3 s2 p1", "max f32 nhwc 2x16x16x8 k2", "max f16 ncw 1x2x99 k5 s1 d3",
+                           "max i8 ndhwc 1x4x4x4x3 k2 ties=split", "avg f64 nchw 1x2x8x8 k2"}) {
+    const Plan plan = Made(text);
+    for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
+      const auto op = static_cast<poolgrad_op>(i);
+      if (!plan.can(op).ok()) {
+        EXPECT_EQ(plan.algorithm(op), nullptr);
+        continue;
+      }
+      std::string expected = "reference";
+      for (const Algorithm& algorithm : oracle::SimdAlgorithms(op)) {
+        if (!algorithm.refuse(plan.problem(), op)) {
+          expected = algorithm.name;
+          break;
+        }
+      }
+      EXPECT_EQ(plan.algorithm(op), expected) << text << " " << Name(op);
+    }
+  }
+}
+
+TEST(Plan, NamesOfAlgorithmsAreDistinct) {
+  for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
+    std::set<std::string> names = {"reference"};
+    for (const Algorithm& algorithm : oracle::SimdAlgorithms(static_cast<poolgrad_op>(i))) {
+      EXPECT_TRUE(names.insert(algorithm.name).second) << algorithm.name;
+    }
+  }
+}
+
+TEST(Plan, VectorKernelsTakeWhatNetworksUse) {
+  if (oracle::SimdAlgorithms(POOLGRAD_OP_FORWARD).empty()) GTEST_SKIP() << "this build has no vector kernels";
+  for (const char* text : {"max f32 nchw 8x64x112x112 k3 s2 p1", "max f32 nhwc 8x112x112x64 k3 s2 p1", "max f32 nchw 8x64x224x224 k2",
+                           "max f16 nhwc 8x56x56x64 k2", "max bf16 nchw 8x64x56x56 k3 s1 p1", "max i8 nhwc 8x56x56x64 k3 s2 p1",
+                           "max f64 nchw 1x8x32x32 k5 s1 p2"}) {
+    const Plan plan = Made(text);
+    EXPECT_STRNE(plan.algorithm(POOLGRAD_OP_FORWARD_ROUTES), "reference") << text;
+    if (!IsInteger(plan.problem().dtype)) {
+      EXPECT_STRNE(plan.algorithm(POOLGRAD_OP_BACKWARD), "reference") << text;
+    }
+  }
+}
+
+TEST(Plan, AnAlgorithmCanBeForcedByOptionOrEnvironment) {
+  EXPECT_STREQ(Made(kStem, "reference").algorithm(POOLGRAD_OP_FORWARD), "reference");
+  {
+    const Environment forced("POOLGRAD_ALGORITHM", "reference");
+    EXPECT_STREQ(Made(kStem).algorithm(POOLGRAD_OP_BACKWARD), "reference");
+  }
+  for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
+    const auto op = static_cast<poolgrad_op>(i);
+    for (const Algorithm& algorithm : oracle::SimdAlgorithms(op)) {
+      const Problem problem = *Resolve(*ParseProblem(kStem));
+      if (algorithm.refuse(problem, op)) continue;
+      EXPECT_STREQ(Made(kStem, algorithm.name).algorithm(op), algorithm.name);
+      const Environment forced("POOLGRAD_ALGORITHM", algorithm.name);
+      EXPECT_STREQ(Made(kStem).algorithm(op), algorithm.name);
+      EXPECT_STREQ(Made(kStem, "reference").algorithm(op), "reference") << "the option outranks the environment";
+    }
+  }
+}
+
+TEST(Plan, AnUnknownAlgorithmIsAnError) {
+  const auto plan = Plan::Create(*ParseProblem(kStem), "quicksort");
+  ASSERT_FALSE(plan.ok());
+  EXPECT_NE(plan.status().sentence().find("'quicksort'"), std::string::npos);
+}
+
+TEST(Plan, EverySimdTargetCanBeForcedByTheEnvironment) {
+  for (const int64_t target : oracle::SimdTargets()) {
+    const Environment forced("POOLGRAD_SIMD", oracle::SimdTargetName(target));
+    EXPECT_STREQ(poolgrad_simd_target(), oracle::SimdTargetName(target));
+  }
+}
+
+TEST(Plan, TheDefaultNumberOfThreadsCanBeSetByTheEnvironment) {
+  {
+    const Environment forced("POOLGRAD_THREADS", "7");
+    EXPECT_EQ(poolgrad_default_threads(), 7);
+  }
+  const Environment nonsense("POOLGRAD_THREADS", "many");
+  EXPECT_GE(poolgrad_default_threads(), 1);
+}
+
+TEST(Plan, ExplainSaysWhyTheFasterOnesRefused) {
+  const std::string text = Made("max f32 nchw 2x8x16x16 k3 s2 p1 d3").Explain();
+  EXPECT_NE(text.find("max f32 nchw 2x8x16x16 k3 s2 p1x1 d3"), std::string::npos) << text;
+  EXPECT_NE(text.find("dilation 3"), std::string::npos) << text;
+  EXPECT_NE(text.find("backward"), std::string::npos) << text;
+  const Problem problem = *Resolve(*ParseProblem("max f32 nchw 2x8x16x16 k3 s2 p1 d3"));
+  for (const Algorithm& algorithm : oracle::SimdAlgorithms(POOLGRAD_OP_FORWARD)) {
+    const char* reason = algorithm.refuse(problem, POOLGRAD_OP_FORWARD);
+    if (!reason) break;
+    EXPECT_NE(text.find(std::string(algorithm.name) + ": " + reason), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace poolgrad

@@ -1,0 +1,332 @@
+#include "support/harness.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/parallel.h"
+#include "reference/reference.h"
+#include "support/random_problem.h"
+#ifdef POOLGRAD_HAVE_SIMD
+#include "cpu/targets.h"  // before Highway: it says which targets are compiled
+
+#include "cpu/cpu.h"
+#include "hwy/highway.h"
+#endif
+
+namespace poolgrad::oracle {
+
+Guarded::Guarded(int64_t bytes, int64_t offset, uint8_t poison)
+    : memory_(static_cast<size_t>(2 * kGuard + offset + bytes), poison), offset_(offset), bytes_(bytes), poison_(poison) {}
+
+bool Guarded::GuardsIntact() const {
+  const auto begin = memory_.begin() + kGuard + offset_;
+  const auto untouched = [&](uint8_t byte) { return byte == poison_; };
+  return std::all_of(memory_.begin(), begin, untouched) && std::all_of(begin + bytes_, memory_.end(), untouched);
+}
+
+bool ReadsRoutes(poolgrad_op op) {
+  return op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_GATHER || op == POOLGRAD_OP_UNPOOL;
+}
+
+bool MakesSums(const Problem& p, poolgrad_op op) {
+  if (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X) return true;
+  if (op == POOLGRAD_OP_UNPOOL) return false;
+  return p.kind == POOLGRAD_AVERAGE || (op == POOLGRAD_OP_GATHER && p.routes.masks);
+}
+
+int64_t ResultBytes(const Problem& p, poolgrad_op op) {
+  const bool like_x = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
+  return like_x ? p.x_bytes() : p.y_bytes();
+}
+
+Args ArgsFor(const Problem& p, poolgrad_op op, Data& data, std::vector<uint8_t>& routes) {
+  Args args;
+  switch (op) {
+    case POOLGRAD_OP_FORWARD:
+    case POOLGRAD_OP_FORWARD_ROUTES: args.source = data.x.data(); break;
+    case POOLGRAD_OP_GATHER: args.source = data.tx.data(); break;
+    default: args.source = data.dy.data();
+  }
+  if (op == POOLGRAD_OP_BACKWARD_X) args.x = data.x.data();
+  if (ReadsRoutes(op) && p.kind == POOLGRAD_MAX) args.routes = routes.data();
+  return args;
+}
+
+namespace {
+
+template <class T>
+bool IsNan(T value) {
+  if constexpr (std::is_integral_v<T>) {
+    return false;
+  } else {
+    const Wide<T> wide = Widen(value);
+    return wide != wide;
+  }
+}
+
+std::string Hex(const uint8_t* bytes, int64_t n) {
+  std::string text = "0x";
+  char digits[3];
+  for (int64_t i = n - 1; i >= 0; --i) {
+    std::snprintf(digits, sizeof digits, "%02x", bytes[i]);
+    text += digits;
+  }
+  return text;
+}
+
+std::string RouteDifference(const std::vector<uint8_t>& expected, const uint8_t* got) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] != got[i]) {
+      return "route byte " + std::to_string(i) + " is " + Hex(got + i, 1) + ", the reference has " + Hex(&expected[i], 1);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string Difference(poolgrad_dtype dtype, const uint8_t* expected, const uint8_t* got, int64_t bytes, bool nan_is_nan) {
+  if (bytes == 0 || std::memcmp(expected, got, static_cast<size_t>(bytes)) == 0) return "";
+  return VisitDtype(dtype, [&](auto zero) -> std::string {
+    using T = decltype(zero);
+    constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+    for (int64_t i = 0; i < bytes / kSize; ++i) {
+      T a, b;
+      std::memcpy(&a, expected + i * kSize, sizeof(T));
+      std::memcpy(&b, got + i * kSize, sizeof(T));
+      if (std::memcmp(&a, &b, sizeof(T)) == 0 || (nan_is_nan && IsNan(a) && IsNan(b))) continue;
+      return "element " + std::to_string(i) + " is " + Hex(got + i * kSize, kSize) + " (" +
+             std::to_string(static_cast<double>(Widen(b))) + "), the reference has " + Hex(expected + i * kSize, kSize) +
+             " (" + std::to_string(static_cast<double>(Widen(a))) + ")";
+    }
+    return "";
+  });
+}
+
+Outcome RunReference(const Problem& p, poolgrad_op op, Data& data, std::vector<uint8_t>& routes) {
+  const Kernel kernel = ReferenceAlgorithms().front().make(p, op);
+  if (!kernel.run) return {};
+  Outcome outcome;
+  outcome.result.resize(static_cast<size_t>(ResultBytes(p, op)));
+  Args args = ArgsFor(p, op, data, routes);
+  if (op == POOLGRAD_OP_FORWARD_ROUTES) {
+    outcome.routes.resize(static_cast<size_t>(p.routes.bytes()));
+    args.routes = outcome.routes.data();
+  }
+  args.result = outcome.result.data();
+  AlignedScratch scratch(kernel.scratch_bytes);
+  kernel.run(p, args, 0, kernel.units, scratch.data());
+  return outcome;
+}
+
+#ifdef POOLGRAD_HAVE_SIMD
+
+std::vector<int64_t> SimdTargets() {
+  std::vector<int64_t> targets;
+  hwy::SetSupportedTargetsForTest(0);
+  const int64_t supported = hwy::SupportedTargets();
+  for (int bit = 0; bit < 62; ++bit) {  // Highway gives better targets lower bits
+    const int64_t target = int64_t{1} << bit;
+    if (supported & target & HWY_TARGETS) targets.push_back(target);
+  }
+  return targets;
+}
+
+const char* SimdTargetName(int64_t target) { return hwy::TargetName(target); }
+
+void UseSimdTarget(int64_t target) { hwy::SetSupportedTargetsForTest(target); }
+
+std::span<const Algorithm> SimdAlgorithms(poolgrad_op op) {
+  const bool forward = op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES;
+  return forward ? ForwardAlgorithms() : BackwardAlgorithms();
+}
+
+#else  // a build without vector kernels still has a plan to check
+
+std::vector<int64_t> SimdTargets() { return {1}; }
+const char* SimdTargetName(int64_t) { return "scalar"; }
+void UseSimdTarget(int64_t) {}
+std::span<const Algorithm> SimdAlgorithms(poolgrad_op) { return {}; }
+
+#endif
+
+namespace {
+
+// One checked problem: the data, what the reference made of it, and the comparison of everything else with that.
+class Checker {
+ public:
+  Checker(const poolgrad_problem& raw, const Problem& problem, uint64_t seed)
+      : raw_(raw), p_(problem), random_(seed ^ 0xC4EC4), seed_(seed) {
+    data_.x = RandomValues(seed, p_.dtype, p_.x_elements());
+    data_.tx = RandomValues(seed + 1, p_.dtype, p_.x_elements());
+    data_.dy = RandomGradients(seed + 2, p_.dtype, p_.y_elements());
+    Outcome forward = RunReference(p_, POOLGRAD_OP_FORWARD_ROUTES, data_, data_.routes);
+    data_.routes = std::move(forward.routes);
+    data_.hostile = RandomBytes(seed + 3, p_.routes.bytes());
+    for (size_t i = 0; i < data_.hostile.size(); ++i) {  // half random bytes, half true ones
+      if (random_.Between(0, 1)) data_.hostile[i] = data_.routes[i];
+    }
+  }
+
+  Checked Run() {
+    const std::vector<int64_t> targets = SimdTargets();
+    for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
+      const auto op = static_cast<poolgrad_op>(i);
+      if (!Has(op)) {
+        CheckPlanRefuses(op);
+        continue;
+      }
+      CheckOp(op, data_.routes, "its own routes", targets);
+      if (ReadsRoutes(op) && p_.kind == POOLGRAD_MAX) CheckOp(op, data_.hostile, "hostile routes", targets);
+    }
+    UseSimdTarget(0);
+    return checked_;
+  }
+
+ private:
+  bool Has(poolgrad_op op) const {
+    const bool gradient = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X;
+    if (p_.kind == POOLGRAD_AVERAGE) return op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_BACKWARD;
+    return !(gradient && IsInteger(p_.dtype));
+  }
+
+  void CheckOp(poolgrad_op op, std::vector<uint8_t>& routes, const char* routes_kind, const std::vector<int64_t>& targets) {
+    const Outcome expected = RunReference(p_, op, data_, routes);
+    for (const int64_t target : targets) {
+      UseSimdTarget(target);
+      where_ = std::string(Name(op)) + " from " + routes_kind + " on " + SimdTargetName(target);
+      for (const Algorithm& algorithm : SimdAlgorithms(op)) {
+        if (algorithm.refuse(p_, op)) continue;
+        const Kernel kernel = algorithm.make(p_, op);
+        for (const int tasks : {1, 2, 5}) RunKernel(algorithm, kernel, op, routes, expected, tasks);
+      }
+      for (const int threads : {1, 2, 5}) RunPlan(op, routes, expected, threads);
+    }
+    const Kernel kernel = ReferenceAlgorithms().front().make(p_, op);  // its units must be independent too
+    where_ = std::string(Name(op)) + " from " + routes_kind;
+    RunKernel(ReferenceAlgorithms().front(), kernel, op, routes, expected, 3);
+  }
+
+  // Outputs at any element boundary, routes at any byte.
+  struct Output {
+    Output(const Problem& p, poolgrad_op op, XorShift& random)
+        : result(ResultBytes(p, op), SizeOf(p.dtype) * random.Between(0, 3), static_cast<uint8_t>(random.Between(0xA0, 0xFE))),
+          routes(op == POOLGRAD_OP_FORWARD_ROUTES ? p.routes.bytes() : 0, random.Between(0, 3),
+                 static_cast<uint8_t>(random.Between(0xA0, 0xFE))) {}
+    Guarded result;
+    Guarded routes;
+  };
+
+  struct Task {
+    const Problem* problem;
+    const Args* args;
+    const Kernel* kernel;
+    std::vector<int64_t> bounds;
+    std::vector<AlignedScratch> scratch;
+  };
+
+  void RunKernel(const Algorithm& algorithm, const Kernel& kernel, poolgrad_op op, std::vector<uint8_t>& routes,
+                 const Outcome& expected, int tasks) {
+    const std::vector<uint8_t> routes_before = routes;
+    Output output(p_, op, random_);
+    Args args = ArgsFor(p_, op, data_, routes);
+    args.result = output.result.data();
+    if (op == POOLGRAD_OP_FORWARD_ROUTES) args.routes = output.routes.data();
+
+    // Cut anywhere, not only where the plan would: units promise to be independent.
+    Task job{&p_, &args, &kernel, {0, kernel.units}, {}};
+    for (int i = 1; i < tasks; ++i) job.bounds.push_back(random_.Between(0, kernel.units));
+    std::sort(job.bounds.begin(), job.bounds.end());
+    for (int i = 0; i < tasks; ++i) job.scratch.emplace_back(kernel.scratch_bytes);
+    const auto run = [](void* context, int64_t i) {
+      Task& task = *static_cast<Task*>(context);
+      const auto at = static_cast<size_t>(i);
+      if (task.bounds[at] == task.bounds[at + 1]) return;
+      task.kernel->run(*task.problem, *task.args, task.bounds[at], task.bounds[at + 1], task.scratch[at].data());
+    };
+    ParallelFor(tasks, tasks, run, &job);
+
+    const std::string what = where_ + " by " + algorithm.name + " in " + std::to_string(tasks) + " tasks";
+    Compare(what, op, expected, output);
+    if (routes != routes_before) Fail(what + ": the routes it was given were changed");
+  }
+
+  void RunPlan(poolgrad_op op, std::vector<uint8_t>& routes, const Outcome& expected, int threads) {
+    poolgrad_plan* plan = nullptr;
+    if (poolgrad_plan_create(&raw_, nullptr, &plan) != POOLGRAD_OK) return Fail(std::string("plan_create: ") + poolgrad_last_error());
+    Output output(p_, op, random_);
+    const Args args = ArgsFor(p_, op, data_, routes);
+    poolgrad_exec exec = {};
+    exec.struct_size = sizeof exec;
+    exec.threads = threads;
+    const poolgrad_status status = Call(plan, op, args, output.result.data(), output.routes.data(), &exec);
+    const std::string what = where_ + " by the plan's " + (poolgrad_plan_algorithm(plan, op) ? poolgrad_plan_algorithm(plan, op) : "?") +
+                             " on " + std::to_string(threads) + " threads";
+    if (status != POOLGRAD_OK) {
+      Fail(what + ": " + poolgrad_last_error());
+    } else {
+      Compare(what, op, expected, output);
+    }
+    poolgrad_plan_destroy(plan);
+  }
+
+  void CheckPlanRefuses(poolgrad_op op) {
+    poolgrad_plan* plan = nullptr;
+    if (poolgrad_plan_create(&raw_, nullptr, &plan) != POOLGRAD_OK) return Fail(std::string("plan_create: ") + poolgrad_last_error());
+    if (poolgrad_plan_algorithm(plan, op)) Fail(std::string(Name(op)) + " has an algorithm, but the problem has no such operation");
+    poolgrad_plan_destroy(plan);
+  }
+
+  static poolgrad_status Call(const poolgrad_plan* plan, poolgrad_op op, const Args& args, uint8_t* result, uint8_t* routes,
+                              const poolgrad_exec* exec) {
+    switch (op) {
+      case POOLGRAD_OP_FORWARD: return poolgrad_forward(plan, args.source, result, nullptr, exec);
+      case POOLGRAD_OP_FORWARD_ROUTES: return poolgrad_forward(plan, args.source, result, routes, exec);
+      case POOLGRAD_OP_BACKWARD: return poolgrad_backward(plan, args.source, args.routes, result, exec);
+      case POOLGRAD_OP_BACKWARD_X: return poolgrad_backward_x(plan, args.source, args.x, result, exec);
+      case POOLGRAD_OP_GATHER: return poolgrad_gather(plan, args.source, args.routes, result, exec);
+      case POOLGRAD_OP_UNPOOL: return poolgrad_unpool(plan, args.source, args.routes, result, exec);
+    }
+    return POOLGRAD_INTERNAL_ERROR;
+  }
+
+  void Compare(const std::string& what, poolgrad_op op, const Outcome& expected, Output& output) {
+    ++checked_.comparisons;
+    if (!output.result.GuardsIntact()) Fail(what + ": wrote outside its result");
+    if (!output.routes.GuardsIntact()) Fail(what + ": wrote outside its routes");
+    const std::string difference = Difference(p_.dtype, expected.result.data(), output.result.data(),
+                                              static_cast<int64_t>(expected.result.size()), MakesSums(p_, op));
+    if (!difference.empty()) Fail(what + ": " + difference);
+    const std::string routes = RouteDifference(expected.routes, output.routes.data());
+    if (!routes.empty()) Fail(what + ": " + routes);
+  }
+
+  // The first failure is the one to look at.
+  void Fail(const std::string& sentence) {
+    if (checked_.failure.empty()) {
+      checked_.failure = "problem '" + FormatProblem(raw_) + "' with data seed " + std::to_string(seed_) + ": " + sentence;
+    }
+  }
+
+  const poolgrad_problem& raw_;
+  const Problem& p_;
+  XorShift random_;
+  uint64_t seed_;
+  Data data_;
+  std::string where_;
+  Checked checked_;
+};
+
+}  // namespace
+
+Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed) {
+  const Result<Problem> problem = Resolve(raw);
+  if (!problem.ok()) {
+    Checked refused;
+    refused.refused = true;
+    return refused;
+  }
+  return Checker(raw, *problem, data_seed).Run();
+}
+
+}  // namespace poolgrad::oracle

@@ -1,0 +1,83 @@
+// Differential checking: one problem with its data, pooled by the reference once, then by every algorithm that accepts it,
+// on every SIMD target of this machine, split among threads in several ways, and through the C ABI; all compared bit for bit.
+// Outputs are poisoned first, lie between guard bytes, and start at any element boundary. No test framework in here.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "spec/kernel.h"
+
+namespace poolgrad::oracle {
+
+// Memory between guards, poisoned with a byte that no run may leave behind unnoticed.
+class Guarded {
+ public:
+  Guarded(int64_t bytes, int64_t offset, uint8_t poison);
+  uint8_t* data() { return memory_.data() + kGuard + offset_; }
+  int64_t size() const { return bytes_; }
+  bool GuardsIntact() const;
+
+ private:
+  static constexpr int64_t kGuard = 192;
+  std::vector<uint8_t> memory_;
+  int64_t offset_;
+  int64_t bytes_;
+  uint8_t poison_;
+};
+
+// Scratch as a kernel is promised it: aligned to 64 bytes, poisoned.
+class AlignedScratch {
+ public:
+  explicit AlignedScratch(int64_t bytes) : memory_(static_cast<size_t>(bytes) + 64, std::byte{0xDB}) {}
+  std::byte* data() { return memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64; }
+
+ private:
+  std::vector<std::byte> memory_;
+};
+
+struct Data {
+  std::vector<uint8_t> x, tx, dy;
+  std::vector<uint8_t> routes;   // of x, by the reference
+  std::vector<uint8_t> hostile;  // routes of `routes`' size with any content
+};
+
+// Where the arrays of `op` come from, and how large its result is.
+Args ArgsFor(const Problem& p, poolgrad_op op, Data& data, std::vector<uint8_t>& routes);
+int64_t ResultBytes(const Problem& p, poolgrad_op op);
+bool ReadsRoutes(poolgrad_op op);
+
+// Whether the bits of a result may differ where both sides are NaN: a sum's NaN has no defined payload.
+bool MakesSums(const Problem& p, poolgrad_op op);
+
+// "" or which element differs and how. Equal means the same bits, or (nan_is_nan) two NaNs.
+std::string Difference(poolgrad_dtype dtype, const uint8_t* expected, const uint8_t* got, int64_t bytes, bool nan_is_nan);
+
+// What an operation leaves behind.
+struct Outcome {
+  std::vector<uint8_t> result;
+  std::vector<uint8_t> routes;  // forward_routes only
+};
+
+// The reference's outcome; empty result for an operation that the problem does not have.
+Outcome RunReference(const Problem& p, poolgrad_op op, Data& data, std::vector<uint8_t>& routes);
+
+// The SIMD targets that this machine can run, best first, by Highway's bits.
+std::vector<int64_t> SimdTargets();
+const char* SimdTargetName(int64_t target);
+void UseSimdTarget(int64_t target);  // and no other; 0: whatever the machine has
+std::span<const Algorithm> SimdAlgorithms(poolgrad_op op);
+
+struct Checked {
+  std::string failure;  // "" or a sentence
+  bool refused = false;  // the problem does not resolve; nothing was run
+  int64_t comparisons = 0;
+};
+
+// The whole of it, for one problem and one seed of data.
+Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed);
+
+}  // namespace poolgrad::oracle

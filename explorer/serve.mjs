@@ -1,0 +1,33 @@
+// Serves explorer/dist on this machine only, for a look at the page and for its tests: `node serve.mjs [port]`.
+import { createReadStream, statSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { extname, join, normalize } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const TYPES = { '.html': 'text/html; charset=utf-8', '.svg': 'image/svg+xml', '.png': 'image/png' };
+
+/** Starts a server over `folder`; resolves to its address and a way to stop it. Port 0 takes any free one. */
+export function serve(folder, port = 0) {
+  const server = createServer((request, response) => {
+    const path = normalize(decodeURIComponent(new URL(request.url, 'http://localhost').pathname));
+    const file = join(folder, path.endsWith('/') ? `${path}index.html` : path);
+    const found = file.startsWith(folder) && statSync(file, { throwIfNoEntry: false })?.isFile();
+    if (!found) {
+      response.writeHead(404, { 'content-type': 'text/plain' }).end(`There is no ${path} here.\n`);
+      return;
+    }
+    response.writeHead(200, { 'content-type': TYPES[extname(file)] ?? 'application/octet-stream', 'cache-control': 'no-store' });
+    createReadStream(file).pipe(response);
+  });
+  return new Promise((resolve, reject) => {
+    server.on('error', reject);
+    server.listen(port, '127.0.0.1', () =>
+      resolve({ address: `http://127.0.0.1:${server.address().port}/`, stop: () => new Promise((done) => server.close(done)) }),
+    );
+  });
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const { address } = await serve(fileURLToPath(new URL('dist', import.meta.url)), Number(process.argv[2] ?? 8765));
+  console.log(`The explorer is at ${address} (Ctrl+C stops it).`);
+}

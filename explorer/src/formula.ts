@@ -1,0 +1,156 @@
+// What the picture lights up, written as the formula with its numbers: TeX for the eye, a plain line for screen readers,
+// copying and tests. All numbers are the library's; the local derivatives are entries of its Jacobian.
+import { isInput, placeIndex } from './lighting';
+import { longNumber } from './numbers';
+import type { Pooled } from './pool';
+import type { Place } from './state';
+
+export interface Formula {
+  tex: string[];
+  plain: string;
+}
+
+/** Terms beyond this many are gathered into one remark, so that a 13×13 window stays readable. */
+const MOST_TERMS = 16;
+
+function texNumber(value: number): string {
+  const text = longNumber(value).replace('−', '-').replace('∞', '\\infty ');
+  if (text === 'NaN') return '\\mathrm{NaN}';
+  const power = /^(-?[\d.]+)e(-?\d+)$/.exec(text);
+  return power ? `${power[1]}\\cdot 10^{${power[2]}}` : text;
+}
+
+function texFactor(value: number): string {
+  return value < 0 || Object.is(value, -0) ? `(${texNumber(value)})` : texNumber(value);
+}
+
+/** 1/3 as a fraction: a weight is always one over a whole number. */
+function texWeight(weight: number): string {
+  const whole = Math.round(1 / weight);
+  return weight === 0 || weight === 1 ? String(weight) : `\\tfrac{1}{${whole}}`;
+}
+
+function plainWeight(weight: number): string {
+  return weight === 0 || weight === 1 ? String(weight) : `1/${Math.round(1 / weight)}`;
+}
+
+function subscript(row: number, column: number): string {
+  return row > 9 || column > 9 ? `${row},${column}` : `${row}${column}`;
+}
+
+function split(index: number, columns: number): [number, number] {
+  return [Math.floor(index / columns), index % columns];
+}
+
+export function outputName(pooled: Pooled, output: number): string {
+  return subscript(...split(output, pooled.outColumns));
+}
+
+export function inputName(pooled: Pooled, input: number): string {
+  return subscript(...split(input, pooled.columns));
+}
+
+interface Term {
+  output: number;
+  weight: number;
+  message: number;
+}
+
+function termsOf(pooled: Pooled, dy: ArrayLike<number>, input: number): Term[] {
+  return pooled.coveredBy[input]!.map((output) => ({
+    output,
+    weight: pooled.winners[output]!.find((winner) => winner.input === input)?.weight ?? 0,
+    message: dy[output]!,
+  }));
+}
+
+/** The message to one input: dx_ij as the sum over the windows that cover it. */
+export function inputFormula(pooled: Pooled, dy: ArrayLike<number>, dx: ArrayLike<number>, input: number): Formula {
+  const [row, column] = split(input, pooled.columns);
+  const name = subscript(row, column);
+  const place = `dx[${row},${column}]`;
+  const all = termsOf(pooled, dy, input);
+  const general =
+    `dx_{${name}} = \\sum_{(k,l):\\,(${row},${column})\\in\\Omega(k,l)} ` +
+    `\\frac{\\partial y_{kl}}{\\partial x_{${name}}}\\, dy_{kl}`;
+  if (all.length === 0) {
+    return { tex: [`${general} = 0`], plain: `${place} = 0: no window covers this input` };
+  }
+  const shown = all.length > MOST_TERMS ? all.filter((term) => term.weight !== 0).slice(0, MOST_TERMS) : all;
+  const hidden = all.length - shown.length;
+  const symbols = shown.map(({ output, weight }) => {
+    const term = `${texWeight(weight)}\\cdot dy_{${outputName(pooled, output)}}`;
+    return weight === 0 ? `\\htmlClass{term-idle}{${term}}` : `\\htmlClass{term-gives}{${term}}`;
+  });
+  const numbers = shown.map(({ weight, message }) => {
+    const term = `${texWeight(weight)}\\cdot ${texFactor(message)}`;
+    return weight === 0 ? `\\htmlClass{term-idle}{${term}}` : `\\htmlClass{term-gives}{${term}}`;
+  });
+  const rest = hidden > 0 ? `+ \\htmlClass{term-idle}{\\cdots}` : '';
+  const plainTerms = shown.map(({ weight, message }) => `${plainWeight(weight)}·${longNumber(message)}`);
+  const plainRest = hidden > 0 ? ` + ${hidden} more` : '';
+  const result = dx[input]!;
+  return {
+    tex: [
+      general,
+      `\\phantom{dx_{${name}}} = ${symbols.join(' + ') || '0'} ${rest}`,
+      `\\phantom{dx_{${name}}} = ${numbers.join(' + ') || '0'} ${rest} = \\htmlClass{term-result}{${texNumber(result)}}`,
+    ],
+    plain: `${place} = ${plainTerms.join(' + ') || '0'}${plainRest} = ${longNumber(result)}`,
+  };
+}
+
+/** One window: its maximum, who won, and what that makes of the local derivative. */
+export function outputFormula(pooled: Pooled, x: ArrayLike<number>, dy: ArrayLike<number>, output: number): Formula {
+  const [row, column] = split(output, pooled.outColumns);
+  const name = subscript(row, column);
+  const covered = pooled.windows[output]!;
+  const winners = pooled.winners[output]!;
+  const value = pooled.y[output]!;
+  const shown = covered.slice(0, 2 * MOST_TERMS);
+  const values = shown.map((input) => {
+    const text = texNumber(x[input]!);
+    return winners.some((winner) => winner.input === input) ? `\\htmlClass{term-wins}{${text}}` : text;
+  });
+  if (covered.length > shown.length) values.push('\\cdots');
+  const plainValues = covered.map((input) => longNumber(x[input]!)).join(', ');
+  const forward =
+    `y_{${name}} = \\max_{(i,j)\\in\\Omega(${row},${column})} x_{ij} = \\max\\{${values.join(', ')}\\} ` +
+    `= \\htmlClass{term-wins}{${texNumber(value)}}`;
+  const plain = `y[${row},${column}] = max{${plainValues}} = ${longNumber(value)}`;
+  if (winners.length === 0) {
+    return {
+      tex: [forward, `\\frac{\\partial y_{${name}}}{\\partial x_{ij}} = 0 \\quad\\text{everywhere: no route}`],
+      plain: `${plain}; nobody won, so dy[${row},${column}] goes nowhere`,
+    };
+  }
+  const routes = winners.slice(0, 4).map(
+    ({ input, weight }) =>
+      `\\frac{\\partial y_{${name}}}{\\partial x_{${inputName(pooled, input)}}} = \\htmlClass{term-wins}{${texWeight(weight)}}`,
+  );
+  const messages = winners.slice(0, 4).map(({ input, weight }) => {
+    const factor = weight === 1 ? '' : `${texWeight(weight)}\\cdot `;
+    return `dx_{${inputName(pooled, input)}} \\mathrel{{+}{=}} \\htmlClass{term-gives}{${factor}${texFactor(dy[output]!)}}`;
+  });
+  const more = winners.length > 4 ? ',\\ \\ldots' : '';
+  const plainWinners = winners.map(({ input, weight }) => {
+    const [i, j] = split(input, pooled.columns);
+    return `x[${i},${j}]${weight === 1 ? '' : ` (weight ${plainWeight(weight)})`}`;
+  });
+  return {
+    tex: [forward, `${routes.join(',\\quad ')}${more}`, `${messages.join(',\\quad ')}${more}`],
+    plain: `${plain}, won by ${plainWinners.join(' and ')}; dy[${row},${column}] = ${longNumber(dy[output]!)} goes there`,
+  };
+}
+
+export function placeFormula(
+  pooled: Pooled,
+  x: ArrayLike<number>,
+  dy: ArrayLike<number>,
+  dx: ArrayLike<number>,
+  place: Place,
+): Formula | null {
+  const index = placeIndex(place, pooled);
+  if (index === null) return null;
+  return isInput(place.grid) ? inputFormula(pooled, dy, dx, index) : outputFormula(pooled, x, dy, index);
+}

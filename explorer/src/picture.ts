@@ -1,0 +1,235 @@
+// The picture: x, y, dy and dx as four grids in one SVG, with windows outlined and routes drawn over them.
+//
+// One SVG holds everything, so an arrow may cross from grid to grid and the export is the picture itself. The layout is
+// chosen by the width at hand: four in a row, two by two (x over dx, y over dy), or one under another on a phone.
+import { GridView, NO_FRAME, type Box, type CellLook, type Frame } from './gridview';
+import type { Lighting, Outline } from './lighting';
+import { longNumber, shortNumber } from './numbers';
+import type { Pooled } from './pool';
+import { GRID_NAMES, type GridName } from './state';
+import { setAttributes, svg } from './svg';
+import { wire, type WireEnd } from './wire';
+
+export interface PictureModel {
+  pooled: Pooled;
+  x: readonly number[];
+  dy: readonly number[];
+  dx: Float32Array;
+  light: Lighting | null;
+  /** Outputs already walked; both are the number of outputs when the picture is complete. */
+  forwardDone: number;
+  backwardDone: number;
+  showWindows: boolean;
+}
+
+interface Arrangement {
+  name: 'row' | 'square' | 'stack';
+  lines: readonly (readonly GridName[])[];
+  /** The smallest cell for which this arrangement is worth taking. */
+  smallest: number;
+}
+
+const ARRANGEMENTS: readonly Arrangement[] = [
+  { name: 'row', lines: [['x', 'y', 'dy', 'dx']], smallest: 27 },
+  { name: 'square', lines: [['x', 'y'], ['dx', 'dy']], smallest: 21 },
+  { name: 'stack', lines: [['x'], ['y'], ['dy'], ['dx']], smallest: 0 },
+];
+const LARGEST_CELL = 58;
+const COLUMN_GAP = 34;
+const LINE_GAP = 18;
+
+function windowFrame({ info, rows, columns, outRows, outColumns }: Pooled): Frame {
+  const reach = (axis: 0 | 1, out: number) =>
+    (out - 1) * info.stride[axis]! - info.padLo[axis]! + (info.kernel[axis]! - 1) * info.dilation[axis]! + 1;
+  return {
+    top: Math.max(0, info.padLo[0]!),
+    left: Math.max(0, info.padLo[1]!),
+    bottom: Math.max(0, reach(0, outRows) - rows),
+    right: Math.max(0, reach(1, outColumns) - columns),
+  };
+}
+
+export class Picture {
+  readonly node: SVGSVGElement;
+  readonly grids: Record<GridName, GridView>;
+  private readonly windows = svg('g', { class: 'windows', 'aria-hidden': 'true' });
+  private readonly overlay = svg('g', { class: 'overlay', 'aria-hidden': 'true' });
+  private model: PictureModel | null = null;
+  private layoutKey = '';
+
+  constructor(private readonly host: HTMLElement) {
+    this.grids = {
+      x: new GridView('x', 'x', 'Input x', true),
+      y: new GridView('y', 'y', 'Output y', false),
+      dy: new GridView('dy', 'dy', 'Gradient dy that comes in', true),
+      dx: new GridView('dx', 'dx', 'Gradient dx that goes on', false),
+    };
+    this.node = svg('svg', { class: 'picture', role: 'group', 'aria-label': 'The grids x, y, dy and dx' }, [
+      ...GRID_NAMES.map((name) => this.grids[name].node),
+      this.windows,
+      this.overlay,
+    ]);
+    host.append(this.node);
+  }
+
+  render(model: PictureModel): void {
+    this.model = model;
+    const { pooled } = model;
+    const shapes = `${pooled.rows}×${pooled.columns}`;
+    const outs = `${pooled.outRows}×${pooled.outColumns}`;
+    this.grids.x.setShape(pooled.rows, pooled.columns, windowFrame(pooled), `input, ${shapes}`);
+    this.grids.y.setShape(pooled.outRows, pooled.outColumns, NO_FRAME, `output, ${outs}`);
+    this.grids.dy.setShape(pooled.outRows, pooled.outColumns, NO_FRAME, 'gradient in');
+    this.grids.dx.setShape(pooled.rows, pooled.columns, NO_FRAME, 'gradient out');
+    this.layOut();
+    this.fill(model);
+    this.drawWindows(model);
+    this.drawLight(model);
+  }
+
+  resize(): void {
+    if (this.model) this.render(this.model);
+  }
+
+  private cellSide(lines: Arrangement['lines'], width: number): number {
+    const perColumn = lines[0]!.map((_, at) => Math.max(...lines.map((line) => {
+      const { columns, frame } = this.grids[line[at]!];
+      return frame.left + columns + frame.right;
+    })));
+    const room = width - perColumn.length * 16 - (perColumn.length - 1) * COLUMN_GAP - 4;
+    const rows = lines.reduce((sum, line) => sum + Math.max(...line.map((name) => {
+      const grid = this.grids[name];
+      return grid.frame.top + grid.rows + grid.frame.bottom;
+    })), 0);
+    // Two lines of grids should fit on a screen; one under another is for phones, which scroll.
+    const tallest = lines.length > 2 ? LARGEST_CELL : Math.max(22, Math.floor((window.innerHeight - 230) / rows));
+    return Math.min(LARGEST_CELL, tallest, Math.floor(room / perColumn.reduce((a, b) => a + b, 0)));
+  }
+
+  private layOut(): void {
+    const width = Math.max(240, this.host.clientWidth);
+    const key = [width, ...GRID_NAMES.flatMap((name) => {
+      const { rows, columns, frame } = this.grids[name];
+      return [rows, columns, frame.top, frame.bottom, frame.left, frame.right];
+    })].join();
+    if (key === this.layoutKey) return;
+    this.layoutKey = key;
+    const arrangement = ARRANGEMENTS.find(({ lines, smallest }) => this.cellSide(lines, width) >= smallest)!;
+    const side = Math.max(8, this.cellSide(arrangement.lines, width));
+    const sizes = arrangement.lines.map((line) => line.map((name) => this.grids[name].measure(side)));
+    const columnWidths = arrangement.lines[0]!.map((_, at) => Math.max(...sizes.map((line) => line[at]!.width)));
+    const used = columnWidths.reduce((a, b) => a + b, 0) + (columnWidths.length - 1) * COLUMN_GAP;
+    const left = Math.max(2, (width - used) / 2);
+    let y = 2;
+    arrangement.lines.forEach((line, at) => {
+      let x = left;
+      line.forEach((name, column) => {
+        this.grids[name].place(x, y, side);
+        x += columnWidths[column]! + COLUMN_GAP;
+      });
+      y += Math.max(...sizes[at]!.map((size) => size.height)) + LINE_GAP;
+    });
+    const height = y - LINE_GAP + 6;
+    setAttributes(this.node, { width, height, viewBox: `0 0 ${width} ${height}`, 'data-arrangement': arrangement.name });
+  }
+
+  private fill(model: PictureModel): void {
+    const { pooled, x, dy, dx, light, forwardDone, backwardDone } = model;
+    const largest = dx.reduce((most, value) => (Number.isFinite(value) ? Math.max(most, Math.abs(value)) : most), 0);
+    const draw = (name: GridName, values: ArrayLike<number>, look: (index: number, value: number) => Partial<CellLook>) => {
+      const grid = this.grids[name];
+      for (let index = 0; index < values.length; index += 1) {
+        const value = values[index]!;
+        const role = light?.roles[name].get(index);
+        const where = `row ${Math.floor(index / grid.columns)}, column ${index % grid.columns}`;
+        const extra = look(index, value);
+        const classes = [extra.classes ?? '', role ? `lit ${role}` : light ? 'unlit' : ''].filter(Boolean).join(' ');
+        grid.update(index, {
+          text: shortNumber(value),
+          tint: 0,
+          badge: '',
+          ...extra,
+          label: `${name} at ${where}: ${extra.label ?? longNumber(value)}`,
+          classes,
+        });
+      }
+    };
+    const walked = (index: number) => forwardDone >= pooled.y.length ||
+      pooled.coveredBy[index]!.some((o) => o < forwardDone && pooled.winners[o]!.some((w) => w.input === index));
+    draw('x', x, (index, value) => {
+      const wins = walked(index) ? pooled.wins[index]! : 0;
+      const covers = pooled.coveredBy[index]!.length;
+      return {
+        classes: wins ? 'wins' : '',
+        badge: wins > 1 ? `×${wins}` : '',
+        label: `${longNumber(value)}, in ${covers} of the windows, wins ${pooled.wins[index]}`,
+      };
+    });
+    draw('y', pooled.y, (index) => (index < forwardDone ? {} : { text: '·', label: 'not yet computed', classes: 'waiting' }));
+    draw('dy', dy, (index) => ({ classes: backwardDone > 0 && index >= backwardDone ? 'waiting' : '' }));
+    draw('dx', dx, (_, value) => ({
+      classes: value === 0 ? 'zero' : 'receives',
+      tint: largest > 0 && Number.isFinite(value) ? 0.1 + 0.5 * (Math.abs(value) / largest) : 0,
+      ...(value === 0 ? { tint: 0 } : {}),
+    }));
+  }
+
+  /** The rectangle a window spans on x, padding included. */
+  private windowBox(pooled: Pooled, output: number, inset: number): Box {
+    const { stride, padLo, kernel, dilation } = pooled.info;
+    const row = Math.floor(output / pooled.outColumns) * stride[0]! - padLo[0]!;
+    const column = (output % pooled.outColumns) * stride[1]! - padLo[1]!;
+    const box = this.grids.x.boxOf(row, column);
+    const extent = (axis: 0 | 1) => ((kernel[axis]! - 1) * dilation[axis]! + 1) * box.width;
+    return { x: box.x + inset, y: box.y + inset, width: extent(1) - 2 * inset, height: extent(0) - 2 * inset };
+  }
+
+  private outline(pooled: Pooled, output: number, className: string, inset: number): SVGRectElement {
+    return svg('rect', { ...this.windowBox(pooled, output, inset), rx: 6, class: className });
+  }
+
+  private drawWindows({ pooled, light, showWindows }: PictureModel): void {
+    this.windows.replaceChildren();
+    if (light || !showWindows) return;
+    for (let output = 0; output < pooled.y.length; output += 1) {
+      this.windows.append(this.outline(pooled, output, 'window-faint', this.spread(pooled, output)));
+    }
+  }
+
+  /** Overlapping windows get different insets, so that their outlines do not hide one another. */
+  private spread(pooled: Pooled, output: number): number {
+    if (pooled.coveredBy.every((outputs) => outputs.length < 2)) return 0.5;
+    const row = Math.floor(output / pooled.outColumns);
+    const column = output % pooled.outColumns;
+    return -1 + ((row % 2) * 2 + (column % 2)) * 2.2;
+  }
+
+  private drawLight({ pooled, light }: PictureModel): void {
+    this.overlay.replaceChildren();
+    if (!light) return;
+    const many = light.outlines.length > 1;
+    const order = (outline: Outline) => (outline.kind === 'gives' ? 1 : 0);
+    for (const outline of [...light.outlines].sort((a, b) => order(a) - order(b))) {
+      const inset = many ? this.spread(pooled, outline.output) : 0;
+      this.overlay.append(this.outline(pooled, outline.output, `window-lit ${outline.kind}`, inset));
+    }
+    const vertical = this.node.dataset['arrangement'] === 'stack';
+    for (const { direction, input, output } of light.arrows) {
+      const [from, to] = direction === 'forward'
+        ? [this.end('x', input), this.end('y', output)]
+        : [this.end('dy', output), this.end('dx', input)];
+      const { path, start, end, middle, angle } = wire(from, to, vertical);
+      const turned = `translate(${middle.x.toFixed(1)} ${middle.y.toFixed(1)}) rotate(${angle.toFixed(1)})`;
+      this.overlay.append(svg('g', { class: `route ${direction}` }, [
+        svg('path', { d: path, class: 'wire' }),
+        svg('path', { d: 'M-5 -4.5 L5 0 L-5 4.5 Z', transform: turned, class: 'wire-head' }),
+        ...[start, end].map(({ x, y }) => svg('circle', { cx: x.toFixed(1), cy: y.toFixed(1), r: Math.min(3.4, from.cell.width * 0.11).toFixed(1), class: 'wire-end' })),
+      ]));
+    }
+  }
+
+  private end(name: GridName, index: number): WireEnd {
+    return { cell: this.grids[name].cellBox(index), grid: this.grids[name].cellsBox() };
+  }
+}
+

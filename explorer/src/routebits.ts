@@ -1,0 +1,79 @@
+// The routes as they are stored: per line of outputs, each route's bits, and the bytes they are packed into. This reads
+// the documented format (docs/routes.md) for show only; the page's own arrows come from the library's Jacobian.
+import type { Pooled } from './pool';
+import { html } from './svg';
+
+export interface RouteText {
+  bits: string;
+  meaning: string;
+}
+
+/** `width` bits of a line, starting at bit `start`; low bits of a byte come first, bytes are little-endian. */
+function readBits(line: Uint8Array, start: number, width: number): bigint {
+  let value = 0n;
+  for (let bit = 0; bit < width; bit += 1) {
+    const at = start + bit;
+    if ((line[at >> 3]! >> (at & 7)) & 1) value |= 1n << BigInt(bit);
+  }
+  return value;
+}
+
+/** One route in words: `11` is tap 3; a mask names every tap it holds. */
+export function routeText(line: Uint8Array, at: number, info: Pooled['info']): RouteText {
+  const code = readBits(line, at * info.routeBits, info.routeBits);
+  const bits = code.toString(2).padStart(info.routeBits, '0');
+  if (info.routeMasks) {
+    const taps = Array.from({ length: info.taps }, (_, tap) => tap).filter((tap) => (code >> BigInt(tap)) & 1n);
+    return { bits, meaning: taps.length ? `taps ${taps.join(', ')}` : 'no route' };
+  }
+  const none = info.mayHaveNoRoute && code === (1n << BigInt(info.routeBits)) - 1n;
+  return { bits, meaning: none ? 'no route' : `tap ${code}` };
+}
+
+export class RouteBitsView {
+  private chips: HTMLElement[] = [];
+  private drawn = '';
+  private lit: ReadonlySet<number> = new Set();
+
+  constructor(private readonly host: HTMLElement, private readonly summary: HTMLElement) {}
+
+  render(pooled: Pooled, lit: ReadonlySet<number>): void {
+    const { info, routes, outRows, outColumns } = pooled;
+    const key = `${info.problem} ${routes.join()}`;
+    if (key !== this.drawn) {
+      this.drawn = key;
+      this.draw(pooled);
+    }
+    for (const output of this.lit) this.chips[output]?.classList.remove('lit');
+    for (const output of lit) this.chips[output]?.classList.add('lit');
+    this.lit = lit;
+    const kind = info.routeMasks ? `one bit for each of ${info.taps} taps, in whole bytes` : `the number of the winning tap`;
+    this.summary.textContent =
+      `${info.routeBits} bits for each of ${outRows * outColumns} outputs (${kind}); every line of y begins at a byte. ` +
+      `In all ${info.routeBytes} bytes.`;
+  }
+
+  private draw({ info, routes, outRows, outColumns }: Pooled): void {
+    const lineBytes = routes.length / outRows;
+    this.chips = [];
+    const lines = Array.from({ length: outRows }, (_, row) => {
+      const line = routes.subarray(row * lineBytes, (row + 1) * lineBytes);
+      const chips = Array.from({ length: outColumns }, (__, column) => {
+        const { bits, meaning } = routeText(line, column, info);
+        const chip = html('li', { class: 'route-chip', title: `y at row ${row}, column ${column}: ${meaning}` }, [
+          html('span', { class: 'route-bits' }, [bits]),
+          html('span', { class: 'route-meaning' }, [meaning]),
+        ]);
+        this.chips.push(chip);
+        return chip;
+      });
+      const hex = Array.from(line, (byte) => byte.toString(16).padStart(2, '0')).join(' ');
+      return html('div', { class: 'route-line' }, [
+        html('span', { class: 'route-row' }, [`line ${row}`]),
+        html('ul', { class: 'route-chips' }, chips),
+        html('code', { class: 'route-hex', 'aria-label': `bytes of line ${row}` }, [hex]),
+      ]);
+    });
+    this.host.replaceChildren(...lines);
+  }
+}

@@ -1,0 +1,6 @@
+// Made by vite.config.ts at build time.
+declare module 'virtual:poolgrad-wasm' {
+  /** poolgrad.wasm, gzipped, as base64. */
+  const packed: string;
+  export default packed;
+}

@@ -270,10 +270,11 @@ void CheckOptions(BenchOptions& options) {
   }
 }
 
-void PrintBandwidth(const Bandwidth& b, int threads, bool json) {
-  std::printf(json ? "{\"threads\":%d,\"copy_gbps\":%.2f,\"read_heavy_gbps\":%.2f,\"write_heavy_gbps\":%.2f}\n"
-                   : "%d threads: copy %.1f GB/s, 4 reads to 1 write %.1f, 1 read to 4 writes %.1f (read + written).\n",
-              threads, b.copy_gbps, b.read_heavy_gbps, b.write_heavy_gbps);
+void PrintBandwidth(const Bandwidth& b, int threads, int64_t cache_bytes, bool json) {
+  std::printf(json ? "{\"threads\":%d,\"copy_gbps\":%.2f,\"read_heavy_gbps\":%.2f,\"write_heavy_gbps\":%.2f,\"cache_mib\":%lld}\n"
+                   : "%d threads: copy %.1f GB/s, 4 reads to 1 write %.1f, 1 read to 4 writes %.1f (read + written), on arrays "
+                     "larger than the cache of %lld MiB.\n",
+              threads, b.copy_gbps, b.read_heavy_gbps, b.write_heavy_gbps, static_cast<long long>(cache_bytes >> 20));
 }
 
 }  // namespace
@@ -292,7 +293,7 @@ void RunBench(BenchOptions options) {
   Bandwidth bandwidth;
   bandwidth.copy_gbps = options.copy_gbps;
   if (options.copy_gbps <= 0) bandwidth = MeasureBandwidth(threads, cache_bytes);
-  if (options.bandwidth_only) return PrintBandwidth(bandwidth, threads, options.json);
+  if (options.bandwidth_only) return PrintBandwidth(bandwidth, threads, cache_bytes, options.json);
 
   options.threads = threads;
   Report report(options, threads, bandwidth);

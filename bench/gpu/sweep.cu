@@ -1,0 +1,207 @@
+// Times the CUDA algorithms alone, and sweeps the numbers of src/cuda/tuning.h: `cuda_sweep [--sweep] [filter]`.
+//
+// One line per case, type, layout and operation: the algorithm, milliseconds (median of event-timed runs on random data, buffers
+// larger than the cache and rotated) and the fraction of the copy bandwidth measured in the same run, by the fewest bytes the
+// operation must move. With --sweep, every variant of the tuning is timed and the best is named too.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cuda/cuda.h"
+#include "cuda/tuning.h"
+
+namespace poolgrad {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* first;  // channels first; the type is put in
+  const char* last;
+};
+
+// The shapes of docs/benchmarks.md's GPU table.
+constexpr Case kCases[] = {
+    {"resnet_stem", "nchw 256x64x112x112 k3 s2 p1", "nhwc 256x112x112x64 k3 s2 p1"},
+    {"vgg1", "nchw 64x64x224x224 k2 s2", "nhwc 64x224x224x64 k2 s2"},
+    {"inception_s1", "nchw 256x192x28x28 k3 s1 p1", "nhwc 256x28x28x192 k3 s1 p1"},
+    {"alexnet", "nchw 512x96x55x55 k3 s2", "nhwc 512x55x55x96 k3 s2"},
+    {"sppf5", "nchw 64x256x40x40 k5 s1 p2", "nhwc 64x40x40x256 k5 s1 p2"},
+    {"spp13", "nchw 64x256x40x40 k13 s1 p6", "nhwc 64x40x40x256 k13 s1 p6"},
+    {"unet3d", "ncdhw 4x32x128x128x128 k2 s2", "ndhwc 4x128x128x128x32 k2 s2"},
+    {"c3d_overlap", "ncdhw 8x64x16x112x112 k3 s2 p1", "ndhwc 8x16x112x112x64 k3 s2 p1"},
+    {"global", "nchw 4096x512x7x7 k7 s7", "nhwc 4096x7x7x512 k7 s7"},
+};
+
+void Must(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::printf("FAILED %s: %s\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+// Values in [-2, 2) of every type, by a hash of their place.
+__global__ void FillKernel(uint32_t* words, int64_t count, int kind) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
+    uint64_t h = (static_cast<uint64_t>(i) + 1) * 0x9E3779B97F4A7C15ull;
+    h = (h ^ (h >> 32)) * 0xD6E8FEB86659FD93ull;
+    h ^= h >> 32;
+    const float a = static_cast<int32_t>(h) * 0x1p-30f, b = static_cast<int32_t>(h >> 16) * 0x1p-30f;
+    if (kind == POOLGRAD_F32) {
+      words[i] = __float_as_uint(a);
+    } else if (kind == POOLGRAD_BF16) {
+      words[i] = __float_as_uint(a) >> 16 | (__float_as_uint(b) & 0xFFFF0000u);
+    } else {  // f16: sign, exponent 12..15, mantissa
+      words[i] = (static_cast<uint32_t>(h) & 0x8FFF8FFFu) | 0x30003000u;
+    }
+  }
+}
+
+struct Device {
+  static constexpr int kSets = 2;  // each larger than the cache
+  uint8_t* source[kSets];
+  uint8_t* routes[kSets];
+  uint8_t* result[kSets];
+  cudaEvent_t start, stop;
+  double copy_bandwidth = 0;
+
+  void Open(size_t bytes) {
+    for (int i = 0; i < kSets; ++i) {
+      Must(cudaMalloc(&source[i], bytes), "cudaMalloc");
+      Must(cudaMalloc(&result[i], bytes), "cudaMalloc");
+      Must(cudaMalloc(&routes[i], bytes / 4), "cudaMalloc");
+    }
+    Must(cudaEventCreate(&start), "event");
+    Must(cudaEventCreate(&stop), "event");
+    const size_t n = std::min<size_t>(bytes, size_t{1} << 30);
+    const float ms = Time([&](int set) { Must(cudaMemcpyAsync(result[set], source[set], n, cudaMemcpyDeviceToDevice), "copy"); }, 15);
+    copy_bandwidth = 2.0 * static_cast<double>(n) / ms * 1e-6;
+  }
+
+  template <class F>
+  float Time(F&& run, int repeats) {
+    run(0);
+    run(1);
+    std::vector<float> times;
+    for (int i = 0; i < repeats; ++i) {
+      Must(cudaEventRecord(start), "record");
+      run(i % kSets);
+      Must(cudaEventRecord(stop), "record");
+      Must(cudaEventSynchronize(stop), "synchronize");
+      float ms = 0;
+      Must(cudaEventElapsedTime(&ms, start, stop), "elapsed");
+      times.push_back(ms);
+    }
+    std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+    return times[repeats / 2];
+  }
+};
+
+struct Variant {
+  std::string name;
+  cuda::Tuning tuning;
+};
+
+std::vector<Variant> Variants() {
+  std::vector<Variant> all;
+  for (const int rows : {1, 2, 4, 7, 14, 28}) {
+    Variant v{"rows " + std::to_string(rows), {}};
+    v.tuning.strip_rows_first = v.tuning.strip_rows_last = v.tuning.cell_rows_first = v.tuning.cell_rows_last = rows;
+    all.push_back(v);
+  }
+  for (const int kib : {12, 48, 96}) {
+    Variant v{"staged " + std::to_string(kib) + " KiB", {}};
+    v.tuning.staged_bytes = kib << 10;
+    all.push_back(v);
+  }
+  return all;
+}
+
+int Main(int argc, char** argv) {
+  bool sweep = false;
+  std::string filter;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--sweep") == 0) {
+      sweep = true;
+    } else {
+      filter = argv[i];
+    }
+  }
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("skipped: no CUDA device\n");
+    return 77;
+  }
+  cudaDeviceProp device_properties;
+  Must(cudaGetDeviceProperties(&device_properties, 0), "properties");
+  Device device;
+  device.Open(size_t{1300} << 20);
+  std::printf("%s, copy %.0f GB/s\n", device_properties.name, device.copy_bandwidth);
+  const std::vector<Variant> variants = sweep ? Variants() : std::vector<Variant>{};
+  const cuda::Tuning standard = cuda::tuning;
+  for (const Case& c : kCases) {
+    for (const poolgrad_dtype dtype : {POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_F16}) {
+      for (int set = 0; set < Device::kSets; ++set) {
+        FillKernel<<<1024, 256>>>(reinterpret_cast<uint32_t*>(device.source[set]), (int64_t{1300} << 20) / 4, dtype);
+      }
+      for (const char* shape : {c.first, c.last}) {
+        const std::string label = std::string(c.name) + " " + Name(dtype) + (shape == c.first ? " first" : " last");
+        if (!filter.empty() && label.find(filter) == std::string::npos) continue;
+        if (dtype == POOLGRAD_F16 && sweep) continue;  // like bf16
+        const auto raw = ParseProblem(std::string("max ") + Name(dtype) + " " + shape);
+        const auto resolved = raw.ok() ? Resolve(*raw) : Result<Problem>(raw.status());
+        if (!resolved.ok()) {
+          std::printf("FAILED %s\n", resolved.status().sentence().c_str());
+          return 1;
+        }
+        const Problem& p = *resolved;
+        std::printf("%-26s", label.c_str());
+        for (const poolgrad_op op : {POOLGRAD_OP_FORWARD, POOLGRAD_OP_FORWARD_ROUTES, POOLGRAD_OP_BACKWARD}) {
+          const CudaAlgorithm* algorithm = nullptr;
+          for (const CudaAlgorithm& a : CudaAlgorithms()) {
+            if (!a.refuse(p, op)) {
+              algorithm = &a;
+              break;
+            }
+          }
+          const CudaKernel kernel = algorithm->make(p, op);
+          const auto time = [&](int repeats) {
+            return device.Time(
+                [&](int set) {
+                  const Status status = kernel.launch(
+                      p, op, {device.source[set], nullptr, op == POOLGRAD_OP_FORWARD ? nullptr : device.routes[set], device.result[set]},
+                      nullptr, nullptr);
+                  if (!status.ok()) std::printf("FAILED %s\n", status.sentence().c_str()), std::exit(1);
+                },
+                repeats);
+          };
+          const double bytes = static_cast<double>(p.x_bytes() + p.y_bytes() + (op == POOLGRAD_OP_FORWARD ? 0 : p.routes.bytes()));
+          const auto fraction = [&](float ms) { return bytes / ms * 1e-6 / device.copy_bandwidth; };
+          const float ms = time(15);
+          std::printf(" | %-9s %.3f %.2f", algorithm->name + 5, ms, fraction(ms));
+          if (sweep) {
+            std::string best;
+            float best_ms = 1e9f;
+            for (const Variant& v : variants) {
+              cuda::tuning = v.tuning;
+              const float variant_ms = time(7);
+              if (variant_ms < best_ms) best_ms = variant_ms, best = v.name;
+            }
+            cuda::tuning = standard;
+            std::printf(" (%s %.2f)", best.c_str(), fraction(best_ms));
+          }
+        }
+        std::printf("\n");
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace poolgrad
+
+int main(int argc, char** argv) { return poolgrad::Main(argc, argv); }

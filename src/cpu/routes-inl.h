@@ -108,12 +108,13 @@ void PackWide(const L* codes, int64_t n, uint8_t* line) {
     }
   }
   for (; i < n; ++i) {
-    const U code = static_cast<U>(codes[i]);
+    const U code = codes[i] == static_cast<L>(~L{0}) ? static_cast<U>(~U{0}) : static_cast<U>(codes[i]);
     std::memcpy(line + i * static_cast<int64_t>(sizeof(U)), &code, sizeof(U));
   }
 }
 
-// Packs n codes into the line (or the piece of one) that begins at `line`. Only the low `bits` of each are kept.
+// Packs n codes into the line (or the piece of one) that begins at `line`. Only the low `bits` of each are kept; where the line's
+// codes are wider than the lanes, all ones (no route) stays all ones.
 template <class L>
 void PackCodes(const L* codes, int64_t n, int32_t bits, uint8_t* line) {
   switch (bits) {

@@ -1,0 +1,63 @@
+// From a way and an element type to the kernel that runs it.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_FORWARD_INL_H_
+#undef POOLGRAD_CPU_FORWARD_INL_H_
+#else
+#define POOLGRAD_CPU_FORWARD_INL_H_
+#endif
+
+#include "cpu/forward.h"
+#include "cpu/rows-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR
+
+template <class S, bool kRoutes>
+Kernel MakeForward(ForwardWay way, const Problem& p) {
+  const Rows<S> rows(p, Args{});
+  Kernel kernel;
+  kernel.units = rows.row_count();
+  ScratchTaker take(nullptr);
+  switch (way) {
+    case ForwardWay::kDirect: {
+      const DirectScratch<S> scratch(p, DirectTile(p), take);
+      kernel.run = RunDirect<S, kRoutes>;
+      break;
+    }
+    case ForwardWay::kShared: {
+      const Expansion expansion(p.width(), LaneCount<S>());
+      const RingScratch<S> ring(p, RingTile<S>(p, kRoutes), NeedsExpansion(p) ? &expansion : nullptr, kRoutes, take);
+      kernel.run = RunShared<S, kRoutes>;
+      break;
+    }
+    case ForwardWay::kExact:
+      take.Take<Code<S>>(kRoutes ? std::max(rows.inner, p.width().out) : 0);
+      kernel.run = RunExact<S, kRoutes>;
+      break;
+  }
+  kernel.scratch_bytes = take.used();
+  return kernel;
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+template <class S>
+Kernel MakeForward([[maybe_unused]] ForwardWay way, [[maybe_unused]] const Problem& p, [[maybe_unused]] bool routes) {
+#if HWY_TARGET == HWY_SCALAR
+  return {};
+#else
+  return routes ? MakeForward<S, true>(way, p) : MakeForward<S, false>(way, p);
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

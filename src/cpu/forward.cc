@@ -1,0 +1,68 @@
+// The list of SIMD ways to pool forward, fastest first, each with its reasons to refuse.
+#include "cpu/forward.h"
+
+#include <algorithm>
+
+#include "cpu/cpu.h"
+
+namespace poolgrad {
+namespace {
+
+Kernel Make(ForwardWay way, const Problem& p, poolgrad_op op) {
+  const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;
+  switch (p.dtype) {
+    case POOLGRAD_F32: return MakeForwardF32(way, p, routes);
+    case POOLGRAD_F64: return MakeForwardF64(way, p, routes);
+    case POOLGRAD_F16:
+    case POOLGRAD_BF16: return MakeForwardHalf(way, p, routes);
+    default: return MakeForwardInt(way, p, routes);
+  }
+}
+
+template <ForwardWay kWay>
+Kernel Make(const Problem& p, poolgrad_op op) {
+  return Make(kWay, p, op);
+}
+
+// What every SIMD way of max pooling asks for.
+const char* RefuseMax(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_FORWARD_ROUTES) return "it only pools forward";
+  if (p.kind != POOLGRAD_MAX) return "it does max pooling only";
+  const int64_t lane_taps = SizeOf(p.dtype) == 1 ? 127 : SizeOf(p.dtype) == 2 ? 32767 : int64_t{1} << 30;
+  if (p.taps() > lane_taps) return "a window has more taps than a lane of this type can number";
+  if (p.y_elements() > 0 && Make(ForwardWay::kExact, p, op).run == nullptr) {
+    return "this processor has none of the SIMD instruction sets that were built";
+  }
+  return nullptr;
+}
+
+// What the ways that only compare keys ask for besides.
+const char* RefuseFast(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseMax(p, op)) return reason;
+  if (p.routes.masks) return "it keeps one winner, not a set of ties";
+  if (p.width().has_empty_window()) return "a window has no valid tap along the width";
+  return nullptr;
+}
+
+const char* RefuseDirect(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseFast(p, op)) return reason;
+  const Range whole = p.width().interior();
+  if (!(p.channels_last() && p.channels > 1) && (p.width().stride > 1 || whole.begin > 0 || whole.end < p.width().out)) {
+    return "neighbouring outputs do not read neighbouring inputs";
+  }
+  if (!p.height().disjoint()) return "windows share rows";
+  if (p.taps() > 64) return "a window has more than 64 taps";
+  return nullptr;
+}
+
+constexpr Algorithm kForward[] = {
+    {"simd_direct", RefuseDirect, Make<ForwardWay::kDirect>},
+    {"simd_shared_rows", RefuseFast, Make<ForwardWay::kShared>},
+    {"simd_exact", RefuseMax, Make<ForwardWay::kExact>},
+};
+
+}  // namespace
+
+std::span<const Algorithm> ForwardAlgorithms() { return kForward; }
+
+}  // namespace poolgrad

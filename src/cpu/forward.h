@@ -1,0 +1,18 @@
+// What the forward kernels of each element type offer to forward.cc. One translation unit per group of types keeps the
+// compiler's work in parallel pieces.
+#pragma once
+
+#include "spec/kernel.h"
+
+namespace poolgrad {
+
+// The ways to pool forward, one per name in ForwardAlgorithms.
+enum class ForwardWay { kDirect, kShared, kExact };
+
+// A kernel for a problem that this way takes, for the best SIMD target; `run` is null where there is none. `routes`: keeps them.
+Kernel MakeForwardF32(ForwardWay way, const Problem& problem, bool routes);
+Kernel MakeForwardF64(ForwardWay way, const Problem& problem, bool routes);
+Kernel MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes);  // f16 and bf16
+Kernel MakeForwardInt(ForwardWay way, const Problem& problem, bool routes);   // i8, u8, i32
+
+}  // namespace poolgrad

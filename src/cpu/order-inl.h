@@ -1,0 +1,169 @@
+// How values are ordered in vectors: the lanes that kernels compare, and what tells them that a fast comparison is not enough.
+//
+// Kernels run `later > best` on keys: the value itself, or for the halves (their bits as int16_t) an order-preserving
+// integer. On ordinary data every NaN rule of spec/rules.h agrees with that. On special values they differ, so a Watch looks
+// at every value that is loaded (one instruction each), and what it flags is computed again by exact-inl.h:
+//   floats   NaN and infinities (their sum is not finite; a sum that overflows is a false alarm and does no harm)
+//   halves   NaN, -inf, and -0, which is the one value whose key is out of order
+//   integers nothing
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_ORDER_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_ORDER_INL_H_
+#undef POOLGRAD_CPU_ORDER_INL_H_
+#else
+#define POOLGRAD_CPU_ORDER_INL_H_
+#endif
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "spec/problem.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// S is how an element is held: float, double, int16_t (the bits of either half), int8_t, uint8_t or int32_t.
+template <class S>
+inline constexpr bool kIsFloat = std::is_floating_point_v<S>;
+template <class S>
+inline constexpr bool kIsHalf = std::is_same_v<S, int16_t>;
+template <class S>
+inline constexpr bool kIsInt = !kIsFloat<S> && !kIsHalf<S>;
+
+template <class S>
+using Code = hwy::MakeUnsigned<S>;  // a tap's number beside a value, in lanes of the same width
+template <class S>
+using VecOf = hn::Vec<hn::ScalableTag<S>>;
+template <class S>
+using CodeVec = hn::Vec<hn::ScalableTag<Code<S>>>;
+
+template <class S>
+HWY_INLINE int64_t LaneCount() {
+  return static_cast<int64_t>(hn::Lanes(hn::ScalableTag<S>()));
+}
+
+// The key of a value, and back: its own inverse. For a negative half the magnitude's order is turned around.
+template <class S>
+HWY_INLINE VecOf<S> Key(VecOf<S> raw) {
+  if constexpr (kIsHalf<S>) {
+    const auto sign = hn::Set(hn::ScalableTag<S>(), std::numeric_limits<S>::min());
+#if HWY_TARGET == HWY_NEON
+    return hn::IfVecThenElse(sign, raw, hn::Abs(raw));  // a bitwise select there
+#else
+    return hn::OrAnd(hn::Abs(raw), raw, sign);
+#endif
+  } else {
+    return raw;
+  }
+}
+
+template <class S>
+inline S ScalarKey(S raw) {
+  if constexpr (kIsHalf<S>) {
+    return raw < 0 && raw != std::numeric_limits<S>::min() ? static_cast<S>(-32768 - raw) : raw;
+  } else {
+    return raw;
+  }
+}
+
+// The key that no ordinary value is below: what padding holds.
+template <class S>
+inline S LowestKey() {
+  if constexpr (kIsFloat<S>) {
+    return -std::numeric_limits<S>::infinity();
+  } else {
+    return std::numeric_limits<S>::min();
+  }
+}
+
+// The bits of y where a window has no winner.
+template <class S>
+inline S LowestRaw(poolgrad_dtype dtype) {
+  if constexpr (kIsHalf<S>) {
+    return static_cast<S>(dtype == POOLGRAD_BF16 ? 0xFF80 : 0xFC00);
+  } else {
+    return LowestKey<S>();
+  }
+}
+
+// Looks at loaded keys (See) and at keys that won (SeeWinner); Fired says whether a special value was among them.
+template <class S>
+class Watch {
+ public:
+  explicit Watch(poolgrad_dtype dtype) : bf16_(dtype == POOLGRAD_BF16) { Reset(); }
+
+  HWY_INLINE void Reset() {
+    const hn::ScalableTag<S> d;
+    for (auto& v : seen_) v = hn::Zero(d);
+    winner_ = hn::Zero(d);
+  }
+
+  // Four independent chains, so that none is longer than the work around it.
+  template <int kChain = 0>
+  HWY_INLINE void See(VecOf<S> key) {
+    if constexpr (kIsFloat<S>) seen_[kChain % 4] = hn::Add(seen_[kChain % 4], key);
+    if constexpr (kIsHalf<S>) seen_[kChain % 4] = hn::Min(seen_[kChain % 4], key);
+  }
+
+  HWY_INLINE void SeeWinner(VecOf<S> key) {
+    if constexpr (kIsHalf<S>) winner_ = hn::Max(winner_, key);
+  }
+
+  HWY_INLINE bool Fired() const {
+    if constexpr (kIsInt<S>) return false;
+    const hn::ScalableTag<S> d;
+    if constexpr (kIsFloat<S>) {
+      const auto sum = hn::Add(hn::Add(seen_[0], seen_[1]), hn::Add(seen_[2], seen_[3]));
+      const auto zero = hn::Zero(d);
+      return !hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero));
+    }
+    if constexpr (kIsHalf<S>) {
+      const auto least = hn::Min(hn::Min(seen_[0], seen_[1]), hn::Min(seen_[2], seen_[3]));
+      const S infinity = static_cast<S>(bf16_ ? 0x7F80 : 0x7C00);
+      const auto low = hn::Gt(least, hn::Set(d, static_cast<S>(-infinity)));
+      const auto high = hn::Gt(winner_, hn::Set(d, infinity));
+      return !hn::AllTrue(d, low) || !hn::AllFalse(d, high);
+    }
+  }
+
+ private:
+  bool bf16_;
+  VecOf<S> seen_[4];
+  VecOf<S> winner_;
+};
+
+// The better of two, `best` where they tie. Where routes are not kept, equal keys of integers are equal bits.
+template <class S, bool kRoutes>
+struct Best {
+  VecOf<S> key;
+  CodeVec<S> code;
+
+  HWY_INLINE Best() {}  // GCC compiles implicit constructors without the target's instructions
+
+  // `other_code()` is only called where routes are kept.
+  template <class CodeOf>
+  HWY_INLINE void Meet(VecOf<S> other, const CodeOf& other_code) {
+    if constexpr (!kRoutes && !kIsFloat<S>) {
+      key = hn::Max(key, other);
+    } else {
+      const auto beats = hn::Gt(other, key);
+      key = hn::IfThenElse(beats, other, key);
+      if constexpr (kRoutes) code = hn::IfThenElse(hn::RebindMask(hn::ScalableTag<Code<S>>(), beats), other_code(), code);
+    }
+  }
+};
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

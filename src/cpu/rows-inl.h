@@ -1,0 +1,332 @@
+// Max pooling row by row, both layouts.
+//
+// Direct: every window's taps are read from x and compared in registers; right where windows do not share rows.
+// Shared rows: each input row is reduced along the width once, into a ring of rows that stays in L1, and an output row is the
+// best of the reduced rows it covers. Rows keep the first of their ties and earlier rows win ties, which is exactly the
+// first in row-major order; ties=last turns both orders around.
+//
+// Codes in the ring count rows from the top of the input (rows that a dilated window skips do not count), so that one reduced
+// row serves every window; the window's own start is subtracted at the end. Codes wrap around in their lanes: only the
+// difference has to fit.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_ROWS_INL_H_
+#undef POOLGRAD_CPU_ROWS_INL_H_
+#else
+#define POOLGRAD_CPU_ROWS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cpu/exact-inl.h"
+#include "cpu/expand-inl.h"
+#include "cpu/order-inl.h"
+#include "cpu/reduce-inl.h"
+#include "cpu/routes-inl.h"
+#include "cpu/scratch.h"
+#include "hwy/highway.h"
+#include "spec/kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// What all row-wise kernels know of a problem: planes of rows of `inner` interleaved channels.
+template <class S>
+struct Rows {
+  const Problem& p;
+  int64_t inner, planes;
+  bool backwards;  // ties=last: prefer the later
+  const S* x;
+  const S* x_end;
+  S* y;
+  uint8_t* routes;
+
+  Rows(const Problem& problem, const Args& args)
+      : p(problem), inner(problem.channels_last() ? problem.channels : 1),
+        planes(problem.channels_last() ? problem.batch : problem.batch * problem.channels),
+        backwards(problem.ties == POOLGRAD_TIES_LAST), x(static_cast<const S*>(args.source)),
+        x_end(x + problem.x_elements()), y(static_cast<S*>(args.result)), routes(args.routes) {}
+
+  const S* plane(int64_t i) const { return x + i * p.in_plane() * inner; }
+  const S* row(const S* of_plane, int64_t d, int64_t h) const {
+    return of_plane + (d * p.height().in + h) * p.width().in * inner;
+  }
+  int64_t row_count() const { return planes * p.depth().out * p.height().out; }
+  S* y_row(int64_t r) const { return y + r * p.width().out * inner; }
+  uint8_t* route_row(int64_t r) const {
+    return routes ? routes + LineOffset(p.routes, p.channels_last() ? r * p.width().out : r) : nullptr;
+  }
+};
+
+// An input row and the code of its tap 0.
+template <class S>
+struct Source {
+  const S* row;
+  Code<S> code;
+};
+
+// The best over n rows and all width taps, for outputs `ow`: interior at once, clipped windows one by one.
+template <class S, bool kRoutes, Flow kFlow>
+void ReduceWidth(const Rows<S>& rows, const Source<S>* sources, int64_t n, Range ow, const S** taps, Code<S>* codes, S* out,
+                 Code<S>* out_codes, S* out_end, Watch<S>& watch) {
+  const Axis& width = rows.p.width();
+  const Range whole = width.interior();
+  const int64_t first = ow.begin;
+  while (ow.size() > 0) {
+    const bool interior = ow.begin >= whole.begin && ow.begin < whole.end;
+    const Range piece = {ow.begin, interior ? std::min(ow.end, whole.end) : ow.begin + 1};
+    const Range valid = width.valid_taps(piece.begin);
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const Source<S>& source = sources[i];
+      for (int64_t k = 0; k < valid.size(); ++k, ++count) {
+        const int64_t kw = rows.backwards ? valid.end - 1 - k : valid.begin + k;
+        taps[count] = source.row + (width.start(piece.begin) + kw * width.dilation) * rows.inner;
+        codes[count] = static_cast<Code<S>>(source.code + kw);
+      }
+    }
+    const bool one_run = width.stride == 1;
+    const int64_t at = (piece.begin - first) * rows.inner;
+    const TapJob<S> job = {taps, codes, count,
+                           one_run ? 1 : piece.size(), one_run ? piece.size() * rows.inner : rows.inner,
+                           width.stride * rows.inner, rows.x_end, out + at, kRoutes ? out_codes + at : nullptr, out_end};
+    ReduceTaps<S, kRoutes, kFlow>(job, watch);
+    ow.begin = piece.end;
+  }
+}
+
+// Scratch of the direct kernel.
+template <class S>
+struct DirectScratch {
+  Source<S>* sources;
+  const S** taps;
+  Code<S>* codes;
+  Code<S>* out_codes;
+
+  DirectScratch(const Problem& p, int64_t tile, ScratchTaker& take) {
+    const int64_t in_rows = p.depth().kernel * p.height().kernel;
+    sources = take.Take<Source<S>>(in_rows);
+    taps = take.Take<const S*>(p.taps());
+    codes = take.Take<Code<S>>(p.taps());
+    out_codes = take.Take<Code<S>>(tile * (p.channels_last() ? p.channels : 1) + LaneCount<S>());
+  }
+};
+
+// Outputs per piece of a row, so that their codes stay in L1.
+inline int64_t DirectTile(const Problem& p) {
+  const int64_t inner = p.channels_last() ? p.channels : 1;
+  if (!p.channels_last()) return p.width().out;
+  return std::clamp<int64_t>(4096 / inner, 1, p.width().out);
+}
+
+template <class S, bool kRoutes>
+void RunDirect(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+  const Rows<S> rows(p, args);
+  const int64_t tile = DirectTile(p);
+  ScratchTaker take(memory);
+  const DirectScratch<S> scratch(p, tile, take);
+  for (int64_t r = begin; r < end; ++r) {
+    const int64_t oh = r % p.height().out;
+    const int64_t od = r / p.height().out % p.depth().out;
+    const S* plane = rows.plane(r / p.height().out / p.depth().out);
+    const Range d = p.depth().valid_taps(od);
+    const Range h = p.height().valid_taps(oh);
+    S* y = rows.y_row(r);
+    uint8_t* routes = kRoutes ? rows.route_row(r) : nullptr;
+    int64_t n = 0;
+    for (int64_t kd = d.begin; kd < d.end; ++kd) {
+      for (int64_t kh = h.begin; kh < h.end; ++kh) {
+        const S* row = rows.row(plane, p.depth().start(od) + kd * p.depth().dilation,
+                                p.height().start(oh) + kh * p.height().dilation);
+        scratch.sources[n++] = {row, static_cast<Code<S>>((kd * p.height().kernel + kh) * p.width().kernel)};
+      }
+    }
+    if (rows.backwards) std::reverse(scratch.sources, scratch.sources + n);
+    for (int64_t o = 0; o < p.width().out; o += tile) {
+      const Range ow = {o, std::min(o + tile, p.width().out)};
+      Watch<S> watch(p.dtype);
+      S* piece = y + ow.begin * rows.inner;
+      if (n > 0) {
+        ReduceWidth<S, kRoutes, Flow::kRawToY>(rows, scratch.sources, n, ow, scratch.taps, scratch.codes, piece,
+                                               scratch.out_codes, y + ow.end * rows.inner, watch);
+      }
+      if (n == 0 || watch.Fired()) {
+        RunExactRow<S>(p, plane, od, oh, ow, y, routes, kRoutes ? scratch.out_codes : nullptr);
+      } else if (kRoutes) {
+        PackRow(p, scratch.out_codes, ow, routes);
+      }
+    }
+  }
+}
+
+// Scratch of the shared-rows kernel: the ring, and lists of what to reduce.
+template <class S>
+struct RingScratch {
+  int64_t slots;  // per depth tap
+  int64_t pitch;
+  S* expanded = nullptr;
+  S* keys;
+  Code<S>* codes;
+  Code<S>* out_codes;
+  int64_t* held;  // which row a slot holds; -1 none
+  bool* special;  // whether the Watch fired for it
+  Row<S>* list;
+  const S** taps;
+  Code<S>* tap_codes;
+
+  RingScratch(const Problem& p, int64_t tile, const Expansion* expansion, bool with_codes, ScratchTaker& take) {
+    const int64_t inner = p.channels_last() ? p.channels : 1;
+    slots = std::min(p.height().extent(), p.height().in);
+    pitch = tile * inner + LaneCount<S>();
+    const int64_t all = slots * p.depth().kernel;
+    if (expansion) expanded = take.Take<S>(expansion->size());
+    keys = take.Take<S>(all * pitch);
+    codes = take.Take<Code<S>>(with_codes ? all * pitch : 0);
+    out_codes = take.Take<Code<S>>(pitch);
+    held = take.Take<int64_t>(all);
+    special = take.Take<bool>(all);
+    list = take.Take<Row<S>>(p.depth().kernel * p.height().kernel);
+    taps = take.Take<const S*>(p.width().kernel);
+    tap_codes = take.Take<Code<S>>(p.width().kernel);
+  }
+  Row<S> row(int64_t slot) const { return {keys + slot * pitch, codes + slot * pitch}; }
+};
+
+// Channels first reads strided or clipped rows through an expansion.
+inline bool NeedsExpansion(const Problem& p) {
+  const Range whole = p.width().interior();
+  return !(p.channels_last() && p.channels > 1) &&
+         (p.width().stride > 1 || whole.begin > 0 || whole.end < p.width().out);
+}
+
+template <class S>
+int64_t RingTile(const Problem& p, bool with_codes) {
+  if (!p.channels_last() || NeedsExpansion(p)) return p.width().out;
+  const int64_t slots = std::min(p.height().extent(), p.height().in) * p.depth().kernel;
+  const int64_t bytes = slots * p.channels * static_cast<int64_t>(sizeof(S)) * (with_codes ? 2 : 1);
+  return std::clamp<int64_t>((24 << 10) / bytes, 1, p.width().out);
+}
+
+// Integers have no key below their lowest value, so padding may tie with a row of lowest values and be preferred: then the
+// winner is the first valid tap (the last one for ties=last).
+template <class S>
+void CorrectPadding(const Rows<S>& rows, Row<S> row, Code<S> base) {
+  const Axis& width = rows.p.width();
+  const Range whole = width.interior();
+  const auto correct = [&](int64_t o) {
+    if (row.keys[o] != LowestKey<S>()) return;
+    const Range valid = width.valid_taps(o);
+    row.codes[o] = static_cast<Code<S>>(base + (rows.backwards ? valid.end - 1 : valid.begin));
+  };
+  for (int64_t o = 0; o < whole.begin; ++o) correct(o);
+  for (int64_t o = std::max(whole.begin, whole.end); o < width.out; ++o) correct(o);
+}
+
+template <class S, bool kRoutes>
+void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+  const Rows<S> rows(p, args);
+  const Axis& depth = p.depth();
+  const Axis& height = p.height();
+  const Axis& width = p.width();
+  const int64_t tile = RingTile<S>(p, kRoutes);
+  const bool expands = NeedsExpansion(p);
+  const Expansion expansion(width, LaneCount<S>());
+  ScratchTaker take(memory);
+  const RingScratch<S> ring(p, tile, expands ? &expansion : nullptr, kRoutes, take);
+  if (expands) std::fill(ring.expanded, ring.expanded + expansion.size(), LowestKey<S>());
+  const auto code_of = [&](int64_t d, int64_t h) {
+    return static_cast<Code<S>>((FloorDiv(d, depth.dilation) * height.kernel + FloorDiv(h, height.dilation)) * width.kernel);
+  };
+
+  const auto reduce = [&](const S* plane, int64_t d, int64_t h, Range ow, Row<S> to) {
+    Watch<S> watch(p.dtype);
+    const S* row = rows.row(plane, d, h);
+    const Code<S> base = code_of(d, h);
+    if (!expands) {
+      const Source<S> source = {row, base};
+      ReduceWidth<S, kRoutes, Flow::kRawToRow>(rows, &source, 1, ow, ring.taps, ring.tap_codes, to.keys, to.codes,
+                                               to.keys + ring.pitch, watch);
+      return watch.Fired();
+    }
+    ExpandRow<S>(expansion, row, ring.expanded, watch);
+    for (int64_t k = 0; k < width.kernel; ++k) {
+      const int64_t kw = rows.backwards ? width.kernel - 1 - k : k;
+      ring.taps[k] = ring.expanded + expansion.at(kw * width.dilation);
+      ring.tap_codes[k] = static_cast<Code<S>>(base + kw);
+    }
+    const TapJob<S> job = {ring.taps, ring.tap_codes, width.kernel, 1, width.out, 0, ring.expanded + expansion.size(),
+                           to.keys, kRoutes ? to.codes : nullptr, to.keys + ring.pitch};
+    ReduceTaps<S, kRoutes, Flow::kKeysToRow>(job, watch);
+    if constexpr (kRoutes && kIsInt<S>) CorrectPadding<S>(rows, to, base);
+    return watch.Fired();
+  };
+
+  for (int64_t r = begin; r < end;) {
+    const int64_t group = r / height.out;  // (plane, od)
+    const int64_t od = group % depth.out;
+    const S* plane = rows.plane(group / depth.out);
+    const int64_t group_end = std::min(end, (group + 1) * height.out);
+    const Range d = depth.valid_taps(od);
+    for (int64_t o = 0; o < width.out; o += tile) {
+      const Range ow = {o, std::min(o + tile, width.out)};
+      std::fill(ring.held, ring.held + ring.slots * depth.kernel, -1);
+      for (int64_t at = r; at < group_end; ++at) {
+        const int64_t oh = at % height.out;
+        const Range h = height.valid_taps(oh);
+        int64_t n = 0;
+        bool special = d.size() == 0 || h.size() == 0;
+        for (int64_t kd = d.begin; kd < d.end; ++kd) {
+          const int64_t in_d = depth.start(od) + kd * depth.dilation;
+          for (int64_t kh = h.begin; kh < h.end; ++kh) {
+            const int64_t in_h = height.start(oh) + kh * height.dilation;
+            const int64_t slot = kd * ring.slots + in_h % ring.slots;
+            if (ring.held[slot] != in_h) {
+              ring.special[slot] = reduce(plane, in_d, in_h, ow, ring.row(slot));
+              ring.held[slot] = in_h;
+            }
+            special = special || ring.special[slot];
+            ring.list[n++] = ring.row(slot);
+          }
+        }
+        S* y = rows.y_row(at);
+        uint8_t* routes = kRoutes ? rows.route_row(at) : nullptr;
+        if (special) {
+          RunExactRow<S>(p, plane, od, oh, ow, y, routes, kRoutes ? ring.out_codes : nullptr);
+          continue;
+        }
+        if (rows.backwards) std::reverse(ring.list, ring.list + n);
+        MeetRows<S, kRoutes, Meeting::kToY>(ring.list, n, ow.size() * rows.inner, y + ow.begin * rows.inner,
+                                            ring.out_codes, code_of(depth.start(od), height.start(oh)), nullptr);
+        if (kRoutes) PackRow(p, ring.out_codes, ow, routes);
+      }
+    }
+    r = group_end;
+  }
+}
+
+// The letter of the rules for every row.
+template <class S, bool kRoutes>
+void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+  const Rows<S> rows(p, args);
+  for (int64_t r = begin; r < end; ++r) {
+    const int64_t oh = r % p.height().out;
+    const int64_t od = r / p.height().out % p.depth().out;
+    const S* plane = rows.plane(r / p.height().out / p.depth().out);
+    RunExactRow<S>(p, plane, od, oh, {0, p.width().out}, rows.y_row(r), kRoutes ? rows.route_row(r) : nullptr,
+                   kRoutes ? reinterpret_cast<Code<S>*>(memory) : nullptr);
+  }
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -166,6 +166,8 @@ Status Plan::Run(poolgrad_op op, const Args& args, const poolgrad_exec& exec) co
       return Status::Invalid("scratch is not aligned; it must start at a multiple of 64 bytes");
     }
   }
+  const bool result_is_input = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
+  if ((result_is_input ? problem_.x_elements() : problem_.y_elements()) == 0) return {};  // kernels see no empty result
 #ifdef POOLGRAD_HAVE_CUDA
   if (!on_cpu()) return chosen_[op].cuda.launch(problem_, op, args, exec.scratch, exec.stream);
 #endif

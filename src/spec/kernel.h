@@ -25,7 +25,8 @@ struct Args {
   void* result = nullptr;
 };
 
-// Runs units [begin, end). `scratch` is this task's own, 64-byte aligned, Kernel::scratch_bytes long.
+// Runs units [begin, end). The result has at least one element (the source may have none). `scratch` is this task's own,
+// 64-byte aligned, Kernel::scratch_bytes long.
 using RunFn = void (*)(const Problem& problem, const Args& args, int64_t begin, int64_t end, std::byte* scratch);
 
 struct Kernel {

@@ -72,6 +72,7 @@ int RunFor(double seconds, uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  poolgrad::oracle::ReportCrashes();
   if (argc == 2 && std::strcmp(argv[1], "--targets") == 0) {
     return ListTargets();
   }

@@ -10,6 +10,8 @@
 namespace poolgrad::oracle {
 namespace {
 
+const bool kCrashesAreReported = (ReportCrashes(), true);
+
 class RapidDraw final : public Draw {
  public:
   // Not rc::gen::inRange, whose range depends on the size parameter: every value must be possible in every run.

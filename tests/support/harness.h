@@ -80,4 +80,7 @@ struct Checked {
 // The whole of it, for one problem and one seed of data.
 Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed);
 
+// From now on a crash, or a sanitizer's report, ends by printing the problem that was being checked.
+void ReportCrashes();
+
 }  // namespace poolgrad::oracle

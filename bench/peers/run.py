@@ -2,7 +2,7 @@
 """Measures poolgrad and its peers on the same cases, cell by cell in turn, and writes one JSON object per line.
 
 Every peer is one long-lived driver process that answers questions (cell.h), so nobody pays for start-up, and each cell of ours
-is measured right next to the peers' same cell. All use the same buffer policy and the same copy bandwidth.
+is measured just before the peers' same cell. All use the same buffer policy and the same copy bandwidth.
 """
 import argparse
 import json
@@ -83,12 +83,13 @@ def main():
     parser.add_argument("--peer", default=",".join(commands()), help="comma-separated; default all")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=0.2, help="for each cell")
+    parser.add_argument("--cache-mib", type=int, help="last-level cache; default what the system says")
     parser.add_argument("--out", default=str(BUILT / "results.jsonl"), help="where the lines go")
     parser.add_argument("--append", action="store_true", help="keep the lines that are there")
     options = parser.parse_args()
 
     bandwidth = ours(options, ["--bandwidth"])[0]
-    cache_mib = bandwidth["cache_mib"]
+    cache_mib = options.cache_mib or bandwidth["cache_mib"]
     peers = [Peer(name, commands()[name], options.threads) for name in options.peer.split(",") if name]
     chosen = [c for c in cells.read_family(options.family) if not options.case or c.name in options.case.split(",")]
     pathlib.Path(options.out).parent.mkdir(parents=True, exist_ok=True)
@@ -101,10 +102,12 @@ def main():
             for case in chosen:
                 for layout in options.layout.split(","):
                     print(f"{case.name} {layout} {dtype}", file=sys.stderr)
-                    for op in options.op.split(","):
-                        record = ours(options, ["--family", options.family, "--case", case.name, "--layout", layout, "--dtype", dtype, "--op", op,
-                                                "--seconds", str(options.seconds), "--copy-gbps", str(bandwidth["copy_gbps"])])[0]
+                    records = ours(options, ["--family", options.family, "--case", case.name, "--layout", layout, "--dtype", dtype,
+                                             "--op", options.op, "--seconds", str(options.seconds),
+                                             "--copy-gbps", str(bandwidth["copy_gbps"]), "--cache-mib", str(cache_mib)])
+                    for record in records:
                         write(record)
+                        op = record["op"]
                         question = case.question(op, dtype, layout, options.threads, options.seconds, cache_mib)
                         for peer in peers:
                             answer = peer.ask(question)

@@ -1,0 +1,10 @@
+// The forward kernels that this module does not have; see f32_only.h.
+#include "cpu/forward.h"
+
+namespace poolgrad {
+
+Kernel MakeForwardF64(ForwardWay, const Problem&, bool) { return {}; }
+Kernel MakeForwardHalf(ForwardWay, const Problem&, bool) { return {}; }
+Kernel MakeForwardInt(ForwardWay, const Problem&, bool) { return {}; }
+
+}  // namespace poolgrad

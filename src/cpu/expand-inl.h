@@ -22,34 +22,43 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Where things are in an expanded row. Padded position q (the input's q - pad_lo) lies at phase q % stride, place q / stride.
+// Where things are in expanded rows. Padded position q (the input's q - pad_lo) lies at phase q % stride, place q / stride.
 struct Expansion {
   int64_t stride;
-  int64_t places;  // per phase, one vector of room included
-  int64_t first;   // padded position of the first input element that is used
-  int64_t skip;    // input elements before it (a cropped row)
-  int64_t count;   // input elements used
+  int64_t places;       // from row to row inside a phase
+  int64_t phase_pitch;  // from phase to phase
+  int64_t first;        // padded position of the first input element that is used
+  int64_t skip;         // input elements before it (a cropped row)
+  int64_t count;        // input elements used
+  int64_t begin, end;   // of the part that vectors do: whole strides, at least one block, or nothing
 
-  Expansion(const Axis& width, int64_t lanes) {
+  Expansion(const Axis& width, int64_t rows, int64_t lanes) {
     stride = width.stride;
     const int64_t positions = (width.out - 1) * width.stride + width.extent();
-    places = CeilDiv(positions, stride) + lanes;
+    places = CeilDiv(positions, stride);
+    phase_pitch = places * rows + lanes;
     first = std::max<int64_t>(0, width.pad_lo);
     skip = std::max<int64_t>(0, -width.pad_lo);
     count = std::max<int64_t>(0, std::min(width.in - skip, positions - first));
+    begin = end = 0;
+    if (stride <= 4) {
+      begin = std::min((stride - first % stride) % stride, count);
+      end = begin + (count - begin) / stride * stride;
+      if (end - begin < stride * lanes) end = begin = 0;
+    }
   }
-  int64_t size() const { return stride * places; }
-  int64_t at(int64_t q) const { return q % stride * places + q / stride; }
+  int64_t size() const { return stride * phase_pitch; }
+  int64_t at(int64_t q) const { return q % stride * phase_pitch + q / stride; }
 };
 
 template <class S, int kStride>
-HWY_INLINE void SplitBlock(const S* from, S* to, int64_t places, Watch<S>& watch) {
+HWY_INLINE void SplitBlock(const S* from, S* to, int64_t phase_pitch, Watch<S>& watch) {
   const hn::ScalableTag<S> d;
   const auto put = [&](auto phase, VecOf<S> raw) HWY_ATTR {
     const auto key = Key<S>(raw);
     watch.template See<decltype(phase)::value>(key);
     watch.SeeWinner(key);
-    hn::StoreU(key, d, to + decltype(phase)::value * places);
+    hn::StoreU(key, d, to + decltype(phase)::value * phase_pitch);
   };
   VecOf<S> a, b, c, e;
   if constexpr (kStride == 2) hn::LoadInterleaved2(d, from, a, b);
@@ -62,46 +71,61 @@ HWY_INLINE void SplitBlock(const S* from, S* to, int64_t places, Watch<S>& watch
   if constexpr (kStride > 3) put(std::integral_constant<int, 3>(), e);
 }
 
+// Expands `rows` rows that are row_pitch apart in the input. The padding must have been filled with LowestKey once; it is left
+// alone.
 template <class S, int kStride>
-HWY_INLINE void SplitRow(const Expansion& e, const S* row, S* keys, Watch<S>& shared_watch, int64_t begin, int64_t end) {
+HWY_NOINLINE void ExpandRowsBy(const Expansion& e, const S* row, int64_t row_pitch, int64_t rows, S* keys,
+                               Watch<S>& shared_watch) {
   Watch<S> watch = shared_watch;
   const int64_t block = kStride * LaneCount<S>();
-  int64_t i = begin;
-  for (; i + block <= end; i += block) SplitBlock<S, kStride>(row + i, keys + (e.first + i) / kStride, e.places, watch);
-  if (i < end) SplitBlock<S, kStride>(row + end - block, keys + (e.first + end - block) / kStride, e.places, watch);
+  const int64_t stride = kStride > 0 ? kStride : e.stride;
+  const int64_t begin = kStride > 0 ? e.begin : 0;
+  const int64_t end = kStride > 0 ? e.end : 0;
+  const int64_t phase_pitch = e.phase_pitch;
+  row += e.skip;
+  for (int64_t r = 0; r < rows; ++r, row += row_pitch, keys += e.places) {
+    if constexpr (kStride > 0) {
+      if (begin < end) {
+        S* to = keys + (e.first + begin) / kStride;
+        int64_t i = begin;
+        for (; i + block <= end; i += block, to += block / kStride) SplitBlock<S, kStride>(row + i, to, phase_pitch, watch);
+        if (i < end) SplitBlock<S, kStride>(row + end - block, to + (end - block - i) / kStride, phase_pitch, watch);
+      }
+    }
+    int64_t phase = e.first % stride;
+    int64_t place = e.first / stride;
+    const auto put = [&](int64_t i) HWY_ATTR {
+      const S key = ScalarKey<S>(row[i]);
+      keys[phase * phase_pitch + place] = key;
+      if (++phase == stride) {
+        phase = 0;
+        ++place;
+      }
+      if constexpr (!kIsInt<S>) {
+        const auto v = hn::Set(hn::ScalableTag<S>(), key);
+        watch.See(v);
+        watch.SeeWinner(v);
+      }
+    };
+    for (int64_t i = 0; i < begin; ++i) put(i);
+    if (end < e.count) {
+      phase = (e.first + end) % stride;
+      place = (e.first + end) / stride;
+      for (int64_t i = end; i < e.count; ++i) put(i);
+    }
+  }
   shared_watch = watch;
 }
 
-// Expands one row. The padding must have been filled with LowestKey once; it is left alone.
 template <class S>
-HWY_NOINLINE void ExpandRow(const Expansion& e, const S* row, S* keys, Watch<S>& watch) {
-  row += e.skip;
-  int64_t begin = 0;  // [begin, end) is the part that vectors do: whole strides, at least one block
-  int64_t end = 0;
-  if (e.stride <= 4) {
-    begin = std::min((e.stride - e.first % e.stride) % e.stride, e.count);
-    end = begin + (e.count - begin) / e.stride * e.stride;
-    if (end - begin < e.stride * LaneCount<S>()) end = begin = 0;
+void ExpandRows(const Expansion& e, const S* row, int64_t row_pitch, int64_t rows, S* keys, Watch<S>& watch) {
+  switch (e.stride) {
+    case 1: return ExpandRowsBy<S, 1>(e, row, row_pitch, rows, keys, watch);
+    case 2: return ExpandRowsBy<S, 2>(e, row, row_pitch, rows, keys, watch);
+    case 3: return ExpandRowsBy<S, 3>(e, row, row_pitch, rows, keys, watch);
+    case 4: return ExpandRowsBy<S, 4>(e, row, row_pitch, rows, keys, watch);
+    default: return ExpandRowsBy<S, 0>(e, row, row_pitch, rows, keys, watch);
   }
-  if (begin < end) {
-    switch (e.stride) {
-      case 1: SplitRow<S, 1>(e, row, keys, watch, begin, end); break;
-      case 2: SplitRow<S, 2>(e, row, keys, watch, begin, end); break;
-      case 3: SplitRow<S, 3>(e, row, keys, watch, begin, end); break;
-      default: SplitRow<S, 4>(e, row, keys, watch, begin, end); break;
-    }
-  }
-  const auto put = [&](int64_t i) HWY_ATTR {
-    const S key = ScalarKey<S>(row[i]);
-    keys[e.at(e.first + i)] = key;
-    if constexpr (!kIsInt<S>) {
-      const auto v = hn::Set(hn::ScalableTag<S>(), key);
-      watch.See(v);
-      watch.SeeWinner(v);
-    }
-  };
-  for (int64_t i = 0; i < begin; ++i) put(i);
-  for (int64_t i = end; i < e.count; ++i) put(i);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -9,6 +9,7 @@
 #endif
 
 #include "cpu/forward.h"
+#include "cpu/planes-inl.h"
 #include "cpu/rows-inl.h"
 #include "hwy/highway.h"
 
@@ -31,9 +32,13 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       break;
     }
     case ForwardWay::kShared: {
-      const Expansion expansion(p.width(), LaneCount<S>());
-      const RingScratch<S> ring(p, RingTile<S>(p, kRoutes), NeedsExpansion(p) ? &expansion : nullptr, kRoutes, take);
+      const RingScratch<S> ring(p, RingTile<S>(p, kRoutes), kRoutes, take);
       kernel.run = RunShared<S, kRoutes>;
+      break;
+    }
+    case ForwardWay::kPlanes: {
+      const PlaneScratch<S> scratch(p, kRoutes, take);
+      kernel.run = RunPlanes<S, kRoutes>;
       break;
     }
     case ForwardWay::kExact:

@@ -55,9 +55,22 @@ const char* RefuseDirect(const Problem& p, poolgrad_op op) {
   return nullptr;
 }
 
+bool IsPlanar(const Problem& p) { return !p.channels_last() || p.channels == 1; }
+
+const char* RefuseShared(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseFast(p, op)) return reason;
+  return IsPlanar(p) ? "it needs channels last" : nullptr;
+}
+
+const char* RefusePlanes(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseFast(p, op)) return reason;
+  return IsPlanar(p) ? nullptr : "it needs channels first";
+}
+
 constexpr Algorithm kForward[] = {
     {"simd_direct", RefuseDirect, Make<ForwardWay::kDirect>},
-    {"simd_shared_rows", RefuseFast, Make<ForwardWay::kShared>},
+    {"simd_shared_rows", RefuseShared, Make<ForwardWay::kShared>},
+    {"simd_planes", RefusePlanes, Make<ForwardWay::kPlanes>},
     {"simd_exact", RefuseMax, Make<ForwardWay::kExact>},
 };
 

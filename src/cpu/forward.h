@@ -7,7 +7,7 @@
 namespace poolgrad {
 
 // The ways to pool forward, one per name in ForwardAlgorithms.
-enum class ForwardWay { kDirect, kShared, kExact };
+enum class ForwardWay { kDirect, kShared, kPlanes, kExact };
 
 // A kernel for a problem that this way takes, for the best SIMD target; `run` is null where there is none. `routes`: keeps them.
 Kernel MakeForwardF32(ForwardWay way, const Problem& problem, bool routes);

@@ -1,4 +1,4 @@
-// Max pooling row by row, both layouts.
+// Max pooling row by row, mainly for channels last.
 //
 // Direct: every window's taps are read from x and compared in registers; right where windows do not share rows.
 // Shared rows: each input row is reduced along the width once, into a ring of rows that stays in L1, and an output row is the
@@ -21,7 +21,6 @@
 #include <cstdint>
 
 #include "cpu/exact-inl.h"
-#include "cpu/expand-inl.h"
 #include "cpu/order-inl.h"
 #include "cpu/reduce-inl.h"
 #include "cpu/routes-inl.h"
@@ -95,7 +94,7 @@ void ReduceWidth(const Rows<S>& rows, const Source<S>* sources, int64_t n, Range
     const int64_t at = (piece.begin - first) * rows.inner;
     const TapJob<S> job = {taps, codes, count,
                            one_run ? 1 : piece.size(), one_run ? piece.size() * rows.inner : rows.inner,
-                           width.stride * rows.inner, rows.x_end, out + at, kRoutes ? out_codes + at : nullptr, out_end};
+                           width.stride * rows.inner, rows.inner, rows.x_end, out + at, kRoutes ? out_codes + at : nullptr, out_end};
     ReduceTaps<S, kRoutes, kFlow>(job, watch);
     ow.begin = piece.end;
   }
@@ -170,7 +169,6 @@ template <class S>
 struct RingScratch {
   int64_t slots;  // per depth tap
   int64_t pitch;
-  S* expanded = nullptr;
   S* keys;
   Code<S>* codes;
   Code<S>* out_codes;
@@ -180,12 +178,10 @@ struct RingScratch {
   const S** taps;
   Code<S>* tap_codes;
 
-  RingScratch(const Problem& p, int64_t tile, const Expansion* expansion, bool with_codes, ScratchTaker& take) {
-    const int64_t inner = p.channels_last() ? p.channels : 1;
+  RingScratch(const Problem& p, int64_t tile, bool with_codes, ScratchTaker& take) {
     slots = std::min(p.height().extent(), p.height().in);
-    pitch = tile * inner + LaneCount<S>();
+    pitch = tile * p.channels + LaneCount<S>();
     const int64_t all = slots * p.depth().kernel;
-    if (expansion) expanded = take.Take<S>(expansion->size());
     keys = take.Take<S>(all * pitch);
     codes = take.Take<Code<S>>(with_codes ? all * pitch : 0);
     out_codes = take.Take<Code<S>>(pitch);
@@ -198,36 +194,15 @@ struct RingScratch {
   Row<S> row(int64_t slot) const { return {keys + slot * pitch, codes + slot * pitch}; }
 };
 
-// Channels first reads strided or clipped rows through an expansion.
-inline bool NeedsExpansion(const Problem& p) {
-  const Range whole = p.width().interior();
-  return !(p.channels_last() && p.channels > 1) &&
-         (p.width().stride > 1 || whole.begin > 0 || whole.end < p.width().out);
-}
-
+// Output pixels per pass over the rows, so that the ring stays in L1.
 template <class S>
 int64_t RingTile(const Problem& p, bool with_codes) {
-  if (!p.channels_last() || NeedsExpansion(p)) return p.width().out;
   const int64_t slots = std::min(p.height().extent(), p.height().in) * p.depth().kernel;
   const int64_t bytes = slots * p.channels * static_cast<int64_t>(sizeof(S)) * (with_codes ? 2 : 1);
   return std::clamp<int64_t>((24 << 10) / bytes, 1, p.width().out);
 }
 
-// Integers have no key below their lowest value, so padding may tie with a row of lowest values and be preferred: then the
-// winner is the first valid tap (the last one for ties=last).
-template <class S>
-void CorrectPadding(const Rows<S>& rows, Row<S> row, Code<S> base) {
-  const Axis& width = rows.p.width();
-  const Range whole = width.interior();
-  const auto correct = [&](int64_t o) {
-    if (row.keys[o] != LowestKey<S>()) return;
-    const Range valid = width.valid_taps(o);
-    row.codes[o] = static_cast<Code<S>>(base + (rows.backwards ? valid.end - 1 : valid.begin));
-  };
-  for (int64_t o = 0; o < whole.begin; ++o) correct(o);
-  for (int64_t o = std::max(whole.begin, whole.end); o < width.out; ++o) correct(o);
-}
-
+// Channels last.
 template <class S, bool kRoutes>
 void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
   const Rows<S> rows(p, args);
@@ -235,37 +210,8 @@ void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, s
   const Axis& height = p.height();
   const Axis& width = p.width();
   const int64_t tile = RingTile<S>(p, kRoutes);
-  const bool expands = NeedsExpansion(p);
-  const Expansion expansion(width, LaneCount<S>());
   ScratchTaker take(memory);
-  const RingScratch<S> ring(p, tile, expands ? &expansion : nullptr, kRoutes, take);
-  if (expands) std::fill(ring.expanded, ring.expanded + expansion.size(), LowestKey<S>());
-  const auto code_of = [&](int64_t d, int64_t h) {
-    return static_cast<Code<S>>((FloorDiv(d, depth.dilation) * height.kernel + FloorDiv(h, height.dilation)) * width.kernel);
-  };
-
-  const auto reduce = [&](const S* plane, int64_t d, int64_t h, Range ow, Row<S> to) {
-    Watch<S> watch(p.dtype);
-    const S* row = rows.row(plane, d, h);
-    const Code<S> base = code_of(d, h);
-    if (!expands) {
-      const Source<S> source = {row, base};
-      ReduceWidth<S, kRoutes, Flow::kRawToRow>(rows, &source, 1, ow, ring.taps, ring.tap_codes, to.keys, to.codes,
-                                               to.keys + ring.pitch, watch);
-      return watch.Fired();
-    }
-    ExpandRow<S>(expansion, row, ring.expanded, watch);
-    for (int64_t k = 0; k < width.kernel; ++k) {
-      const int64_t kw = rows.backwards ? width.kernel - 1 - k : k;
-      ring.taps[k] = ring.expanded + expansion.at(kw * width.dilation);
-      ring.tap_codes[k] = static_cast<Code<S>>(base + kw);
-    }
-    const TapJob<S> job = {ring.taps, ring.tap_codes, width.kernel, 1, width.out, 0, ring.expanded + expansion.size(),
-                           to.keys, kRoutes ? to.codes : nullptr, to.keys + ring.pitch};
-    ReduceTaps<S, kRoutes, Flow::kKeysToRow>(job, watch);
-    if constexpr (kRoutes && kIsInt<S>) CorrectPadding<S>(rows, to, base);
-    return watch.Fired();
-  };
+  const RingScratch<S> ring(p, tile, kRoutes, take);
 
   for (int64_t r = begin; r < end;) {
     const int64_t group = r / height.out;  // (plane, od)
@@ -286,12 +232,19 @@ void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, s
           for (int64_t kh = h.begin; kh < h.end; ++kh) {
             const int64_t in_h = height.start(oh) + kh * height.dilation;
             const int64_t slot = kd * ring.slots + in_h % ring.slots;
+            const Row<S> to = ring.row(slot);
             if (ring.held[slot] != in_h) {
-              ring.special[slot] = reduce(plane, in_d, in_h, ow, ring.row(slot));
+              Watch<S> watch(p.dtype);
+              const RowCode<Code<S>> code(in_h, 1, height.dilation, width.kernel);
+              const Source<S> source = {rows.row(plane, in_d, in_h),
+                                        static_cast<Code<S>>(code.value() + kd * height.kernel * width.kernel)};
+              ReduceWidth<S, kRoutes, Flow::kRawToRow>(rows, &source, 1, ow, ring.taps, ring.tap_codes, to.keys, to.codes,
+                                                       to.keys + ring.pitch, watch);
+              ring.special[slot] = watch.Fired();
               ring.held[slot] = in_h;
             }
             special = special || ring.special[slot];
-            ring.list[n++] = ring.row(slot);
+            ring.list[n++] = to;
           }
         }
         S* y = rows.y_row(at);
@@ -301,8 +254,10 @@ void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, s
           continue;
         }
         if (rows.backwards) std::reverse(ring.list, ring.list + n);
-        MeetRows<S, kRoutes, Meeting::kToY>(ring.list, n, ow.size() * rows.inner, y + ow.begin * rows.inner,
-                                            ring.out_codes, code_of(depth.start(od), height.start(oh)), nullptr);
+        RowCode<Code<S>> base(height.start(oh), 1, height.dilation, width.kernel);
+        const int64_t length = ow.size() * rows.inner;
+        S* out = y + ow.begin * rows.inner;
+        MeetRows<S, kRoutes, Meeting::kToY>({ring.list, n, 1, length, 0, 0, 0, out, ring.out_codes, out + length, &base});
         if (kRoutes) PackRow(p, ring.out_codes, ow, routes);
       }
     }

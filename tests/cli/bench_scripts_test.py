@@ -1,4 +1,4 @@
-"""The benchmark's scripts on made-up lines: what counts as slower, which peer is the best, and how a case is asked about."""
+"""The benchmark's scripts on made-up lines: what counts as slower, which peer is best, how a case is asked about."""
 import json
 import pathlib
 import subprocess
@@ -12,8 +12,20 @@ import cells  # noqa: E402
 
 
 def line(ms, peer="poolgrad", spread=0.01, case="vgg1", op="fwd"):
-    return json.dumps({"case": case, "layout": "nchw", "dtype": "f32", "op": op, "threads": 2, "ms": ms, "spread": spread, "fraction": 0.5,
-                       "copy_gbps": 100, "peer": peer})
+    return json.dumps(
+        {
+            "case": case,
+            "layout": "nchw",
+            "dtype": "f32",
+            "op": op,
+            "threads": 2,
+            "ms": ms,
+            "spread": spread,
+            "fraction": 0.5,
+            "copy_gbps": 100,
+            "peer": peer,
+        }
+    )
 
 
 class Scripts(unittest.TestCase):
@@ -31,7 +43,9 @@ class Scripts(unittest.TestCase):
 
     def test_a_change_beyond_noise_is_told(self):
         before = self.save("before", line(1.0), line(2.0, op="bwd"))
-        self.assertEqual(self.run_script("compare.py", before, self.save("a", line(1.03), line(2.0, op="bwd"))).returncode, 0)
+        self.assertEqual(
+            self.run_script("compare.py", before, self.save("a", line(1.03), line(2.0, op="bwd"))).returncode, 0
+        )
         slower = self.run_script("compare.py", before, self.save("b", line(1.2), line(1.0, op="bwd")))
         self.assertEqual(slower.returncode, 1)
         self.assertIn("1 slower, 1 faster, 0 the same of 2 cells", slower.stdout)
@@ -47,10 +61,19 @@ class Scripts(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
 
     def test_the_best_peer_counts(self):
-        path = self.save("results", line(1.0), line(4.0, "onednn"), line(2.0, "torch"), line(1.0, op="train"), line(8.0, "torch", op="train"))
+        path = self.save(
+            "results",
+            line(1.0),
+            line(4.0, "onednn"),
+            line(2.0, "torch"),
+            line(1.0, op="train"),
+            line(8.0, "torch", op="train"),
+        )
         rows = [json.loads(text) for text in self.run_script("report.py", path, "--json").stdout.splitlines()]
         self.assertEqual((rows[0]["best_peer"], rows[0]["ratio"]), ("torch", 2.0))
-        means = {row["op"]: row["geometric_mean"] for row in rows if "geometric_mean" in row and row["layout"] == "both"}
+        means = {
+            row["op"]: row["geometric_mean"] for row in rows if "geometric_mean" in row and row["layout"] == "both"
+        }
         self.assertAlmostEqual(means["train"], 8.0)
         chart = pathlib.Path(self.folder.name) / "chart.svg"
         self.assertEqual(self.run_script("report.py", path, "--svg", str(chart)).returncode, 0)

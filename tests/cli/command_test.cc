@@ -49,7 +49,8 @@ class Command : public ::testing::Test {
     return outcome;
   }
   template <class T>
-  void Save(const std::string& name, const std::string& descr, const std::vector<int64_t>& shape, const std::vector<T>& values) {
+  void Save(const std::string& name, const std::string& descr, const std::vector<int64_t>& shape,
+            const std::vector<T>& values) {
     std::ofstream file(folder_ / name, std::ios::binary);
     const std::string header = MakeNpyHeader(descr, shape);
     file.write(header.data(), static_cast<std::streamsize>(header.size()));
@@ -93,10 +94,12 @@ TEST_F(Command, DemoIsTheGoldenText) {
 TEST_F(Command, ExplainTellsEveryWindow) {
   const Outcome outcome = Run("explain 'max f32 nwc 1x5x2 k3 s2 p1 ties=split' --values '1 1 2 2 2 1 5 1 nan 1'");
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_EQ(outcome.out.substr(outcome.out.find("\nx\n") + 1), Contents(fs::path(POOLGRAD_GOLDEN) / "explain_split.txt"));
+  EXPECT_EQ(outcome.out.substr(outcome.out.find("\nx\n") + 1),
+            Contents(fs::path(POOLGRAD_GOLDEN) / "explain_split.txt"));
   EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
   EXPECT_NE(Run("--colour always explain 'max f32 ncw 1x1x4 k2'").out.find('\x1b'), std::string::npos);
-  ExpectRefusal("explain 'max f32 ncw 1x1x4 k2' --values '1 2 3'", "--values has 3 numbers; expected 4, one for each element");
+  ExpectRefusal("explain 'max f32 ncw 1x1x4 k2' --values '1 2 3'",
+                "--values has 3 numbers; expected 4, one for each element");
   ExpectRefusal("explain 'max f32 nchw 1x1x4x4 k2 s0'", "stride[0] is 0; every stride must be at least 1");
 }
 
@@ -207,7 +210,8 @@ TEST_F(Command, AnInterruptedRunLeavesNothing) {
   const int64_t plane = 2048;
   Save<float>("x.npy", "<f4", {4, 1, plane, plane}, std::vector<float>(static_cast<size_t>(4 * plane * plane), 1));
   const auto before = Files();
-  const std::string line = "cd " + folder_.string() + " && timeout -s TERM 0.2 " POOLGRAD_BINARY
+  const std::string line = "cd " + folder_.string() +
+                           " && timeout -s TERM 0.2 " POOLGRAD_BINARY
                            " run x.npy y.npy --window 'k41 s1 p20' --algorithm reference >/dev/null 2>&1";
   EXPECT_NE(std::system(line.c_str()), 0);
   EXPECT_EQ(Files(), before);
@@ -220,8 +224,8 @@ TEST_F(Command, BenchGivesOneObjectPerLine) {
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
     EXPECT_EQ(line.find("{\"case\":\"tiny\",\"layout\":\"n"), 0u) << line;
-    for (const char* key : {"\"dtype\":", "\"op\":", "\"threads\":", "\"ms\":", "\"spread\":", "\"fraction\":", "\"copy_gbps\":100.00",
-                            "\"peer\":\"poolgrad\"", "\"algorithm\":", "\"target\":"}) {
+    for (const char* key : {"\"dtype\":", "\"op\":", "\"threads\":", "\"ms\":", "\"spread\":", "\"fraction\":",
+                            "\"copy_gbps\":100.00", "\"peer\":\"poolgrad\"", "\"algorithm\":", "\"target\":"}) {
       EXPECT_NE(line.find(key), std::string::npos) << key << " in " << line;
     }
   }

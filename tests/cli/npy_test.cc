@@ -1,4 +1,5 @@
-// The .npy header reader: what it takes, and what it refuses in a sentence. Mutated headers must never do anything but these two.
+// The .npy header reader: what it takes, and what it refuses in a sentence. Mutated headers must never do anything but
+// these two.
 #include "npy.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +73,8 @@ TEST(Npy, Bf16NeedsToBeSaid) {
 TEST(Npy, RefusalsAreSentences) {
   const std::string good = MakeNpyHeader("<f4", {2, 3});
   EXPECT_EQ(Sentence("", 0), "a.npy is not a .npy file: it does not begin with the .npy magic bytes");
-  EXPECT_EQ(Sentence("PK\3\4 and so on, a zip", 0), "a.npy is not a .npy file: it does not begin with the .npy magic bytes");
+  EXPECT_EQ(Sentence("PK\3\4 and so on, a zip", 0),
+            "a.npy is not a .npy file: it does not begin with the .npy magic bytes");
   EXPECT_EQ(Sentence(good.substr(0, 40), 0), "a.npy is cut short: its header of 118 bytes does not fit in the file");
   EXPECT_EQ(Sentence(good, 23), "a.npy is cut short: its shape (2, 3) of <f4 needs 24 bytes of data, and it holds 23");
   EXPECT_EQ(Sentence(good, 25), "a.npy is too long: its shape (2, 3) of <f4 needs 24 bytes of data, and it holds 25");
@@ -83,7 +85,9 @@ TEST(Npy, RefusalsAreSentences) {
             "a.npy is stored in Fortran order; expected C order, as numpy.ascontiguousarray gives");
   EXPECT_EQ(Sentence(Around("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}"), 4),
             "a.npy holds a structured array; expected a plain array of numbers");
-  EXPECT_EQ(Sentence(Around("{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}"), 8).find("a.npy has element type '<c8'"), 0u);
+  EXPECT_EQ(Sentence(Around("{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}"), 8)
+                .find("a.npy has element type '<c8'"),
+            0u);
   EXPECT_EQ(Sentence(Around("{'descr': '<f4', 'shape': (1,)}"), 4),
             "a.npy is not a readable .npy file: its header lacks descr, fortran_order or shape");
   EXPECT_EQ(Sentence(Around("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}"), 4),
@@ -103,7 +107,8 @@ TEST(Npy, MutatedHeadersAreReadOrRefused) {
   for (int round = 0; round < 20000; ++round) {
     std::string bytes = good.substr(0, random() % 8 ? good.size() : random() % good.size());
     for (unsigned changes = random() % 4; changes-- > 0 && !bytes.empty();) {
-      bytes[random() % std::min<size_t>(bytes.size(), 80)] = static_cast<char>(random() % 2 ? random() % 256 : "(){}':,0 T"[random() % 10]);
+      bytes[random() % std::min<size_t>(bytes.size(), 80)] =
+          static_cast<char>(random() % 2 ? random() % 256 : "(){}':,0 T"[random() % 10]);
     }
     try {
       const auto header = Parse(bytes, 96);

@@ -155,18 +155,34 @@ std::span<const Algorithm> SimdAlgorithms(poolgrad_op) { return {}; }
 
 namespace {
 
+Data RandomData(const Problem& p, uint64_t seed) {
+  Data data;
+  data.x = RandomValues(seed, p.dtype, p.x_elements());
+  data.tx = RandomValues(seed + 1, p.dtype, p.x_elements());
+  data.dy = RandomGradients(seed + 2, p.dtype, p.y_elements());
+  data.hostile = RandomBytes(seed + 3, p.routes.bytes());
+  return data;
+}
+
+// Repeats `bytes` from a different place for each array.
+Data DataOf(const Problem& p, std::span<const uint8_t> bytes) {
+  const auto repeat = [&](int64_t n, size_t from) {
+    std::vector<uint8_t> filled(static_cast<size_t>(n));
+    for (size_t i = 0; i < filled.size(); ++i) filled[i] = bytes.empty() ? 0 : bytes[(i + from) % bytes.size()];
+    return filled;
+  };
+  const size_t third = bytes.size() / 3;
+  return {repeat(p.x_bytes(), 0), repeat(p.x_bytes(), third), repeat(p.y_bytes(), 2 * third), {}, repeat(p.routes.bytes(), 1)};
+}
+
 // One checked problem: the data, what the reference made of it, and the comparison of everything else with that.
 class Checker {
  public:
-  Checker(const poolgrad_problem& raw, const Problem& problem, uint64_t seed)
-      : raw_(raw), p_(problem), random_(seed ^ 0xC4EC4), seed_(seed) {
-    data_.x = RandomValues(seed, p_.dtype, p_.x_elements());
-    data_.tx = RandomValues(seed + 1, p_.dtype, p_.x_elements());
-    data_.dy = RandomGradients(seed + 2, p_.dtype, p_.y_elements());
+  Checker(const poolgrad_problem& raw, const Problem& problem, Data data, uint64_t seed, const Effort& effort)
+      : raw_(raw), p_(problem), random_(seed ^ 0xC4EC4), seed_(seed), data_(std::move(data)), effort_(effort) {
     Outcome forward = RunReference(p_, POOLGRAD_OP_FORWARD_ROUTES, data_, data_.routes);
     data_.routes = std::move(forward.routes);
-    data_.hostile = RandomBytes(seed + 3, p_.routes.bytes());
-    for (size_t i = 0; i < data_.hostile.size(); ++i) {  // half random bytes, half true ones
+    for (size_t i = 0; i < data_.hostile.size(); ++i) {  // half any bytes, half true ones
       if (random_.Between(0, 1)) data_.hostile[i] = data_.routes[i];
     }
   }
@@ -201,9 +217,9 @@ class Checker {
       for (const Algorithm& algorithm : SimdAlgorithms(op)) {
         if (algorithm.refuse(p_, op)) continue;
         const Kernel kernel = algorithm.make(p_, op);
-        for (const int tasks : {1, 2, 5}) RunKernel(algorithm, kernel, op, routes, expected, tasks);
+        for (const int tasks : effort_.splits) RunKernel(algorithm, kernel, op, routes, expected, tasks);
       }
-      for (const int threads : {1, 2, 5}) RunPlan(op, routes, expected, threads);
+      for (const int threads : effort_.splits) RunPlan(op, routes, expected, threads);
     }
     const Kernel kernel = ReferenceAlgorithms().front().make(p_, op);  // its units must be independent too
     where_ = std::string(Name(op)) + " from " + routes_kind;
@@ -248,7 +264,7 @@ class Checker {
       if (task.bounds[at] == task.bounds[at + 1]) return;
       task.kernel->run(*task.problem, *task.args, task.bounds[at], task.bounds[at + 1], task.scratch[at].data());
     };
-    if (random_.OneIn(4)) {
+    if (effort_.threads && random_.OneIn(4)) {
       ParallelFor(tasks, tasks, run, &job);
     } else {  // the same cuts, last one first: cheaper than threads, and an order that threads rarely give
       for (int64_t i = tasks - 1; i >= 0; --i) run(&job, i);
@@ -321,6 +337,7 @@ class Checker {
   XorShift random_;
   uint64_t seed_;
   Data data_;
+  const Effort& effort_;
   std::string where_;
   Checked checked_;
 };
@@ -358,7 +375,13 @@ Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed) {
   }
   std::snprintf(current_case, sizeof current_case, "problem '%s' with data seed %llu\n", FormatProblem(raw).c_str(),
                 static_cast<unsigned long long>(data_seed));
-  return Checker(raw, *problem, data_seed).Run();
+  const Effort full;
+  return Checker(raw, *problem, RandomData(*problem, data_seed), data_seed, full).Run();
+}
+
+Checked CheckProblemOnBytes(const poolgrad_problem& raw, const Problem& problem, std::span<const uint8_t> bytes,
+                            const Effort& effort) {
+  return Checker(raw, problem, DataOf(problem, bytes), bytes.size(), effort).Run();
 }
 
 }  // namespace poolgrad::oracle

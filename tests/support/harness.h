@@ -71,6 +71,12 @@ const char* SimdTargetName(int64_t target);
 void UseSimdTarget(int64_t target);  // and no other; 0: whatever the machine has
 std::span<const Algorithm> SimdAlgorithms(poolgrad_op op);
 
+// How much to run. The fuzzer does less per problem, so that it sees more of them.
+struct Effort {
+  std::vector<int> splits = {1, 2, 5};  // tasks that each kernel is cut into, and threads that each plan runs on
+  bool threads = true;                  // let some of those tasks really run at once
+};
+
 struct Checked {
   std::string failure;  // "" or a sentence
   bool refused = false;  // the problem does not resolve; nothing was run
@@ -79,6 +85,10 @@ struct Checked {
 
 // The whole of it, for one problem and one seed of data.
 Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed);
+
+// The same for a problem that resolved to `problem`, with every array filled from `bytes`, over and over.
+Checked CheckProblemOnBytes(const poolgrad_problem& raw, const Problem& problem, std::span<const uint8_t> bytes,
+                            const Effort& effort);
 
 // From now on a crash, or a sanitizer's report, ends by printing the problem that was being checked.
 void ReportCrashes();

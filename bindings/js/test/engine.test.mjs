@@ -1,0 +1,231 @@
+// The low-level interface: the worked example through every method, the two engines against each other to the bit on random
+// problems, and what is refused.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+import * as poolgrad from 'poolgrad';
+import { bits, engineKinds, hasNative, pick, random } from './common.mjs';
+
+const { loadEngine, loadEngineSync, PoolgradError } = poolgrad;
+const nine = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+
+for (const kind of engineKinds) {
+  const engine = loadEngineSync(kind);
+
+  test(`${kind}: the worked example, 3x3 numbered 1 to 9, window 2x2, stride 1`, () => {
+    const plan = engine.plan('max f32 nchw 1x1x3x3 k2 s1');
+    const { y, routes } = plan.forward(nine);
+    assert.deepEqual([...y], [5, 6, 8, 9]);
+    assert.equal(plan.info.routeBits, 2);
+    assert.deepEqual([...routes], [0b1111, 0b1111]);  // tap 3, four times, a byte per row
+    assert.deepEqual([...plan.backward([1, 1, 1, 1], routes)], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
+    assert.deepEqual([...plan.backwardX([1, 2, 3, 4], nine)], [0, 0, 0, 0, 1, 2, 0, 3, 4]);
+    assert.deepEqual([...plan.gather([9, 8, 7, 6, 5, 4, 3, 2, 1], routes)], [5, 4, 2, 1]);
+    assert.deepEqual([...plan.unpool([1, 2, 3, 4], routes)], [0, 0, 0, 0, 1, 2, 0, 3, 4]);
+    assert.deepEqual([...plan.indices(routes, 'torch')], [4, 5, 7, 8]);
+    assert.deepEqual([...plan.routesFromIndices([4, 5, 7, 8], 'torch')], [...routes]);
+    assert.deepEqual([...plan.unpoolIndices([1, 2, 3, 4], [0, 2, 6, 8], 'torch')], [1, 0, 2, 0, 0, 0, 3, 0, 4]);
+    const { rowStart, columns, values } = plan.jacobian(routes);
+    assert.deepEqual([[...rowStart], [...columns], [...values]], [[0, 1, 2, 3, 4], [4, 5, 7, 8], [1, 1, 1, 1]]);
+    plan.dispose();
+    assert.throws(() => plan.forward(nine), /was disposed of; make a new one$/);
+  });
+
+  test(`${kind}: a problem reads the same as text, as fields, and back`, () => {
+    const text = 'max f32 nhwc 2x5x7x3 k3x2 s2x1 p1:0x0:2 d1 ceil onnx';
+    const spec = engine.parse(text);
+    assert.deepEqual(spec.shape, [2, 5, 7, 3]);
+    assert.deepEqual(spec.padding, [[1, 0], [0, 2]]);
+    assert.equal(engine.format(spec), engine.format(text));
+    assert.deepEqual(engine.parse(engine.format(spec)), spec);
+    const { info } = engine.plan({ shape: [2, 5, 7, 3], layout: 'nhwc', kernel: [3, 2], stride: 2, padding: 'same' });
+    assert.deepEqual(info.yShape, [2, 3, 4, 3]);
+    assert.deepEqual([info.padLo, info.padHi], [[1, 0], [1, 1]]);
+    assert.deepEqual(engine.plan({ shape: [1, 1, 8], kernel: 2 }).info.outSize, [4]);
+    assert.deepEqual(engine.plan({ shape: [1, 2, 4, 4, 4], kernel: 2 }).info.outSize, [2, 2, 2]);
+  });
+
+  test(`${kind}: average pooling and ties that are split`, () => {
+    const average = engine.plan('avg f32 nchw 1x1x4x4 k2 s2');
+    assert.deepEqual([...average.forward(Float32Array.from({ length: 16 }, (_, i) => i)).y], [2.5, 4.5, 10.5, 12.5]);
+    assert.equal(average.forward(new Float32Array(16)).routes, null);
+    assert.deepEqual([...average.backward([4, 8, 12, 16], null)], [1, 1, 2, 2, 1, 1, 2, 2, 3, 3, 4, 4, 3, 3, 4, 4]);
+    const split = engine.plan('max f32 nchw 1x1x2x2 k2 ties=split');
+    const { y, routes } = split.forward([3, 1, 3, 2]);
+    assert.deepEqual([...y], [3]);
+    assert.ok(split.info.routeMasks);
+    assert.deepEqual([...split.backward([1], routes)], [0.5, 0, 0.5, 0]);
+  });
+
+  test(`${kind}: every element type travels in its own array`, () => {
+    const arrays = { f32: Float32Array, f64: Float64Array, f16: Uint16Array, bf16: Uint16Array, i8: Int8Array, u8: Uint8Array,
+                     i32: Int32Array };
+    for (const [dtype, array] of Object.entries(arrays)) {
+      const plan = engine.plan({ dtype, shape: [1, 1, 2, 2], kernel: 2 });
+      const { y } = plan.forward(array.from([1, 4, 2, 3]));
+      assert.ok(y instanceof array, dtype);
+      assert.deepEqual([...y], [4]);
+      const other = array === Float32Array ? Float64Array : Float32Array;
+      assert.throws(() => plan.forward(new other(4)), { code: 'INVALID_ARGUMENT', message: new RegExp(`^x is a ${other.name}; ${dtype} values come in a ${array.name}$`) });
+    }
+  });
+
+  test(`${kind}: what is wrong is refused with a full sentence`, () => {
+    const plan = engine.plan('max f32 nchw 1x1x3x3 k2 s1');
+    const { routes } = plan.forward(nine);
+    const refused = [
+      [() => engine.plan('max f32 nchw 1x1x3x3 k0'), /^kernel\[0\] is 0; every kernel size must be at least 1$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, stride: [1, 0] }), /^stride\[1\] is 0; every stride must be at least 1$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, padding: -1 }), /^pad_lo\[0\] is -1; padding must be at least 0/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 9 }), /^kernel\[0\] is 9; .* longer than the padded input, 3$/],
+      [() => engine.plan({ shape: [1, 3, 3], layout: 'nchw', kernel: 2 }), /^layout is "nchw"; a shape of 3 sizes has layout ncw or nwc$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2.5 }), /^kernel is 2.5; it must be an integer$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: [2] }), /^kernel is \[2\]; it must be a number or a list of 2/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, ties: 'both' }), /^ties is "both"; it must be one of default, first/],
+      [() => engine.plan('max f32 nchw 1x1x3x3 k2', { algorithm: 'magic' }), /magic/],
+      [() => engine.plan('max f33 nchw 1x1x3x3 k2'), /f33/],
+      [() => plan.forward([1, 2]), /^x has 2 elements; "max f32 nchw 1x1x3x3 k2 s1" expects 9$/],
+      [() => plan.backward([1, 2], routes), /^dy has 2 elements; .* expects 4$/],
+      [() => plan.backward([1, 2, 3, 4], null), /^routes is null; max pooling needs the Uint8Array that forward returned$/],
+      [() => plan.backward([1, 2, 3, 4], new Uint8Array(1)), /^routes has 1 bytes; .* expects 2$/],
+      [() => plan.routesFromIndices([0, 5, 7, 2], 'torch'), /2/],
+      [() => plan.routesFromIndices([0, 5, 7, 1.5], 'torch'), /^indices\[3\] is 1.5; it must be an integer$/],
+      [() => plan.indices(routes, 'caffe'), /^numbering is "caffe"; it must be one of torch/],
+      [() => plan.forward(nine, { y: new Float64Array(4) }), /^y is not a Float32Array/],
+    ];
+    for (const [call, message] of refused) {
+      assert.throws(call, (error) => {
+        assert.ok(error instanceof PoolgradError, String(call));
+        assert.equal(error.code, 'INVALID_ARGUMENT');
+        assert.match(error.message, message);
+        return true;
+      });
+    }
+    assert.throws(() => engine.plan('avg f32 nchw 1x1x4x4 k2').unpool([1, 1, 1, 1], new Uint8Array(4)), /no routes/);
+  });
+
+  test(`${kind}: results can go into arrays of the caller's`, () => {
+    const plan = engine.plan('max f32 nchw 1x1x3x3 k2 s1');
+    const y = new Float32Array(6).subarray(1, 5), routesOut = new Uint8Array(2), dx = new Float32Array(9).fill(7);
+    const result = plan.forward(Float32Array.from(nine), { y, routesOut });
+    assert.equal(result.y, y);
+    assert.equal(result.routes, routesOut);
+    assert.deepEqual([...new Float32Array(y.buffer)], [0, 5, 6, 8, 9, 0]);
+    assert.equal(plan.backward([1, 1, 1, 1], routesOut, dx), dx);
+    assert.deepEqual([...dx], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
+    assert.equal(plan.forward(nine, { routes: false }).routes, null);
+  });
+
+  test(`${kind}: one call per operation`, () => {
+    const problem = { shape: [1, 1, 3, 3], kernel: 2, stride: 1 };
+    const { y, shape, routes } = poolgrad.maxPool(problem, nine, engine);
+    assert.deepEqual([[...y], shape], [[5, 6, 8, 9], [1, 1, 2, 2]]);
+    assert.deepEqual([...poolgrad.maxPoolGrad(problem, [1, 1, 1, 1], { routes }, engine)], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
+    assert.deepEqual([...poolgrad.maxPoolGrad(problem, [1, 1, 1, 1], { x: nine }, engine)], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
+    assert.deepEqual([...poolgrad.unpool(problem, [1, 2, 3, 4], routes, engine)], [0, 0, 0, 0, 1, 2, 0, 3, 4]);
+    assert.deepEqual([...poolgrad.avgPool(problem, nine, engine).y], [3, 4, 6, 7]);
+    assert.deepEqual([...poolgrad.avgPoolGrad(problem, [4, 4, 4, 4], engine)], [1, 2, 1, 2, 4, 2, 1, 2, 1]);
+    assert.throws(() => poolgrad.avgPool('max f32 nchw 1x1x3x3 k2', nine, engine), /avg pooling was asked for$/);
+  });
+
+  test(`${kind}: a plan that is evicted from the cache still works`, () => {
+    const kept = engine.cachedPlan('max f32 nchw 1x1x3x3 k2 s1');
+    assert.equal(engine.cachedPlan('max f32 nchw 1x1x3x3 k2 s1'), kept);
+    for (let n = 1; n <= 70; ++n) engine.cachedPlan({ shape: [n, 1, 3, 3], kernel: 2 });
+    assert.notEqual(engine.cachedPlan('max f32 nchw 1x1x3x3 k2 s1'), kept);
+    assert.deepEqual([...kept.forward(nine).y], [5, 6, 8, 9]);
+  });
+
+  test(`${kind}: says what it is and what it chose`, () => {
+    assert.equal(engine.kind, kind);
+    assert.equal(engine.version, JSON.parse(readFileSync(new URL('../package.json', import.meta.url))).version);
+    const plan = engine.plan('max f32 nhwc 8x56x56x64 k2 s2');
+    assert.match(plan.explain(), new RegExp(`forward +${plan.algorithm('forward')}`));
+    assert.notEqual(plan.algorithm('forward'), 'reference');
+    assert.equal(engine.plan('max f32 nhwc 8x56x56x64 k2 s2', { algorithm: 'reference' }).algorithm('forward'), 'reference');
+    assert.equal(engine.plan('avg f32 nhwc 1x4x4x1 k2').algorithm('unpool'), null);
+  });
+}
+
+// A random problem of any layout, type, dialect and rule; null when the core refuses it.
+function randomPlan(engine, next) {
+  const rank = pick(next, 1, 3);
+  const of = (words) => words[pick(next, 0, words.length - 1)];
+  const axes = (low, high) => Array.from({ length: rank }, () => pick(next, low, high));
+  const last = next() < 0.5;
+  const spatial = axes(1, rank === 3 ? 7 : 14);
+  const channels = pick(next, 1, 20);
+  const spec = {
+    kind: next() < 0.8 ? 'max' : 'avg',
+    dtype: next() < 0.6 ? 'f32' : of(['f64', 'f16', 'bf16', 'i8', 'u8', 'i32']),
+    layout: (last ? ['nwc', 'nhwc', 'ndhwc'] : ['ncw', 'nchw', 'ncdhw'])[rank - 1],
+    shape: last ? [2, ...spatial, channels] : [2, channels, ...spatial],
+    kernel: axes(1, 4), stride: axes(1, 3), dilation: next() < 0.8 ? 1 : axes(1, 2),
+    padding: next() < 0.3 ? 'same' : axes(0, 2),
+    rounding: of(['floor', 'ceil', 'ceil_keep', 'round']),
+    ties: of(['default', 'first', 'last', 'split', 'all']),
+    nan: of(['default', 'propagate_first', 'propagate_last', 'first_place', 'greater_equal', 'ignore']),
+    dialect: of(['default', 'torch', 'tensorflow', 'tfjs', 'onnx']),
+  };
+  try {
+    return engine.plan(spec);
+  } catch (error) {
+    assert.ok(error instanceof PoolgradError);
+    return null;
+  }
+}
+
+test('both engines give the same bits on random problems of every kind', { skip: !hasNative }, () => {
+  const [native, wasm] = ['native', 'wasm'].map((kind) => loadEngineSync(kind));
+  const next = random(42);
+  let compared = 0;
+  while (compared < 400) {
+    const one = randomPlan(native, next);
+    if (one === null) continue;
+    const two = wasm.plan(one.info.problem);
+    assert.deepEqual(two.info, one.info);
+    const { dtype, kind, xElements, yElements, problem } = one.info;
+    const make = { f32: Float32Array, f64: Float64Array, f16: Uint16Array, bf16: Uint16Array, i8: Int8Array, u8: Uint8Array, i32: Int32Array }[dtype];
+    const special = { f32: [NaN, -0, Infinity, -Infinity], f64: [NaN, -0, Infinity, -Infinity],
+                      f16: [0x7e00, 0x8000, 0x7c00, 0xfc00], bf16: [0x7fc0, 0x8000, 0x7f80, 0xff80] }[dtype] ?? [0];
+    const half = (v) => (dtype === 'f16' ? [0xc000, 0xbc00, 0, 0x3c00, 0x4000] : [0xc000, 0xbf80, 0, 0x3f80, 0x4000])[v + 2];
+    const fill = (length) => make.from({ length }, () => {
+      if (next() < 0.05) return special[pick(next, 0, special.length - 1)];
+      const v = pick(next, -2, 2);
+      return dtype === 'f16' || dtype === 'bf16' ? half(v) : dtype === 'u8' ? v + 2 : v;
+    });
+    const x = fill(xElements), dy = fill(yElements);
+    const same = (call, name) => assert.equal(bits(call(one)), bits(call(two)), `${name} of ${problem}`);
+    same((plan) => plan.forward(x).y, 'forward');
+    if (kind === 'max') {
+      const { routes } = one.forward(x);
+      same((plan) => plan.forward(x).routes, 'routes');
+      same((plan) => plan.unpool(dy, routes), 'unpool');
+      same((plan) => plan.jacobian(routes).columns, 'jacobian');
+      if (!one.info.routeMasks) same((plan) => plan.indices(routes, 'onnx'), 'indices');
+      same((plan) => plan.gather(x, routes), 'gather');
+      if (one.algorithm('backward')) {
+        same((plan) => plan.backward(dy, routes), 'backward');
+        same((plan) => plan.backwardX(dy, x), 'backwardX');
+      }
+    } else if (one.algorithm('backward')) {
+      same((plan) => plan.backward(dy, null), 'backward');
+    }
+    one.dispose();
+    two.dispose();
+    ++compared;
+  }
+});
+
+test('engines are shared, and can be made from a module compiled elsewhere', async () => {
+  assert.equal(await loadEngine('wasm'), loadEngineSync('wasm'));
+  assert.equal(loadEngineSync('auto').kind, engineKinds[0]);
+  assert.throws(() => loadEngineSync('gpu'), { message: 'engine is "gpu"; it must be one of native, wasm, auto' });
+  const require = createRequire(import.meta.url);
+  const module = new WebAssembly.Module(readFileSync(require.resolve('poolgrad/poolgrad.wasm')));
+  const own = poolgrad.engineFromModule(module);
+  assert.notEqual(own, loadEngineSync('wasm'));
+  assert.deepEqual([...own.plan('max f32 nchw 1x1x3x3 k2 s1').forward(nine).y], [5, 6, 8, 9]);
+  assert.equal(require('poolgrad').loadEngineSync, loadEngineSync);  // import and require give one package
+});

@@ -1,0 +1,120 @@
+// The package as a user meets it: packed, installed into an empty project from the tarball, imported, required, type-checked.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { engineKinds, hasNative } from './common.mjs';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+const project = mkdtempSync(path.join(tmpdir(), 'poolgrad-'));
+const run = (command, args, options = {}) =>
+  execFileSync(command, args, { cwd: project, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], ...options });
+const node = (source, file, env = {}) => {
+  writeFileSync(path.join(project, file), source);
+  return run(process.execPath, [file], { env: { ...process.env, ...env } }).trim();
+};
+let packed;
+
+before(() => {
+  const [{ filename, files }] = JSON.parse(run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', project], { cwd: root }));
+  packed = files.map((f) => f.path);
+  writeFileSync(path.join(project, 'package.json'), JSON.stringify({ name: 'empty', private: true }));
+  run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', `./${filename}`, '@tensorflow/tfjs-core@4.22.0',
+              '@tensorflow/tfjs-backend-cpu@4.22.0']);
+});
+after(() => rmSync(project, { recursive: true, force: true }));
+
+test('the tarball holds what is needed and nothing else', () => {
+  const wanted = ['README.md', 'package.json', 'dist/poolgrad.wasm', 'dist/poolgrad-heap.wasm', 'dist/node/index.cjs', 'dist/node/index.mjs',
+                  'dist/node/tfjs.cjs', 'dist/node/tfjs.mjs', 'dist/browser/index.mjs', 'dist/browser/tfjs.mjs',
+                  'dist/types/index.d.ts', 'dist/types/tfjs/index.d.ts'];
+  for (const file of wanted) assert.ok(packed.includes(file), `${file} is missing`);
+  assert.deepEqual(packed.filter((f) => !/^(dist|prebuilds)\/|^(README\.md|package\.json)$/.test(f)), []);
+});
+
+test('the WebAssembly modules stay under 300 kB', () => {
+  for (const name of ['poolgrad.wasm', 'poolgrad-heap.wasm']) {
+    assert.ok(statSync(path.join(root, 'dist', name)).size < 300000, name);
+  }
+});
+
+test('it works there by import and by require, with every engine', () => {
+  for (const kind of engineKinds) {
+    const use = `console.log(JSON.stringify([...poolgrad.maxPool('max f32 nchw 1x1x3x3 k2 s1', [1,2,3,4,5,6,7,8,9]).y, poolgrad.loadEngineSync().kind]));`;
+    const env = { POOLGRAD_ENGINE: kind };
+    assert.equal(node(`import * as poolgrad from 'poolgrad';\n${use}`, 'use.mjs', env), `[5,6,8,9,"${kind}"]`);
+    assert.equal(node(`const poolgrad = require('poolgrad');\n${use}`, 'use.cjs', env), `[5,6,8,9,"${kind}"]`);
+  }
+});
+
+test('poolgrad/tfjs works there by import and by require', () => {
+  const use = `
+    const x = tf.tensor4d([1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 3, 3, 1]);
+    const [dx] = tf.grads((t) => tf.maxPool(t, 2, 1, 'valid'))([x]);
+    console.log(JSON.stringify([...dx.dataSync()]));`;
+  const want = '[0,0,0,0,1,1,0,1,1]';
+  assert.equal(node(`import * as tf from '@tensorflow/tfjs-core';\nimport 'poolgrad/tfjs';\n${use}`, 'tf.mjs'), want);
+  assert.equal(node(`const tf = require('@tensorflow/tfjs-core');\nrequire('poolgrad/tfjs');\n${use}`, 'tf.cjs'), want);
+});
+
+test('without the addon it falls back to WebAssembly, and says why when asked for native', { skip: !hasNative }, () => {
+  const prebuilds = path.join(project, 'node_modules', 'poolgrad', 'prebuilds');
+  run('mv', [prebuilds, `${prebuilds}.away`]);
+  try {
+    const source = `import { loadEngineSync } from 'poolgrad';
+      console.log(loadEngineSync().kind);
+      try { loadEngineSync('native'); } catch (error) { console.log(error.message); }`;
+    const [kind, message] = node(source, 'fallback.mjs').split('\n');
+    assert.equal(kind, 'wasm');
+    assert.match(message, /^the native engine was not built for /);
+  } finally {
+    run('mv', [`${prebuilds}.away`, prebuilds]);
+  }
+});
+
+test('its types are checked under every module resolution', () => {
+  writeFileSync(path.join(project, 'types.ts'), `
+    import { loadEngineSync, maxPool, PoolgradError, type Engine, type Plan } from 'poolgrad';
+    const engine: Engine = loadEngineSync('wasm');
+    const plan: Plan = engine.plan({ shape: [1, 1, 3, 3], kernel: 2, ties: 'split', padding: [[0, 1], [1, 0]] });
+    export const taps: number = plan.info.taps;
+    export const y: ArrayLike<number> = maxPool('max f32 nchw 1x1x3x3 k2', [1]).y;
+    // @ts-expect-error: there is no such rule
+    engine.plan({ shape: [1, 1, 3, 3], kernel: 2, ties: 'both' });
+    export const code: string = new PoolgradError('INVALID_ARGUMENT', '').code;
+  `);
+  const tsc = path.join(root, 'node_modules', 'typescript', 'bin', 'tsc');
+  for (const [module, resolution] of [['node16', 'node16'], ['esnext', 'bundler']]) {
+    run(process.execPath, [tsc, '--noEmit', '--strict', '--target', 'es2022', '--module', module, '--moduleResolution', resolution, 'types.ts']);
+  }
+});
+
+// The least of several runs: what the package costs, not what else the machine was doing.
+function leastMilliseconds(source, env) {
+  const runs = Array.from({ length: 5 }, () => Number(node(source, 'time.mjs', env)));
+  return Math.min(...runs);
+}
+
+for (const kind of engineKinds) {
+  test(`from import to the first result takes less than 150 ms (${kind})`, (t) => {
+    const bare = leastMilliseconds(`
+      const start = performance.now();
+      const { maxPool } = await import('poolgrad');
+      maxPool('max f32 nchw 1x1x3x3 k2 s1', [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+      console.log(performance.now() - start);`, { POOLGRAD_ENGINE: kind });
+    const layer = leastMilliseconds(`
+      const tf = await import('@tensorflow/tfjs-core');
+      await import('@tensorflow/tfjs-backend-cpu');
+      const x = tf.ones([1, 3, 3, 1]);
+      const start = performance.now();
+      await import('poolgrad/tfjs');
+      tf.maxPool(x, 2, 1, 'valid').dataSync();
+      console.log(performance.now() - start);`, { POOLGRAD_ENGINE: kind });
+    t.diagnostic(`poolgrad ${bare.toFixed(0)} ms, poolgrad/tfjs ${layer.toFixed(0)} ms`);
+    assert.ok(bare < 150, `${bare} ms`);
+    assert.ok(layer < 150, `${layer} ms`);
+  });
+}

@@ -58,7 +58,17 @@ class Case:
     def question(self, op, dtype, layout, threads, seconds, cache_mib):
         unused = [[1, 1, 1, 1, 0, 0, 1]] * (3 - len(self.axes))
         numbers = [n for axis in unused + [a.question() for a in self.axes] for n in axis]
-        words = [op, dtype, layout, threads, seconds, self.sets(dtype, cache_mib), self.batch, self.channels, len(self.axes)]
+        words = [
+            op,
+            dtype,
+            layout,
+            threads,
+            seconds,
+            self.sets(dtype, cache_mib),
+            self.batch,
+            self.channels,
+            len(self.axes),
+        ]
         return " ".join(str(w) for w in words + numbers)
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Reads the lines of bench/peers/run.py (or of `poolgrad bench --json`) and tells, cell by cell, how many times faster poolgrad is
-than the best peer, with geometric means; as a table, as JSON (--json), as Markdown (--markdown) or as a chart (--svg FILE)."""
+"""Reads the lines of bench/peers/run.py (or of `poolgrad bench --json`) and tells, cell by cell, how many times faster
+poolgrad is than the best peer, with geometric means; as a table, as JSON (--json), as Markdown (--markdown) or as a
+chart (--svg FILE)."""
 import argparse
 import json
 import math
@@ -29,10 +30,27 @@ def compare(cells):
             continue
         ours = records["poolgrad"]
         peers = sorted((r for name, r in records.items() if name != "poolgrad"), key=lambda r: r["ms"])
-        row = {"case": case, "layout": layout, "dtype": dtype, "op": op, "threads": ours["threads"], "ms": ours["ms"], "spread": ours["spread"],
-               "fraction": ours["fraction"], "algorithm": ours.get("algorithm"), "best_peer": None, "peer_ms": None, "ratio": None}
+        row = {
+            "case": case,
+            "layout": layout,
+            "dtype": dtype,
+            "op": op,
+            "threads": ours["threads"],
+            "ms": ours["ms"],
+            "spread": ours["spread"],
+            "fraction": ours["fraction"],
+            "algorithm": ours.get("algorithm"),
+            "best_peer": None,
+            "peer_ms": None,
+            "ratio": None,
+        }
         if peers:
-            row.update(best_peer=peers[0]["peer"], peer_ms=peers[0]["ms"], peer_fraction=peers[0]["fraction"], ratio=peers[0]["ms"] / ours["ms"])
+            row.update(
+                best_peer=peers[0]["peer"],
+                peer_ms=peers[0]["ms"],
+                peer_fraction=peers[0]["fraction"],
+                ratio=peers[0]["ms"] / ours["ms"],
+            )
         rows.append(row)
     return rows
 
@@ -47,21 +65,33 @@ def means(rows):
         if row["ratio"]:
             for layout in (row["layout"], "both"):
                 groups[(row["dtype"], row["op"], layout)].append(row["ratio"])
-    return [{"dtype": d, "op": o, "layout": l, "cells": len(v), "geometric_mean": geometric_mean(v), "least": min(v)}
-            for (d, o, l), v in sorted(groups.items(), key=lambda g: (g[0][0] != "f32", g[0][0], list(OPS).index(g[0][1]), g[0][2]))]
+    return [
+        {"dtype": d, "op": o, "layout": l, "cells": len(v), "geometric_mean": geometric_mean(v), "least": min(v)}
+        for (d, o, l), v in sorted(
+            groups.items(), key=lambda g: (g[0][0] != "f32", g[0][0], list(OPS).index(g[0][1]), g[0][2])
+        )
+    ]
 
 
 def print_table(rows):
-    print(f"{'case':16} {'layout':6} {'type':5} {'op':6} {'ms':>10} {'fraction':>8}  {'best peer':>11} {'ms':>10} {'fraction':>8} {'ratio':>7}")
+    print(
+        f"{'case':16} {'layout':6} {'type':5} {'op':6} {'ms':>10} {'fraction':>8}  {'best peer':>11} {'ms':>10} {'fraction':>8} {'ratio':>7}"
+    )
     for r in rows:
-        peer = f"{r['best_peer']:>11} {r['peer_ms']:10.4f} {r['peer_fraction']:8.3f} {r['ratio']:7.2f}" if r["ratio"] else f"{'none':>11}"
+        peer = (
+            f"{r['best_peer']:>11} {r['peer_ms']:10.4f} {r['peer_fraction']:8.3f} {r['ratio']:7.2f}"
+            if r["ratio"]
+            else f"{'none':>11}"
+        )
         print(f"{r['case']:16} {r['layout']:6} {r['dtype']:5} {r['op']:6} {r['ms']:10.4f} {r['fraction']:8.3f}  {peer}")
 
 
 def print_means(rows):
     print("\nTimes faster than the best peer:")
     for m in means(rows):
-        print(f"{m['dtype']:5} {OPS[m['op']]:22} {m['layout']:5} geometric mean {m['geometric_mean']:6.2f}, least {m['least']:5.2f}, {m['cells']} cells")
+        print(
+            f"{m['dtype']:5} {OPS[m['op']]:22} {m['layout']:5} geometric mean {m['geometric_mean']:6.2f}, least {m['least']:5.2f}, {m['cells']} cells"
+        )
 
 
 def markdown(rows):
@@ -87,7 +117,7 @@ def cell_text(row):
 
 
 def svg(rows, dtype="f32"):
-    """Bars of the ratio to the best peer on a logarithmic axis, a group for each case and layout, a bar for each operation."""
+    """Bars of the ratio to the best peer on a logarithmic axis: a group for each case and layout, a bar for each op."""
     colours = {"fwd": "#2a78b5", "train": "#e07b39", "bwd": "#3d9a50"}
     rows = [r for r in rows if r["ratio"] and r["dtype"] == dtype and r["op"] in colours]
     groups = list(dict.fromkeys((r["case"], r["layout"]) for r in rows))
@@ -95,16 +125,22 @@ def svg(rows, dtype="f32"):
     height = top + len(groups) * (3 * bar + gap) + 30
     low, high = 0.5, max([r["ratio"] for r in rows] + [10]) * 1.1
     x = lambda ratio: left + width * math.log(max(ratio, low) / low) / math.log(high / low)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 70}" height="{height}" font-family="sans-serif" font-size="11">',
-             f'<rect width="100%" height="100%" fill="white"/><text x="{left}" y="16" font-size="13">Times faster than the best peer, {dtype}</text>']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 70}" height="{height}" font-family="sans-serif" font-size="11">',
+        f'<rect width="100%" height="100%" fill="white"/><text x="{left}" y="16" font-size="13">Times faster than the best peer, {dtype}</text>',
+    ]
     for i, (op, colour) in enumerate(colours.items()):
-        parts.append(f'<rect x="{left + 150 * i}" y="24" width="10" height="10" fill="{colour}"/><text x="{left + 150 * i + 14}" y="33">{OPS[op]}</text>')
+        parts.append(
+            f'<rect x="{left + 150 * i}" y="24" width="10" height="10" fill="{colour}"/><text x="{left + 150 * i + 14}" y="33">{OPS[op]}</text>'
+        )
     tick = 1
     while tick < high:
         for t in (tick, 2 * tick, 5 * tick):
             if low < t < high:
-                parts.append(f'<line x1="{x(t):.1f}" y1="{top - 4}" x2="{x(t):.1f}" y2="{height - 22}" stroke="{"#444" if t == 1 else "#ddd"}"/>'
-                             f'<text x="{x(t):.1f}" y="{height - 8}" text-anchor="middle">{t}×</text>')
+                parts.append(
+                    f'<line x1="{x(t):.1f}" y1="{top - 4}" x2="{x(t):.1f}" y2="{height - 22}" stroke="{"#444" if t == 1 else "#ddd"}"/>'
+                    f'<text x="{x(t):.1f}" y="{height - 8}" text-anchor="middle">{t}×</text>'
+                )
         tick *= 10
     for g, (case, layout) in enumerate(groups):
         y = top + g * (3 * bar + gap)
@@ -112,8 +148,10 @@ def svg(rows, dtype="f32"):
         for i, op in enumerate(colours):
             for r in (r for r in rows if (r["case"], r["layout"], r["op"]) == (case, layout, op)):
                 start, end = sorted((x(1), x(r["ratio"])))
-                parts.append(f'<rect x="{start:.1f}" y="{y + i * bar}" width="{max(end - start, 1):.1f}" height="{bar - 1}" fill="{colours[op]}">'
-                             f'<title>{case} {layout} {OPS[op]}: {r["ratio"]:.2f} times {r["best_peer"]}</title></rect>')
+                parts.append(
+                    f'<rect x="{start:.1f}" y="{y + i * bar}" width="{max(end - start, 1):.1f}" height="{bar - 1}" fill="{colours[op]}">'
+                    f'<title>{case} {layout} {OPS[op]}: {r["ratio"]:.2f} times {r["best_peer"]}</title></rect>'
+                )
     return "\n".join(parts + ["</svg>", ""])
 
 

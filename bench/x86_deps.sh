@@ -1,6 +1,6 @@
 #!/bin/bash
-# Fetches what an x86-64 machine without Debian's packages lacks (Highway, pthreadpool, CLI11) and unpacks it into the folder given
-# (default build/x86_deps), to be carried there for bench/x86_check.sh. Needs a Debian machine of any architecture.
+# Fetches what an x86-64 machine without Debian's packages lacks (Highway, pthreadpool, CLI11) and unpacks it into the
+# folder given (default build/x86_deps), to be carried there for bench/x86_check.sh. Needs Debian, of any architecture.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 into=$(realpath -m "${1:-build/x86_deps}")
@@ -8,10 +8,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # A package index of its own, so that the machine's own list of architectures stays as it is.
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-options=(-o APT::Architecture=amd64 -o APT::Architectures=amd64 -o Dir::State::lists="$work/lists" -o Dir::Cache="$work/cache"
-         -o Dir::State::status=/dev/null -o APT::Sandbox::User=root)
+options=(-o APT::Architecture=amd64 -o APT::Architectures=amd64 -o Dir::State::lists="$work/lists"
+         -o Dir::Cache="$work/cache" -o Dir::State::status=/dev/null -o APT::Sandbox::User=root)
+packages=(libhwy-dev libhwy1 libpthreadpool-dev libpthreadpool0 libcpuinfo0 libcli11-dev)
 apt-get "${options[@]}" -qq update
-(cd "$work" && apt-get "${options[@]}" -qq download libhwy-dev libhwy1 libpthreadpool-dev libpthreadpool0 libcpuinfo0 libcli11-dev)
+(cd "$work" && apt-get "${options[@]}" -qq download "${packages[@]}")
 rm -rf "$into"
 for package in "$work"/*.deb; do dpkg-deb -x "$package" "$into"; done
 find "$into" -name 'libhwy[_-]test*' -o -name 'libhwy[_-]contrib*' -o -path '*/share/doc' | xargs rm -rf

@@ -1,6 +1,9 @@
-// Plain loops over big arrays, one slice per thread; see bandwidth.h. Threads stay alive between passes and meet at a barrier,
-// so that a pass holds no thread creation. The best pass counts: it is the limit that a kernel is held against.
+// Plain loops over big arrays, one slice per thread; see bandwidth.h. Threads stay alive between passes and meet at a
+// barrier, so that a pass holds no thread creation. The best pass counts: it is the limit that a kernel is held
+// against.
 #include "bandwidth.h"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <barrier>
@@ -69,6 +72,9 @@ void Spread4(const uint64_t* __restrict in, uint64_t* __restrict a, uint64_t* __
 
 int64_t LastLevelCacheBytes() {
   int64_t largest = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  largest = std::max<int64_t>(largest, sysconf(_SC_LEVEL3_CACHE_SIZE));  // x86 answers this even where /sys is bare
+#endif
   for (int index = 0; index < 8; ++index) {
     std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
     std::string text;
@@ -92,17 +98,19 @@ Bandwidth MeasureBandwidth(int threads, int64_t cache_bytes) {
 
   Bandwidth result;
   result.copy_gbps = 4 * gigabytes / BestSeconds(threads, [&](int thread) {
-    const auto [begin, end] = SliceOf(thread, threads, 2 * words);
-    std::memcpy(array(2) + begin, array(0) + begin, static_cast<size_t>(end - begin) * 8);
-  });
-  result.read_heavy_gbps = 5 * gigabytes / BestSeconds(threads, [&](int thread) {
-    const auto [begin, end] = SliceOf(thread, threads, words);
-    Sum4(array(0) + begin, array(1) + begin, array(2) + begin, array(3) + begin, array(4) + begin, end - begin);
-  });
-  result.write_heavy_gbps = 5 * gigabytes / BestSeconds(threads, [&](int thread) {
-    const auto [begin, end] = SliceOf(thread, threads, words);
-    Spread4(array(0) + begin, array(1) + begin, array(2) + begin, array(3) + begin, array(4) + begin, end - begin);
-  });
+                       const auto [begin, end] = SliceOf(thread, threads, 2 * words);
+                       std::memcpy(array(2) + begin, array(0) + begin, static_cast<size_t>(end - begin) * 8);
+                     });
+  result.read_heavy_gbps =
+      5 * gigabytes / BestSeconds(threads, [&](int thread) {
+        const auto [begin, end] = SliceOf(thread, threads, words);
+        Sum4(array(0) + begin, array(1) + begin, array(2) + begin, array(3) + begin, array(4) + begin, end - begin);
+      });
+  result.write_heavy_gbps =
+      5 * gigabytes / BestSeconds(threads, [&](int thread) {
+        const auto [begin, end] = SliceOf(thread, threads, words);
+        Spread4(array(0) + begin, array(1) + begin, array(2) + begin, array(3) + begin, array(4) + begin, end - begin);
+      });
   return result;
 }
 

@@ -1,5 +1,5 @@
-// What this machine's memory can do, measured with plain loops: the yardstick of every benchmark. Bytes read plus bytes written
-// per second, with as many threads as the kernels will use, on arrays that no cache holds.
+// What this machine's memory can do, measured with plain loops: the yardstick of every benchmark. Bytes read plus bytes
+// written per second, with as many threads as the kernels will use, on arrays that no cache holds.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
 // poolgrad bench: every case x layout x type x operation as a fraction of the copy bandwidth measured in the same run.
 //
-// Buffers are rotated through a working set of more than four times the last-level cache, so that no call finds its data in
-// cache, except for the cases that are measured warm. The floor of an operation is the fewest bytes it must move: forward
-// x + y, forward with routes and backward from routes x + y + routes, backward from x 2x + y (it reads x and writes dx).
+// Buffers are rotated through a working set of more than four times the last-level cache, so that no call finds its
+// data in cache, except for the cases that are measured warm. The floor of an operation is the fewest bytes it must
+// move: forward x + y, forward with routes and backward from routes x + y + routes, backward from x 2x + y (it reads x
+// and writes dx).
 #include "bench.h"
 
 #include <algorithm>
@@ -54,7 +55,8 @@ struct Memory {
 
 int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Random numbers between -1 and 1 (integers: random bytes). The first few MiB are drawn and then repeated, which is much faster.
+// Random numbers between -1 and 1 (integers: random bytes). The first few MiB are drawn and then repeated, which is
+// much faster.
 void FillRandom(const Buffer& buffer, int32_t dtype) {
   constexpr int64_t kDrawn = int64_t{8} << 20;
   uint64_t state = 0x9e3779b97f4a7c15u;
@@ -138,7 +140,8 @@ Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memor
   const Plan& plan = subject.plan;
   const poolgrad_info& info = plan.info();
   const Exec exec(plan, word.op, options.threads);
-  const int64_t x_stride = Aligned(info.x_bytes), y_stride = Aligned(info.y_bytes), r_stride = Aligned(info.route_bytes);
+  const int64_t x_stride = Aligned(info.x_bytes), y_stride = Aligned(info.y_bytes),
+                r_stride = Aligned(info.route_bytes);
   auto x = [&](int64_t i) { return memory.x.data() + i % subject.sets * x_stride; };
   auto y = [&](int64_t i) { return memory.y.data() + i % subject.sets * y_stride; };
   auto dx = [&](int64_t i) { return memory.dx.data() + i % subject.sets * x_stride; };
@@ -173,7 +176,12 @@ Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memor
                        [&](int64_t i) { Check(poolgrad_backward_x(plan.get(), dy(i), x(i), dx(i), exec.get())); });
       floor_bytes += static_cast<double>(info.x_bytes);
   }
-  return {subject.name, plan.problem().layout, DtypeName(plan.problem().dtype), word.name, plan.Algorithm(word.op), timing,
+  return {subject.name,
+          plan.problem().layout,
+          DtypeName(plan.problem().dtype),
+          word.name,
+          plan.Algorithm(word.op),
+          timing,
           floor_bytes / (timing.ms * 1e6) / copy_gbps};
 }
 
@@ -190,20 +198,21 @@ class Report {
       std::printf(", 4 reads to 1 write %.1f, 1 read to 4 writes %.1f", bandwidth_.read_heavy_gbps,
                   bandwidth_.write_heavy_gbps);
     }
-    std::printf(" (read + written).\n\n%-24s %-5s %-5s %-6s %11s %7s %9s  %s\n", "case", "layout", "type", "op", "ms", "spread",
-                "fraction", "algorithm");
+    std::printf(" (read + written).\n\n%-24s %-5s %-5s %-6s %11s %7s %9s  %s\n", "case", "layout", "type", "op", "ms",
+                "spread", "fraction", "algorithm");
   }
 
   void Add(const Cell& cell) {
     if (options_.json) {
-      std::printf("{\"case\":\"%s\",\"layout\":\"%s\",\"dtype\":\"%s\",\"op\":\"%s\",\"threads\":%d,\"ms\":%.6f,"
-                  "\"spread\":%.4f,\"fraction\":%.4f,\"copy_gbps\":%.2f,\"peer\":\"poolgrad\",\"algorithm\":\"%s\","
-                  "\"target\":\"%s\"}\n",
-                  cell.name.c_str(), kLayouts[cell.layout], cell.dtype, cell.op, threads_, cell.timing.ms,
-                  cell.timing.spread, cell.fraction, bandwidth_.copy_gbps, cell.algorithm.c_str(), poolgrad_simd_target());
+      std::printf(
+          "{\"case\":\"%s\",\"layout\":\"%s\",\"dtype\":\"%s\",\"op\":\"%s\",\"threads\":%d,\"ms\":%.6f,"
+          "\"spread\":%.4f,\"fraction\":%.4f,\"copy_gbps\":%.2f,\"peer\":\"poolgrad\",\"algorithm\":\"%s\","
+          "\"target\":\"%s\"}\n",
+          cell.name.c_str(), kLayouts[cell.layout], cell.dtype, cell.op, threads_, cell.timing.ms, cell.timing.spread,
+          cell.fraction, bandwidth_.copy_gbps, cell.algorithm.c_str(), poolgrad_simd_target());
     } else {
-      std::printf("%-24s %-5s  %-5s %-6s %11.5f %6.1f%% %9.3f  %s\n", cell.name.c_str(), kLayouts[cell.layout], cell.dtype,
-                  cell.op, cell.timing.ms, 100 * cell.timing.spread, cell.fraction, cell.algorithm.c_str());
+      std::printf("%-24s %-5s  %-5s %-6s %11.5f %6.1f%% %9.3f  %s\n", cell.name.c_str(), kLayouts[cell.layout],
+                  cell.dtype, cell.op, cell.timing.ms, 100 * cell.timing.spread, cell.fraction, cell.algorithm.c_str());
     }
     std::fflush(stdout);
     cells_.push_back(cell);
@@ -216,13 +225,15 @@ class Report {
       if (!odd.name.ends_with("_odd")) continue;
       const std::string pair = odd.name.substr(0, odd.name.size() - 4);
       for (const Cell& even : cells_) {
-        if (even.name != pair + "_even" || even.layout != odd.layout || even.dtype != odd.dtype || even.op != odd.op) continue;
+        if (even.name != pair + "_even" || even.layout != odd.layout || even.dtype != odd.dtype || even.op != odd.op)
+          continue;
         const double cliff = even.fraction / odd.fraction;
         if (options_.json) {
-          std::printf("{\"pair\":\"%s\",\"layout\":\"%s\",\"dtype\":\"%s\",\"op\":\"%s\",\"cliff\":%.3f}\n", pair.c_str(),
-                      kLayouts[odd.layout], odd.dtype, odd.op, cliff);
+          std::printf("{\"pair\":\"%s\",\"layout\":\"%s\",\"dtype\":\"%s\",\"op\":\"%s\",\"cliff\":%.3f}\n",
+                      pair.c_str(), kLayouts[odd.layout], odd.dtype, odd.op, cliff);
         } else {
-          if (worst == 0) std::printf("\nHow much slower per byte than the even neighbour (limit %.1f):\n", kCliffLimit);
+          if (worst == 0)
+            std::printf("\nHow much slower per byte than the even neighbour (limit %.1f):\n", kCliffLimit);
           std::printf("%-24s %-5s  %-5s %-6s %6.2f%s\n", pair.c_str(), kLayouts[odd.layout], odd.dtype, odd.op, cliff,
                       cliff > kCliffLimit ? "  over the limit" : "");
         }
@@ -241,7 +252,8 @@ class Report {
       ++count;
     }
     std::printf("\nGeometric mean of the fractions:\n");
-    for (const auto& [key, value] : logs) std::printf("%-18s %.3f\n", key.c_str(), std::exp(value.first / value.second));
+    for (const auto& [key, value] : logs)
+      std::printf("%-18s %.3f\n", key.c_str(), std::exp(value.first / value.second));
   }
 
  private:
@@ -276,10 +288,12 @@ void CheckOptions(BenchOptions& options) {
 }
 
 void PrintBandwidth(const Bandwidth& b, int threads, int64_t cache_bytes, bool json) {
-  std::printf(json ? "{\"threads\":%d,\"copy_gbps\":%.2f,\"read_heavy_gbps\":%.2f,\"write_heavy_gbps\":%.2f,\"cache_mib\":%lld}\n"
-                   : "%d threads: copy %.1f GB/s, 4 reads to 1 write %.1f, 1 read to 4 writes %.1f (read + written), on arrays "
-                     "larger than the cache of %lld MiB.\n",
-              threads, b.copy_gbps, b.read_heavy_gbps, b.write_heavy_gbps, static_cast<long long>(cache_bytes >> 20));
+  std::printf(
+      json ? "{\"threads\":%d,\"copy_gbps\":%.2f,\"read_heavy_gbps\":%.2f,\"write_heavy_gbps\":%.2f,\"cache_mib\":%lld}"
+             "\n"
+           : "%d threads: copy %.1f GB/s, 4 reads to 1 write %.1f, 1 read to 4 writes %.1f (read + written), on arrays "
+             "larger than the cache of %lld MiB.\n",
+      threads, b.copy_gbps, b.read_heavy_gbps, b.write_heavy_gbps, static_cast<long long>(cache_bytes >> 20));
 }
 
 }  // namespace
@@ -287,7 +301,8 @@ void PrintBandwidth(const Bandwidth& b, int threads, int64_t cache_bytes, bool j
 void RunBench(BenchOptions options) {
   CheckOptions(options);
   if (options.list) {
-    for (const Case& c : AllCases()) std::printf("%s %s: %s\n", c.family.c_str(), c.name.c_str(), FormatProblem(c.problem).c_str());
+    for (const Case& c : AllCases())
+      std::printf("%s %s: %s\n", c.family.c_str(), c.name.c_str(), FormatProblem(c.problem).c_str());
     return;
   }
   if (!options.problem.empty() && options.dtypes.size() != 1) {
@@ -329,12 +344,17 @@ void AddBench(CLI::App& app) {
   bench->add_option("--family", options->family, "Which list of cases: peers, shapes or all")->capture_default_str();
   bench->add_option("--problem", options->problem, "Measure this one-line problem instead of a case");
   bench->add_option("--layout", options->layouts, "nchw, nhwc (for every rank; default: both)")->delimiter(',');
-  bench->add_option("--dtype", options->dtypes, "f32, bf16, f16, f64, i8, u8, i32 or all")->delimiter(',')->capture_default_str();
+  bench->add_option("--dtype", options->dtypes, "f32, bf16, f16, f64, i8, u8, i32 or all")
+      ->delimiter(',')
+      ->capture_default_str();
   bench->add_option("--op", options->ops, "fwd, train (with routes), bwd (from routes), bwd_x (from x); default: all")
       ->delimiter(',');
-  bench->add_option("--threads", options->threads, "Threads (default: all of the machine's)")->check(CLI::Range(1, 4096));
+  bench->add_option("--threads", options->threads, "Threads (default: all of the machine's)")
+      ->check(CLI::Range(1, 4096));
   bench->add_option("--algorithm", options->algorithm, "Force an algorithm by its name in explain");
-  bench->add_option("--seconds", options->seconds, "Time spent on each cell")->check(CLI::Range(0.001, 600.0))->capture_default_str();
+  bench->add_option("--seconds", options->seconds, "Time spent on each cell")
+      ->check(CLI::Range(0.001, 600.0))
+      ->capture_default_str();
   bench->add_option("--copy-gbps", options->copy_gbps, "Use this copy bandwidth instead of measuring it")
       ->check(CLI::PositiveNumber);
   bench->add_option("--cache-mib", options->cache_mib, "Last-level cache size (default: what the system says)")

@@ -11,10 +11,10 @@ struct BenchOptions {
   std::vector<std::string> cases, layouts, ops;  // empty: all
   std::vector<std::string> dtypes{"f32", "bf16", "f16"};
   std::string family = "peers", algorithm, problem;
-  int threads = 0;         // 0: all of the machine's
-  double seconds = 0.2;    // for each cell
-  double copy_gbps = 0;    // 0: measure it
-  int64_t cache_mib = 0;   // 0: ask the system
+  int threads = 0;        // 0: all of the machine's
+  double seconds = 0.2;   // for each cell
+  double copy_gbps = 0;   // 0: measure it
+  int64_t cache_mib = 0;  // 0: ask the system
   bool json = false, bandwidth_only = false, list = false;
 };
 

@@ -43,14 +43,17 @@ void Ties() {
 }
 
 void Speed(int threads) {
-  std::printf("%s\n\n", Tinted(Tint::kStrong, "3. A real layer: the pooling of ResNet's stem, 8x64x112x112, k3 s2 p1").c_str());
+  std::printf("%s\n\n",
+              Tinted(Tint::kStrong, "3. A real layer: the pooling of ResNet's stem, 8x64x112x112, k3 s2 p1").c_str());
   BenchOptions options;
   options.cases = {"resnet_stem"};
   options.dtypes = {"f32"};
   options.threads = threads;
   RunBench(options);
-  std::printf("\nfwd is forward, train also keeps the routes, bwd is the gradient from them, bwd_x the gradient from x.\n"
-              "fraction is the fewest bytes that can be moved, over time, over the copy bandwidth: 1 would be a perfect copy.\n");
+  std::printf(
+      "\nfwd is forward, train also keeps the routes, bwd is the gradient from them, bwd_x the gradient from x.\n"
+      "fraction is the fewest bytes that can be moved, over time, over the copy bandwidth: 1 would be a perfect "
+      "copy.\n");
 }
 
 }  // namespace
@@ -63,7 +66,8 @@ void AddDemo(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* demo = app.add_subcommand("demo", "The worked example, the tie rules, and one real layer with its speed");
   demo->add_flag("--skip-speed", options->skip_speed, "Leave the timing out");
-  demo->add_option("--threads", options->threads, "Threads (default: all of the machine's)")->check(CLI::Range(1, 4096));
+  demo->add_option("--threads", options->threads, "Threads (default: all of the machine's)")
+      ->check(CLI::Range(1, 4096));
   demo->callback([options] {
     WorkedExample();
     Ties();

@@ -39,8 +39,8 @@ std::vector<double> ParseNumbers(const std::string& text, int64_t count, const c
     at = end;
   }
   if (static_cast<int64_t>(numbers.size()) != count) {
-    throw Failure(std::string(option) + " has " + std::to_string(numbers.size()) + " numbers; expected " + std::to_string(count) +
-                  ", one for each element");
+    throw Failure(std::string(option) + " has " + std::to_string(numbers.size()) + " numbers; expected " +
+                  std::to_string(count) + ", one for each element");
   }
   return numbers;
 }
@@ -57,12 +57,14 @@ void RunExplain(const ExplainOptions& options) {
   const bool small = x_elements > 0 && y_elements > 0 && x_elements <= kLargestTrace && y_elements <= kLargestTrace;
   if (!small) {
     if (!options.values.empty() || !options.gradient.empty()) {
-      throw Failure("--values and --dy need 1 to " + std::to_string(kLargestTrace) + " inputs and outputs; this problem has " +
-                    std::to_string(x_elements) + " and " + std::to_string(y_elements));
+      throw Failure("--values and --dy need 1 to " + std::to_string(kLargestTrace) +
+                    " inputs and outputs; this problem has " + std::to_string(x_elements) + " and " +
+                    std::to_string(y_elements));
     }
     return;
   }
-  const auto x = options.values.empty() ? Shuffled(x_elements, 1) : ParseNumbers(options.values, x_elements, "--values");
+  const auto x =
+      options.values.empty() ? Shuffled(x_elements, 1) : ParseNumbers(options.values, x_elements, "--values");
   const auto dy = options.gradient.empty() ? std::vector<double>(static_cast<size_t>(y_elements), 1.0)
                                            : ParseNumbers(options.gradient, y_elements, "--dy");
   std::printf("\n%s", Trace(problem, x, dy).Everything().c_str());
@@ -74,8 +76,8 @@ struct CheckOptions {
   uint64_t seed = 1;
 };
 
-// f(x) = <dy, pool(x)> is linear around an x whose elements all differ by at least one, so the central difference with a step
-// of a quarter is exact up to rounding, whatever the tie rule.
+// f(x) = <dy, pool(x)> is linear around an x whose elements all differ by at least one, so the central difference with
+// a step of a quarter is exact up to rounding, whatever the tie rule.
 void RunCheck(const CheckOptions& options) {
   poolgrad_problem problem = ParseProblem(options.problem);
   problem.dtype = POOLGRAD_F64;
@@ -116,9 +118,11 @@ void RunCheck(const CheckOptions& options) {
   // Rounding grows with the sum's size: its terms are at most the largest x, and there are as many as outputs.
   const double scale = std::max(1.0, static_cast<double>(x.size()) * std::sqrt(static_cast<double>(y.size()) + 1));
   const bool good = worst <= kTolerance * scale;
-  std::printf("%s\n%lld of %lld inputs checked in f64: the analytic gradient and the central difference differ by at most %.3g: %s\n",
-              FormatProblem(problem).c_str(), static_cast<long long>(checked), static_cast<long long>(info.x_elements), worst,
-              good ? "they agree" : "THEY DISAGREE");
+  std::printf(
+      "%s\n%lld of %lld inputs checked in f64: the analytic gradient and the central difference differ by at most "
+      "%.3g: %s\n",
+      FormatProblem(problem).c_str(), static_cast<long long>(checked), static_cast<long long>(info.x_elements), worst,
+      good ? "they agree" : "THEY DISAGREE");
   if (!good) throw Failure("the gradient of this problem does not agree with finite differences");
 }
 
@@ -126,8 +130,10 @@ void RunCheck(const CheckOptions& options) {
 
 void AddExplain(CLI::App& app) {
   auto options = std::make_shared<ExplainOptions>();
-  CLI::App* explain = app.add_subcommand("explain", "Geometry, plan and bytes of a problem; for a small one every window and sum");
-  explain->add_option("problem", options->problem, "In its one-line form, e.g. \"max f32 nchw 1x1x4x4 k2 s2\"")->required();
+  CLI::App* explain =
+      app.add_subcommand("explain", "Geometry, plan and bytes of a problem; for a small one every window and sum");
+  explain->add_option("problem", options->problem, "In its one-line form, e.g. \"max f32 nchw 1x1x4x4 k2 s2\"")
+      ->required();
   explain->add_option("--values", options->values, "The elements of x, in memory order (default: 1 ... n, shuffled)");
   explain->add_option("--dy", options->gradient, "The elements of dy (default: all 1)");
   explain->add_option("--algorithm", options->algorithm, "Force an algorithm by its name");
@@ -138,7 +144,9 @@ void AddCheck(CLI::App& app) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* check = app.add_subcommand("check", "Compare the gradient with finite differences, in f64");
   check->add_option("problem", options->problem, "In its one-line form; its type is replaced by f64")->required();
-  check->add_option("--samples", options->samples, "Inputs to check")->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->capture_default_str();
+  check->add_option("--samples", options->samples, "Inputs to check")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
   check->add_option("--seed", options->seed, "Seed of the random input")->capture_default_str();
   check->callback([options] { RunCheck(*options); });
 }

@@ -1,5 +1,5 @@
-// POSIX files behind files.h. The list of temporary names that the signal handler removes is of fixed size and holds plain
-// characters, because a handler may neither allocate nor lock.
+// POSIX files behind files.h. The list of temporary names that the signal handler removes is of fixed size and holds
+// plain characters, because a handler may neither allocate nor lock.
 #include "files.h"
 
 #include <fcntl.h>
@@ -112,7 +112,8 @@ OutputFile::OutputFile(const std::string& path, const std::string& descr, const 
 OutputFile::~OutputFile() { Discard(); }
 
 void OutputFile::Publish() {
-  if (msync(memory_, bytes_, MS_SYNC) != 0 || fsync(descriptor_) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (msync(memory_, bytes_, MS_SYNC) != 0 || fsync(descriptor_) != 0 ||
+      rename(temporary_.c_str(), path_.c_str()) != 0) {
     FailWithErrno("written", path_, errno);
   }
   temporary_.clear();

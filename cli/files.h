@@ -1,6 +1,6 @@
-// .npy files as memory: inputs mapped for reading, outputs mapped for writing under a temporary name in the same folder.
-// An output appears under its own name whole, by Publish, or not at all: whoever throws, returns or is interrupted before that
-// leaves nothing behind. Mapping lets arrays be larger than memory.
+// .npy files as memory: inputs mapped for reading, outputs mapped for writing under a temporary name in the same
+// folder. An output appears under its own name whole, by Publish, or not at all: whoever throws, returns or is
+// interrupted before that leaves nothing behind. Mapping lets arrays be larger than memory.
 #pragma once
 
 #include <cstddef>

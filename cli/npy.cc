@@ -1,5 +1,6 @@
-// The header of a .npy file: magic, version, length, then a Python dictionary literal with the keys descr, fortran_order and
-// shape. Only that little of Python is read, by a parser that never looks past the header's end. See npy.h.
+// The header of a .npy file: magic, version, length, then a Python dictionary literal with the keys descr,
+// fortran_order and shape. Only that little of Python is read, by a parser that never looks past the header's end. See
+// npy.h.
 #include "npy.h"
 
 #include <cctype>
@@ -69,7 +70,8 @@ class HeaderParser {
     return true;
   }
   void Expect(char c) {
-    if (!Accept(c)) Corrupt(std::string("its header has '") + Printable(text_[at_]) + "' where '" + c + "' was expected");
+    if (!Accept(c))
+      Corrupt(std::string("its header has '") + Printable(text_[at_]) + "' where '" + c + "' was expected");
   }
   static char Printable(char c) { return std::isprint(static_cast<unsigned char>(c)) ? c : '?'; }
 
@@ -98,7 +100,8 @@ class HeaderParser {
     Corrupt("its fortran_order is neither True nor False");
   }
   int64_t Number() {
-    if (!std::isdigit(static_cast<unsigned char>(Peek()))) Corrupt("its shape has something that is not a number from 0 up");
+    if (!std::isdigit(static_cast<unsigned char>(Peek())))
+      Corrupt("its shape has something that is not a number from 0 up");
     int64_t value = 0;
     for (; at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])); ++at_) {
       if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, text_[at_] - '0', &value)) {
@@ -131,8 +134,8 @@ class HeaderParser {
 int64_t ElementBytes(const std::string& descr, const std::string& name) {
   if (descr == "|O") throw Failure(name + " holds Python objects ('|O'); expected an array of numbers");
   if (descr.size() >= 2 && descr[0] == '>') {
-    throw Failure(name + " is big-endian ('" + descr + "'); expected little-endian numbers, as array.astype('<" + descr.substr(1) +
-                  "') gives");
+    throw Failure(name + " is big-endian ('" + descr + "'); expected little-endian numbers, as array.astype('<" +
+                  descr.substr(1) + "') gives");
   }
   const bool sized = descr.size() == 3 && (descr[0] == '<' || descr[0] == '|') && descr[2] >= '1' && descr[2] <= '8';
   const int64_t bytes = sized ? descr[2] - '0' : 0;
@@ -166,7 +169,8 @@ NpyHeader ParseNpyHeader(std::span<const std::byte> start, int64_t file_bytes, c
   if (length > kLongestHeader || header.data_offset + length > static_cast<int64_t>(start.size())) {
     throw Failure(name + " is cut short: its header of " + std::to_string(length) + " bytes does not fit in the file");
   }
-  const std::string_view text(reinterpret_cast<const char*>(start.data()) + header.data_offset, static_cast<size_t>(length));
+  const std::string_view text(reinterpret_cast<const char*>(start.data()) + header.data_offset,
+                              static_cast<size_t>(length));
   header.data_offset += length;
   const auto fields = HeaderParser(text, name).Parse();
   if (!fields.descr || !fields.fortran_order || !fields.shape) {
@@ -178,7 +182,8 @@ NpyHeader ParseNpyHeader(std::span<const std::byte> start, int64_t file_bytes, c
   if (*fields.fortran_order) {
     throw Failure(name + " is stored in Fortran order; expected C order, as numpy.ascontiguousarray gives");
   }
-  // A zero anywhere makes the array empty whatever the other numbers say, so the product is taken over the others first.
+  // A zero anywhere makes the array empty whatever the other numbers say, so the product is taken over the others
+  // first.
   int64_t bytes = header.element_bytes;
   bool empty = false;
   for (const int64_t n : header.shape) {
@@ -219,7 +224,8 @@ int32_t NpyDtype(const NpyHeader& header, const std::string& wanted, const std::
   for (const int32_t dtype : {POOLGRAD_F32, POOLGRAD_F64, POOLGRAD_F16, POOLGRAD_I8, POOLGRAD_U8, POOLGRAD_I32}) {
     if (NpyDescr(dtype).substr(1) != word) continue;
     if (!wanted.empty() && wanted != DtypeName(dtype)) {
-      throw Failure(name + " has element type '" + header.descr + "' (" + DtypeName(dtype) + "); --dtype says " + wanted);
+      throw Failure(name + " has element type '" + header.descr + "' (" + DtypeName(dtype) + "); --dtype says " +
+                    wanted);
     }
     return dtype;
   }
@@ -228,13 +234,20 @@ int32_t NpyDtype(const NpyHeader& header, const std::string& wanted, const std::
 
 std::string NpyDescr(int32_t dtype) {
   switch (dtype) {
-    case POOLGRAD_F32: return "<f4";
-    case POOLGRAD_F64: return "<f8";
-    case POOLGRAD_F16: return "<f2";
-    case POOLGRAD_BF16: return "<V2";
-    case POOLGRAD_I8: return "|i1";
-    case POOLGRAD_U8: return "|u1";
-    default: return "<i4";
+    case POOLGRAD_F32:
+      return "<f4";
+    case POOLGRAD_F64:
+      return "<f8";
+    case POOLGRAD_F16:
+      return "<f2";
+    case POOLGRAD_BF16:
+      return "<V2";
+    case POOLGRAD_I8:
+      return "|i1";
+    case POOLGRAD_U8:
+      return "|u1";
+    default:
+      return "<i4";
   }
 }
 

@@ -1,6 +1,7 @@
-// Reads and writes the header of NumPy's .npy format (versions 1, 2 and 3). Headers come from anywhere, so the reader believes
-// nothing: it takes the bytes it is given and the file's real size, and either returns a header that fits that size exactly or
-// throws Failure with one sentence that names the file. It allocates no more than the header's own length.
+// Reads and writes the header of NumPy's .npy format (versions 1, 2 and 3). Headers come from anywhere, so the reader
+// believes nothing: it takes the bytes it is given and the file's real size, and either returns a header that fits that
+// size exactly or throws Failure with one sentence that names the file. It allocates no more than the header's own
+// length.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +28,8 @@ NpyHeader ParseNpyHeader(std::span<const std::byte> start, int64_t file_bytes, c
 // The bytes that come before the data: version 1, padded so that data begin at a multiple of 64.
 std::string MakeNpyHeader(const std::string& descr, const std::vector<int64_t>& shape);
 
-// The element type. bf16 has no NumPy word: files hold it as <V2 or <u2, and `wanted` must say bf16. An empty `wanted` takes the
-// file's own type; any other must agree with it.
+// The element type. bf16 has no NumPy word: files hold it as <V2 or <u2, and `wanted` must say bf16. An empty `wanted`
+// takes the file's own type; any other must agree with it.
 int32_t NpyDtype(const NpyHeader& header, const std::string& wanted, const std::string& name);
 
 // NumPy's word for a type of ours; bf16 is written as <V2, which is what NumPy itself writes for ml_dtypes.bfloat16.

@@ -1,7 +1,8 @@
 // poolgrad run and poolgrad grad: pooling and its gradient on .npy files, a slice of the batch at a time.
 //
-// Inputs and outputs are mapped, so only the slice in work needs memory; both layouts have the batch as their outermost axis,
-// and routes of different batch items share no byte (docs/routes.md), so a slice of the batch is a slice of every file.
+// Inputs and outputs are mapped, so only the slice in work needs memory; both layouts have the batch as their outermost
+// axis, and routes of different batch items share no byte (docs/routes.md), so a slice of the batch is a slice of every
+// file.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -57,7 +58,8 @@ bool ChannelsLast(const Options& options) {
 poolgrad_problem ProblemFor(const Options& options, int32_t dtype, const std::vector<int64_t>& shape,
                             const std::string& named) {
   if (shape.size() < 3 || shape.size() > 5) {
-    throw Failure(named + " has shape " + ShapeText(shape) + "; expected 3, 4 or 5 axes: batch, channels and 1 to 3 spatial ones");
+    throw Failure(named + " has shape " + ShapeText(shape) +
+                  "; expected 3, 4 or 5 axes: batch, channels and 1 to 3 spatial ones");
   }
   const char* words[2][3] = {{"ncw", "nchw", "ncdhw"}, {"nwc", "nhwc", "ndhwc"}};
   std::string text = options.kind + " " + DtypeName(dtype) + " " + words[ChannelsLast(options)][shape.size() - 3] + " ";
@@ -89,13 +91,15 @@ std::vector<int64_t> ParseShape(const std::string& text) {
 
 void RequireShape(const InputFile& file, const std::vector<int64_t>& expected, const std::string& why) {
   if (file.header().shape != expected) {
-    throw Failure(file.path() + " has shape " + ShapeText(file.header().shape) + "; expected " + ShapeText(expected) + ", " + why);
+    throw Failure(file.path() + " has shape " + ShapeText(file.header().shape) + "; expected " + ShapeText(expected) +
+                  ", " + why);
   }
 }
 
 void RequireDescr(const InputFile& file, const std::string& descr, const std::string& what) {
   if (file.header().descr.substr(1) != descr.substr(1)) {
-    throw Failure(file.path() + " has element type '" + file.header().descr + "'; expected " + what + " ('" + descr + "')");
+    throw Failure(file.path() + " has element type '" + file.header().descr + "'; expected " + what + " ('" + descr +
+                  "')");
   }
 }
 
@@ -230,7 +234,8 @@ void RunBackward(const Options& options) {
     if (indices) {
       const auto* given = reinterpret_cast<const int64_t*>(indices->data()) + first * outputs_item;
       local.assign(given, given + plan.info().y_elements);
-      if (numbering.counts_batch) ShiftIndices(local.data(), plan.info().y_elements, -first * PerItem(info.x_elements, whole));
+      if (numbering.counts_batch)
+        ShiftIndices(local.data(), plan.info().y_elements, -first * PerItem(info.x_elements, whole));
       if (kept.bytes() < plan.info().route_bytes) kept = Buffer(plan.info().route_bytes);
       Check(poolgrad_routes_from_indices(plan.get(), local.data(), numbering.value, kept.data()));
       slice_routes = kept.data();
@@ -242,14 +247,22 @@ void RunBackward(const Options& options) {
 }
 
 void AddShared(CLI::App* command, Options& options) {
-  command->add_option("--window", options.window, "The window and its rules in their one-line form, e.g. \"k3 s2 p1 torch\"")
+  command
+      ->add_option("--window", options.window,
+                   "The window and its rules in their one-line form, e.g. \"k3 s2 p1 torch\"")
       ->required();
-  command->add_option("--kind", options.kind, "max or avg")->check(CLI::IsMember({"max", "avg"}))->capture_default_str();
-  command->add_option("--layout", options.layout, "nchw or nhwc, for every number of spatial axes")->capture_default_str();
-  command->add_option("--dtype", options.dtype, "bf16, for files whose 16-bit elements are bf16 numbers");
-  command->add_option("--numbering", options.numbering, "How indices count: torch, tensorflow, tensorflow_batch, onnx, onnx_column")
+  command->add_option("--kind", options.kind, "max or avg")
+      ->check(CLI::IsMember({"max", "avg"}))
       ->capture_default_str();
-  command->add_option("--threads", options.threads, "Threads (default: all of the machine's)")->check(CLI::Range(1, 4096));
+  command->add_option("--layout", options.layout, "nchw or nhwc, for every number of spatial axes")
+      ->capture_default_str();
+  command->add_option("--dtype", options.dtype, "bf16, for files whose 16-bit elements are bf16 numbers");
+  command
+      ->add_option("--numbering", options.numbering,
+                   "How indices count: torch, tensorflow, tensorflow_batch, onnx, onnx_column")
+      ->capture_default_str();
+  command->add_option("--threads", options.threads, "Threads (default: all of the machine's)")
+      ->check(CLI::Range(1, 4096));
   command->add_option("--algorithm", options.algorithm, "Force an algorithm by its name in explain");
 }
 

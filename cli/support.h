@@ -1,5 +1,5 @@
-// What every command shares: errors as exceptions (the command line is the only place that prints them), and owners of the C
-// ABI's plan and of aligned memory. Only include/poolgrad/poolgrad.h is used of the library.
+// What every command shares: errors as exceptions (the command line is the only place that prints them), and owners of
+// the C ABI's plan and of aligned memory. Only include/poolgrad/poolgrad.h is used of the library.
 #pragma once
 
 #include <cstddef>

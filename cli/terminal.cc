@@ -27,10 +27,14 @@ void SetColour(const std::string& when) {
 std::string Tinted(Tint tint, const std::string& text) {
   if (!g_colour) return text;
   switch (tint) {
-    case Tint::kWinner: return "\x1b[1;32m" + text + "\x1b[0m";
-    case Tint::kGradient: return "\x1b[1;36m" + text + "\x1b[0m";
-    case Tint::kFaint: return "\x1b[2m" + text + "\x1b[0m";
-    default: return "\x1b[1m" + text + "\x1b[0m";
+    case Tint::kWinner:
+      return "\x1b[1;32m" + text + "\x1b[0m";
+    case Tint::kGradient:
+      return "\x1b[1;36m" + text + "\x1b[0m";
+    case Tint::kFaint:
+      return "\x1b[2m" + text + "\x1b[0m";
+    default:
+      return "\x1b[1m" + text + "\x1b[0m";
   }
 }
 

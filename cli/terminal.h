@@ -1,4 +1,5 @@
-// What depends on whether somebody is watching: colour on stdout, a progress bar on stderr. Neither goes into a pipe or a file.
+// What depends on whether somebody is watching: colour on stdout, a progress bar on stderr. Neither goes into a pipe or
+// a file.
 #pragma once
 
 #include <cstdint>

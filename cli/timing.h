@@ -14,8 +14,8 @@ struct Timing {
   int64_t samples = 0;
 };
 
-// Calls call(i) for i = 0, 1, 2, ... for about `seconds`, after one call that does not count. A sample is as many calls as fill
-// 20 µs, so that the clock's own cost does not matter.
+// Calls call(i) for i = 0, 1, 2, ... for about `seconds`, after one call that does not count. A sample is as many calls
+// as fill 20 µs, so that the clock's own cost does not matter.
 template <class Call>
 Timing Measure(double seconds, Call call) {
   using Clock = std::chrono::steady_clock;
@@ -28,7 +28,8 @@ Timing Measure(double seconds, Call call) {
   call(i++);
   auto start = Clock::now();
   call(i++);
-  const int64_t repeats = std::max<int64_t>(1, static_cast<int64_t>(kShortestSample / std::max(since(start), 1e-9)) + 1);
+  const int64_t repeats =
+      std::max<int64_t>(1, static_cast<int64_t>(kShortestSample / std::max(since(start), 1e-9)) + 1);
   std::vector<double> samples;
   const auto begin = Clock::now();
   for (double elapsed = 0; elapsed < seconds || (samples.size() < kFewestSamples && elapsed < kPatience * seconds);
@@ -38,7 +39,9 @@ Timing Measure(double seconds, Call call) {
     samples.push_back(since(start) / static_cast<double>(repeats));
   }
   std::sort(samples.begin(), samples.end());
-  auto quantile = [&](double q) { return samples[static_cast<size_t>(q * static_cast<double>(samples.size() - 1) + 0.5)]; };
+  auto quantile = [&](double q) {
+    return samples[static_cast<size_t>(q * static_cast<double>(samples.size() - 1) + 0.5)];
+  };
   const double median = quantile(0.5);
   return {median * 1e3, (quantile(0.75) - quantile(0.25)) / median, static_cast<int64_t>(samples.size())};
 }

@@ -166,7 +166,8 @@ std::string Trace::Jacobian() const {
     text += "  " + Padded(Name("y", static_cast<int64_t>(o), OutShape()), label) + " ";
     std::vector<std::string> row(x_.size(), ".");
     for (int64_t k = selection_.row_start[o]; k < selection_.row_start[o + 1]; ++k) {
-      row[static_cast<size_t>(selection_.columns[static_cast<size_t>(k)])] = Share(selection_.values[static_cast<size_t>(k)]);
+      row[static_cast<size_t>(selection_.columns[static_cast<size_t>(k)])] =
+          Share(selection_.values[static_cast<size_t>(k)]);
     }
     for (const std::string& entry : row) {
       text += " " + Tinted(entry == "." ? Tint::kFaint : Tint::kWinner, Padded(entry, cell));
@@ -182,7 +183,8 @@ std::string Trace::Sums() const {
     for (int64_t k = selection_.row_start[o]; k < selection_.row_start[o + 1]; ++k) {
       std::string& sum = terms[static_cast<size_t>(selection_.columns[static_cast<size_t>(k)])];
       const double share = selection_.values[static_cast<size_t>(k)];
-      sum += (sum.empty() ? "" : " + ") + (share == 1 ? "" : Share(share) + " ") + Name("dy", static_cast<int64_t>(o), OutShape());
+      sum += (sum.empty() ? "" : " + ") + (share == 1 ? "" : Share(share) + " ") +
+             Name("dy", static_cast<int64_t>(o), OutShape());
     }
   }
   std::string text;
@@ -206,7 +208,8 @@ std::string Trace::Everything() const {
   std::string text = heading("x") + Input() + heading("windows") + Windows() + heading("y") + Output();
   const std::string matrix = Jacobian();
   if (!matrix.empty()) text += heading("Jacobian S, a row for each y, a column for each x") + matrix;
-  return text + heading("dy") + Grid(dy_, OutShape(), {}) + heading("the sums of dx = S^T dy") + Sums() + heading("dx") + Gradient();
+  return text + heading("dy") + Grid(dy_, OutShape(), {}) + heading("the sums of dx = S^T dy") + Sums() +
+         heading("dx") + Gradient();
 }
 
 }  // namespace poolgrad::cli

@@ -1,6 +1,6 @@
-// A small pooling told in full: every window and its winner, the Jacobian, and the sums that make the gradient. Computed in f64
-// by the library itself; which inputs a window covers is read off the Jacobian of average pooling over the same window, so that
-// no window arithmetic is repeated here.
+// A small pooling told in full: every window and its winner, the Jacobian, and the sums that make the gradient.
+// Computed in f64 by the library itself; which inputs a window covers is read off the Jacobian of average pooling over
+// the same window, so that no window arithmetic is repeated here.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // What a peer's driver is asked, one line on stdin, and what it answers, one line on stdout. bench/peers/run.py asks.
 //
 // The question: op dtype layout threads seconds sets batch channels rank, then for depth, height and width each:
-// in out kernel stride pad_lo pad_hi dilation (unused leading axes are 1 1 1 1 0 0 1). pad_hi is what makes `out` exact.
-// The answer: median milliseconds and spread, or `no` and the reason. Buffers are rotated through `sets` copies.
+// in out kernel stride pad_lo pad_hi dilation (unused leading axes are 1 1 1 1 0 0 1). pad_hi is what makes `out`
+// exact. The answer: median milliseconds and spread, or `no` and the reason. Buffers are rotated through `sets` copies.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ struct Cell {
 
 inline bool Read(const std::string& line, Cell& cell) {
   std::istringstream words(line);
-  words >> cell.op >> cell.dtype >> cell.layout >> cell.threads >> cell.seconds >> cell.sets >> cell.batch >> cell.channels >>
-      cell.rank;
+  words >> cell.op >> cell.dtype >> cell.layout >> cell.threads >> cell.seconds >> cell.sets >> cell.batch >>
+      cell.channels >> cell.rank;
   for (Axis& a : cell.axis) words >> a.in >> a.out >> a.kernel >> a.stride >> a.pad_lo >> a.pad_hi >> a.dilation;
   return !words.fail();
 }

@@ -1,4 +1,5 @@
-// oneDNN (2.x): its pooling primitive, on plain layouts, writing into memory that exists. Threads come from OMP_NUM_THREADS.
+// oneDNN (2.x): its pooling primitive, on plain layouts, writing into memory that exists. Threads come from
+// OMP_NUM_THREADS.
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
@@ -88,7 +89,8 @@ poolgrad::cli::Timing MeasureCell(const peers::Cell& cell) {
   for (int64_t i = 0; i < cell.sets; ++i) run_forward(i);
   return poolgrad::cli::Measure(cell.seconds, [&](int64_t i) {
     Set& set = set_of(i);
-    backward.execute(stream, {{DNNL_ARG_DIFF_DST, set.dy}, {DNNL_ARG_DIFF_SRC, set.dx}, {DNNL_ARG_WORKSPACE, set.workspace}});
+    backward.execute(stream,
+                     {{DNNL_ARG_DIFF_DST, set.dy}, {DNNL_ARG_DIFF_SRC, set.dx}, {DNNL_ARG_WORKSPACE, set.workspace}});
     stream.wait();
   });
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Measures poolgrad and its peers on the same cases, cell by cell in turn, and writes one JSON object per line.
 
-Every peer is one long-lived driver process that answers questions (cell.h), so nobody pays for start-up, and each cell of ours
-is measured just before the peers' same cell. All use the same buffer policy and the same copy bandwidth.
+Every peer is one long-lived driver process that answers questions (cell.h), so nobody pays for start-up, and each cell
+of ours is measured just before the peers' same cell. All use the same buffer policy and the same copy bandwidth.
 """
 import argparse
 import json
@@ -27,7 +27,9 @@ class Peer:
         self.name = name
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads), POOLGRAD_PEERS_NODE=str(BUILT / "node"))
         try:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            )
         except OSError as error:
             self.process = None
             print(f"{name} is left out: {error}", file=sys.stderr)
@@ -69,7 +71,10 @@ def commands():
 
 def ours(options, arguments):
     command = [options.poolgrad, "bench", "--json", "--threads", str(options.threads), *arguments]
-    return [json.loads(line) for line in subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()]
+    return [
+        json.loads(line)
+        for line in subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    ]
 
 
 def main():
@@ -94,6 +99,7 @@ def main():
     chosen = [c for c in cells.read_family(options.family) if not options.case or c.name in options.case.split(",")]
     pathlib.Path(options.out).parent.mkdir(parents=True, exist_ok=True)
     with open(options.out, "a" if options.append else "w", encoding="utf-8") as out:
+
         def write(record):
             out.write(json.dumps(record) + "\n")
             out.flush()
@@ -102,9 +108,27 @@ def main():
             for case in chosen:
                 for layout in options.layout.split(","):
                     print(f"{case.name} {layout} {dtype}", file=sys.stderr)
-                    records = ours(options, ["--family", options.family, "--case", case.name, "--layout", layout, "--dtype", dtype,
-                                             "--op", options.op, "--seconds", str(options.seconds),
-                                             "--copy-gbps", str(bandwidth["copy_gbps"]), "--cache-mib", str(cache_mib)])
+                    records = ours(
+                        options,
+                        [
+                            "--family",
+                            options.family,
+                            "--case",
+                            case.name,
+                            "--layout",
+                            layout,
+                            "--dtype",
+                            dtype,
+                            "--op",
+                            options.op,
+                            "--seconds",
+                            str(options.seconds),
+                            "--copy-gbps",
+                            str(bandwidth["copy_gbps"]),
+                            "--cache-mib",
+                            str(cache_mib),
+                        ],
+                    )
                     for record in records:
                         write(record)
                         op = record["op"]
@@ -114,9 +138,18 @@ def main():
                             if answer is None:
                                 continue
                             ms, spread = answer
-                            same = {key: record[key] for key in ("case", "layout", "dtype", "op", "threads", "copy_gbps")}
-                            write({**same, "ms": ms, "spread": spread, "fraction": round(record["fraction"] * record["ms"] / ms, 4),
-                                   "peer": peer.name})
+                            same = {
+                                key: record[key] for key in ("case", "layout", "dtype", "op", "threads", "copy_gbps")
+                            }
+                            write(
+                                {
+                                    **same,
+                                    "ms": ms,
+                                    "spread": spread,
+                                    "fraction": round(record["fraction"] * record["ms"] / ms, 4),
+                                    "peer": peer.name,
+                                }
+                            )
     for peer in peers:
         peer.stop()
 

@@ -1,8 +1,8 @@
 """PyTorch on the CPU, answering the questions described in cell.h.
 
-Argument 1 is the variant: `torch` allocates its output in the timed call, as users do; `torch_out` writes into tensors that
-exist; `torch_amax` reduces over space, for windows that cover the plane. Channels last is PyTorch's own memory format; signals,
-which have none, are pooled as images one pixel high.
+Argument 1 is the variant: `torch` allocates its output in the timed call, as users do; `torch_out` writes into tensors
+that exist; `torch_amax` reduces over space, for windows that cover the plane. Channels last is PyTorch's own memory
+format; signals, which have none, are pooled as images one pixel high.
 """
 import sys
 import time
@@ -42,14 +42,18 @@ class Cell:
         self.threads, self.seconds, self.sets = int(words[3]), float(words[4]), int(words[5])
         self.batch, self.channels, self.rank = (int(w) for w in words[6:9])
         numbers = [int(w) for w in words[9:]]
-        axes = [numbers[i:i + 7] for i in (0, 7, 14)]
+        axes = [numbers[i : i + 7] for i in (0, 7, 14)]
         # PyTorch has no channels last for signals; as images of height 1 they have.
         self.signal = self.rank == 1
         self.rank = max(self.rank, 2)
-        self.axes = axes[3 - self.rank:]
-        self.inputs, self.outputs, self.kernel, self.stride, self.padding, pad_hi, self.dilation = (list(c) for c in zip(*self.axes))
-        floor = [(i + 2 * p - (k - 1) * d - 1) // s + 1
-                 for i, k, s, p, d in zip(self.inputs, self.kernel, self.stride, self.padding, self.dilation)]
+        self.axes = axes[3 - self.rank :]
+        self.inputs, self.outputs, self.kernel, self.stride, self.padding, pad_hi, self.dilation = (
+            list(c) for c in zip(*self.axes)
+        )
+        floor = [
+            (i + 2 * p - (k - 1) * d - 1) // s + 1
+            for i, k, s, p, d in zip(self.inputs, self.kernel, self.stride, self.padding, self.dilation)
+        ]
         self.ceil = floor != self.outputs
 
     def tensor(self, spatial):
@@ -88,12 +92,19 @@ def pool(cell, into_given):
         dys = [cell.filled(cell.outputs) for _ in xs]
         if into_given:
             dxs = [torch.empty_like(x) for x in xs]
-            return measure(cell.seconds, lambda i: backward.grad_input(
-                dys[i % sets], xs[i % sets], *window, saved[i % sets][1], grad_input=dxs[i % sets]))
+            return measure(
+                cell.seconds,
+                lambda i: backward.grad_input(
+                    dys[i % sets], xs[i % sets], *window, saved[i % sets][1], grad_input=dxs[i % sets]
+                ),
+            )
         return measure(cell.seconds, lambda i: backward(dys[i % sets], xs[i % sets], *window, saved[i % sets][1]))
     if into_given:
         given = [forward(x, *window) for x in xs]
-        return measure(cell.seconds, lambda i: forward.out(xs[i % sets], *window, out=given[i % sets][0], indices=given[i % sets][1]))
+        return measure(
+            cell.seconds,
+            lambda i: forward.out(xs[i % sets], *window, out=given[i % sets][0], indices=given[i % sets][1]),
+        )
     if cell.op == "train":
         return measure(cell.seconds, lambda i: forward(xs[i % sets], *window))
     plain = {2: torch.nn.functional.max_pool2d, 3: torch.nn.functional.max_pool3d}[cell.rank]

@@ -1,5 +1,6 @@
-// XNNPACK: max pooling (fwd) and argmax pooling (train; disjoint windows only), channels last, f32. It has no gradient. One
-// operator per set of buffers is made ready beforehand, because making it ready for other buffers costs a pass of its own.
+// XNNPACK: max pooling (fwd) and argmax pooling (train; disjoint windows only), channels last, f32. It has no gradient.
+// One operator per set of buffers is made ready beforehand, because making it ready for other buffers costs a pass of
+// its own.
 #include <pthreadpool.h>
 #include <xnnpack.h>
 
@@ -11,7 +12,8 @@
 namespace {
 
 void Must(xnn_status status, const char* doing) {
-  if (status != xnn_status_success) throw std::runtime_error(std::string(doing) + " failed with status " + std::to_string(status));
+  if (status != xnn_status_success)
+    throw std::runtime_error(std::string(doing) + " failed with status " + std::to_string(status));
 }
 
 struct Deleter {
@@ -50,16 +52,18 @@ poolgrad::cli::Timing MeasureCell(const peers::Cell& cell) {
     xnn_operator_t op = nullptr;
     if (argmax) {
       set.index.resize(set.y.size());
-      Must(xnn_create_argmax_pooling2d_nhwc_f32(0, 0, 0, 0, u32(h.kernel), u32(w.kernel), channels, channels, channels, 0, &op),
+      Must(xnn_create_argmax_pooling2d_nhwc_f32(0, 0, 0, 0, u32(h.kernel), u32(w.kernel), channels, channels, channels,
+                                                0, &op),
            "xnn_create_argmax_pooling2d_nhwc_f32");
       set.op.reset(op);
-      Must(xnn_setup_argmax_pooling2d_nhwc_f32(op, batch, height, width, set.x.data(), set.y.data(), set.index.data(), pool.get()),
+      Must(xnn_setup_argmax_pooling2d_nhwc_f32(op, batch, height, width, set.x.data(), set.y.data(), set.index.data(),
+                                               pool.get()),
            "xnn_setup_argmax_pooling2d_nhwc_f32");
     } else {
-      Must(xnn_create_max_pooling2d_nhwc_f32(u32(h.pad_lo), u32(w.pad_hi), u32(h.pad_hi), u32(w.pad_lo), u32(h.kernel), u32(w.kernel),
-                                             u32(h.stride), u32(w.stride), u32(h.dilation), u32(w.dilation), channels, channels,
-                                             channels, -std::numeric_limits<float>::infinity(),
-                                             std::numeric_limits<float>::infinity(), 0, &op),
+      Must(xnn_create_max_pooling2d_nhwc_f32(
+               u32(h.pad_lo), u32(w.pad_hi), u32(h.pad_hi), u32(w.pad_lo), u32(h.kernel), u32(w.kernel), u32(h.stride),
+               u32(w.stride), u32(h.dilation), u32(w.dilation), channels, channels, channels,
+               -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity(), 0, &op),
            "xnn_create_max_pooling2d_nhwc_f32");
       set.op.reset(op);
       Must(xnn_setup_max_pooling2d_nhwc_f32(op, batch, height, width, set.x.data(), set.y.data(), pool.get()),

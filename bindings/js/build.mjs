@@ -48,5 +48,6 @@ for (const [file, output] of Object.entries(metafile.outputs)) {
                 `import all from './${name}.cjs';\nexport const { ${output.exports.join(', ')} } = all;\n`);
 }
 
-const tsc = spawnSync(process.execPath, [require.resolve('typescript/bin/tsc'), '-p', '.'], { stdio: 'inherit' });
+// A configuration of its own: in tsconfig.json its paths would lead every bundler that meets the package into src/.
+const tsc = spawnSync(process.execPath, [require.resolve('typescript/bin/tsc'), '-p', 'tsconfig.types.json'], { stdio: 'inherit' });
 process.exit(tsc.status ?? 1);

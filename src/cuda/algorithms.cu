@@ -98,16 +98,60 @@ Status OnDeviceOf(const Problem& p, poolgrad_op op, const Args& args, void* stre
   return {};
 }
 
+// run(zero, forward) launches one family's kernel for the type of `zero`.
+template <class F>
+Status LaunchFamily(const Problem& p, poolgrad_op op, const Args& args, void* stream, F&& run) {
+  return OnDeviceOf(p, op, args, stream, [&] { return VisitFastType(p.dtype, [&](auto zero) { return run(zero, IsForward(op)); }); });
+}
+
 Status LaunchSmallWindow(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
-  return OnDeviceOf(p, op, args, stream, [&] {
-    return VisitFastType(p.dtype, [&](auto zero) {
-      using T = decltype(zero);
-      return IsForward(op) ? RunStrip<T>(p, args, stream) : RunCells<T>(p, args, stream);
-    });
+  return LaunchFamily(p, op, args, stream, [&](auto zero, bool forward) {
+    return forward ? RunStrip<decltype(zero)>(p, args, stream) : RunCells<decltype(zero)>(p, args, stream);
   });
 }
 
 CudaKernel MakeSmallWindow(const Problem&, poolgrad_op) { return {LaunchSmallWindow, 0}; }
+
+// ---- kernels whose windows are loops ----
+
+const char* RefuseDirection(const Problem& p, poolgrad_op op) {
+  if (IsForward(op)) return RefuseForward(p);
+  return op == POOLGRAD_OP_BACKWARD ? RefuseTiled(p) : "it does forward and backward from routes";
+}
+
+const char* RefusePlanesOp(const Problem& p, poolgrad_op op) {
+  const char* reason = RefuseDirection(p, op);
+  return reason ? reason : RefusePlanes(p, IsForward(op));
+}
+
+const char* RefuseVectorsOp(const Problem& p, poolgrad_op op) {
+  const char* reason = RefuseDirection(p, op);
+  return reason ? reason : RefuseVectors(p);
+}
+
+// Forward by separable maxima, backward by a ring of rows.
+const char* RefuseLargeWindow(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseDirection(p, op)) return reason;
+  return IsForward(op) ? RefuseSeparable(p) : RefuseRing(p);
+}
+
+Status LaunchPlanesOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return LaunchFamily(p, op, args, stream, [&](auto zero, bool forward) { return RunPlanes<decltype(zero)>(p, forward, args, stream); });
+}
+
+Status LaunchVectorsOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return LaunchFamily(p, op, args, stream, [&](auto zero, bool forward) { return RunVectors<decltype(zero)>(p, forward, args, stream); });
+}
+
+Status LaunchLargeWindow(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return LaunchFamily(p, op, args, stream, [&](auto zero, bool forward) {
+    return forward ? RunSeparable<decltype(zero)>(p, args, stream) : RunRing<decltype(zero)>(p, args, stream);
+  });
+}
+
+CudaKernel MakePlanes(const Problem&, poolgrad_op) { return {LaunchPlanesOp, 0}; }
+CudaKernel MakeVectors(const Problem&, poolgrad_op) { return {LaunchVectorsOp, 0}; }
+CudaKernel MakeLargeWindow(const Problem&, poolgrad_op) { return {LaunchLargeWindow, 0}; }
 
 // ---- backward from x: routes into scratch, then backward from them ----
 
@@ -138,6 +182,9 @@ CudaKernel MakeGeneric(const Problem&, poolgrad_op) { return {LaunchGenericOp, 0
 
 constexpr CudaAlgorithm kAlgorithms[] = {
     {"cuda_small_window", RefuseSmallWindow, MakeSmallWindow},
+    {"cuda_planes", RefusePlanesOp, MakePlanes},
+    {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
+    {"cuda_vectors", RefuseVectorsOp, MakeVectors},
     {"cuda_two_passes", RefuseTwoPasses, MakeTwoPasses},
     {"cuda_generic", RefuseGeneric, MakeGeneric},
 };

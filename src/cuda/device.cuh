@@ -161,16 +161,22 @@ Geo<I> MakeGeo(const Problem& p) {
   return g;
 }
 
+// 32-bit numbers hold every window position of the problem.
+inline bool FitsWindow32(const Problem& p) {
+  constexpr int64_t limit = int64_t{1} << 29;
+  for (const Axis& a : p.axis) {
+    for (const int64_t size : {a.in, a.out, a.kernel, a.stride, a.dilation, a.extent(), a.pad_lo, a.pad_hi}) {
+      if (size > limit || size < -limit) return false;
+    }
+    if (a.out * a.stride > limit) return false;
+  }
+  return p.taps() < limit;
+}
+
 // 32-bit indices hold every element, byte and window position of the problem.
 inline bool FitsInt32(const Problem& p) {
   constexpr int64_t limit = int64_t{1} << 30;
-  for (const Axis& a : p.axis) {
-    if (a.in + a.pad_lo + a.pad_hi + a.extent() + a.stride > limit || a.kernel > limit || a.dilation > limit ||
-        a.pad_lo < -limit || a.pad_hi < -limit || a.pad_lo > limit || a.pad_hi > limit) {
-      return false;
-    }
-  }
-  return p.x_elements() < limit && p.y_elements() < limit && p.routes.bytes() < limit && p.taps() < limit && p.divisor < limit;
+  return FitsWindow32(p) && p.x_elements() < limit && p.y_elements() < limit && p.routes.bytes() < limit && p.divisor < limit;
 }
 
 // ---- route codes ----

@@ -15,5 +15,19 @@ template <class T>
 cudaError_t RunStrip(const Problem& p, const Args& args, void* stream);  // strip.cuh
 template <class T>
 cudaError_t RunCells(const Problem& p, const Args& args, void* stream);  // cells.cuh
+template <class T>
+cudaError_t RunVectors(const Problem& p, bool forward, const Args& args, void* stream);  // vectors.cuh
+template <class T>
+cudaError_t RunPlanes(const Problem& p, bool forward, const Args& args, void* stream);  // planes.cuh
+template <class T>
+cudaError_t RunSeparable(const Problem& p, const Args& args, void* stream);  // separable.cuh
+template <class T>
+cudaError_t RunRing(const Problem& p, const Args& args, void* stream);  // ring.cuh
+
+// Null, or why the family does not take the problem, beyond what all tiled kernels ask.
+const char* RefuseVectors(const Problem& p);
+const char* RefusePlanes(const Problem& p, bool forward);
+const char* RefuseSeparable(const Problem& p);
+const char* RefuseRing(const Problem& p);
 
 }  // namespace poolgrad::cuda

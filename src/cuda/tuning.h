@@ -9,6 +9,14 @@ namespace poolgrad::cuda {
 // that one block's loads hide another's stores.
 inline constexpr int kStripThreads = 256;
 inline constexpr int kCellThreads = 256;
+inline constexpr int kVectorThreads = 256;
+inline constexpr int kPlaneThreads = 256;
+inline constexpr int kSeparableThreads = 256;
+// One warp adds, the others fetch the next row and write finished ones.
+inline constexpr int kRingThreads = 128;
+// Outputs a thread reduces at once along an axis: longer runs share more partial maxima, and take more registers. 14 divides 28
+// and leaves little of 40, the sizes where such windows are used.
+inline constexpr int kSeparableRun = 14;
 
 struct Tuning {
   // Output rows (or rows of cells) a thread does one below the other. Longer strips read fewer rows twice and pay the index
@@ -23,6 +31,14 @@ struct Tuning {
   int staged_bytes = 24 << 10;
   // Above this a single plane is not staged: one block on a multiprocessor could not overlap loading with computing.
   int staged_bytes_most = 100 << 10;
+  // The same for global pooling's planes.
+  int plane_bytes = 28 << 10;
+  // Inputs along the width that a thread of the channels-last gather does: neighbours often have the same window.
+  int vector_run = 8;
+  // Shared memory of one block of the separable kernels, and of the ring.
+  int separable_bytes = 72 << 10;
+  int separable_bytes_most = 200 << 10;
+  int ring_bytes_most = 200 << 10;
 };
 
 // The values in use. The device benchmark varies them; nothing else writes them.

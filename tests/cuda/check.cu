@@ -294,7 +294,7 @@ void CheckGraphAndStreams() {
   RunReference(p, POOLGRAD_OP_FORWARD_ROUTES, {x.data(), nullptr, routes.data(), y.data()});
   RunReference(p, POOLGRAD_OP_BACKWARD, {dy.data(), nullptr, routes.data(), dx.data()});
   Worker workers[2];
-  uint8_t *dev_x[2], *dev_dy[2], *dev_y[2], *dev_routes[2], *dev_dx[2], *dev_scratch[2];
+  uint8_t *dev_x[2], *dev_dy[2], *dev_y[2], *dev_routes[2], *dev_dx[2];
   const CudaAlgorithm& fast = CudaAlgorithms()[0];
   const auto enqueue = [&](int w) {
     Worker& k = workers[w];
@@ -311,7 +311,6 @@ void CheckGraphAndStreams() {
     dev_y[w] = k.indices.Prepare(y.size(), 0, nullptr, k.stream);
     dev_routes[w] = k.routes.Prepare(routes.size(), 0, nullptr, k.stream);
     dev_dx[w] = k.result.Prepare(dx.size(), 0, nullptr, k.stream);
-    dev_scratch[w] = k.scratch.Prepare(0, 0, nullptr, k.stream);
     Must(cudaStreamSynchronize(k.stream), "prepare");
   }
   cudaGraph_t graph;
@@ -333,7 +332,6 @@ void CheckGraphAndStreams() {
     if (k.result.Read(k.stream, "streams", "streams") != dx) Fail("two streams at once give another dx", FormatProblem(raw));
     if (k.indices.Read(k.stream, "streams", "streams") != y) Fail("two streams at once give another y", FormatProblem(raw));
   }
-  (void)dev_scratch;
 }
 
 // More than 2^31 elements: the last sample of a large batch equals a batch of that sample alone.

@@ -8,9 +8,10 @@ build=${BUILD_DIR:-build/device}
 steps=("$@")
 [ ${#steps[@]} -eq 0 ] && steps=(check sanitize time)
 
+mkdir -p "$build"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOOLGRAD_SIMD=OFF -DPOOLGRAD_THREADS=OFF -DPOOLGRAD_CUDA=ON \
   -DPOOLGRAD_TESTS=OFF -DPOOLGRAD_CLI=OFF -DPOOLGRAD_CUDA_CHECKS=ON -DPOOLGRAD_CUDA_ARCHITECTURES="${CUDA_ARCH:-90}-real" > "$build.log" 2>&1 ||
-  { mkdir -p "$build"; tail -30 "$build.log"; exit 1; }
+  { tail -30 "$build.log"; exit 1; }
 start=$SECONDS
 cmake --build "$build" >> "$build.log" 2>&1 || { grep -E -A5 "error|FAILED" "$build.log" | tail -60; exit 1; }
 echo "built in $((SECONDS - start)) s"
@@ -29,7 +30,7 @@ for step in "${steps[@]}"; do
     time) timeout 120 "$sweeper" || result=1 ;;
     sweep) timeout 200 "$sweeper" --sweep || result=1 ;;
     compare) timeout 280 python3 bench/gpu/compare.py --library "$(find "$build" -name 'libpoolgrad.so')" \
-      --json "${OUT:-$build}/gpu.json" --chart "${OUT:-$build}/gpu.svg" || result=1 ;;
+      --json "${OUT:-$build}/gpu.json" --chart "${OUT:-$build}/gpu.svg" ${COMPARE_ARGS:-} || result=1 ;;
     *) echo "unknown step $step"; result=1 ;;
   esac
   echo "   $((SECONDS - start)) s"

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Compares poolgrad with its peers on one GPU, in one run.
+
+    bench/gpu/compare.py --library build/.../libpoolgrad.so [--json FILE] [--chart FILE.svg] [--filter TEXT]
+
+For every case, type, layout and operation: milliseconds (median of event-timed runs on random data; inputs larger than the
+cache and rotated among three sets), the fraction of the copy bandwidth measured in the same run (by the fewest bytes the
+operation must move), the ratio to the best peer, and whether each peer repeats its bits (* after a time: it did not).
+fwd: values. train: values and what backward needs. bwd: the gradient.
+"""
+import argparse
+import ctypes
+import datetime
+import json
+import math
+import statistics
+import sys
+import time
+
+import torch
+
+import chart
+import peers as gpu_peers
+
+OPS = ("fwd", "train", "bwd")
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+# name: batch, channels, sizes, kernel, stride, padding
+CASES = {
+    "resnet_stem": (256, 64, (112, 112), 3, 2, 1),
+    "vgg1": (64, 64, (224, 224), 2, 2, 0),
+    "inception_s1": (256, 192, (28, 28), 3, 1, 1),
+    "alexnet": (512, 96, (55, 55), 3, 2, 0),
+    "sppf5": (64, 256, (40, 40), 5, 1, 2),
+    "spp13": (64, 256, (40, 40), 13, 1, 6),
+    "unet3d": (4, 32, (128, 128, 128), 2, 2, 0),
+    "c3d_overlap": (8, 64, (16, 112, 112), 3, 2, 1),
+    "global": (4096, 512, (7, 7), 7, 7, 0),
+}
+MAX_MS = 60  # measuring time for one operation of one library
+LAYOUTS = {(2, "first"): "nchw", (2, "last"): "nhwc", (3, "first"): "ncdhw", (3, "last"): "ndhwc"}
+
+
+class Cell:
+    """One case in one type and layout: its tensors, in `sets` copies."""
+
+    sets = 3
+
+    def __init__(self, name, dtype, layout):
+        self.name, self.dtype, self.layout = name, dtype, layout
+        batch, channels, sizes, kernel, stride, pad = CASES[name]
+        self.rank = len(sizes)
+        self.kernel, self.stride, self.pad = [kernel] * self.rank, [stride] * self.rank, [pad] * self.rank
+        out = [(s + 2 * pad - kernel) // stride + 1 for s in sizes]
+        memory_format = torch.contiguous_format
+        if layout == "last":
+            memory_format = torch.channels_last if self.rank == 2 else torch.channels_last_3d
+        make = lambda shape: torch.randn(batch, channels, *shape, device="cuda", dtype=TYPES[dtype]).contiguous(
+            memory_format=memory_format
+        )
+        self.x = [make(sizes) for _ in range(self.sets)]
+        self.dy = [make(out) for _ in range(self.sets)]
+        shape = (batch, channels, *sizes) if layout == "first" else (batch, *sizes, channels)
+        self.text = f"max {dtype} {LAYOUTS[self.rank, layout]} {'x'.join(map(str, shape))} k{kernel} s{stride} p{pad} cuda"
+
+    def least_bytes(self, op, route_bytes):
+        both = (self.x[0].numel() + self.dy[0].numel()) * self.x[0].element_size()
+        return both + (0 if op == "fwd" else route_bytes)
+
+
+class Problem(ctypes.Structure):
+    _fields_ = (
+        [("struct_size", ctypes.c_uint64)]
+        + [(name, ctypes.c_int32) for name in (
+            "kind dtype layout dialect rank padding rounding ties nan route_bits count_padding device device_index reserved"
+        ).split()]
+        + [(name, ctypes.c_int64) for name in ("divisor", "batch", "channels")]
+        + [(name, ctypes.c_int64 * 3) for name in ("in_", "kernel", "stride", "dilation", "pad_lo", "pad_hi")]
+    )
+
+
+class Info(ctypes.Structure):
+    _fields_ = (
+        [("struct_size", ctypes.c_uint64)]
+        + [(name, ctypes.c_int64 * 3) for name in ("out", "pad_lo", "pad_hi")]
+        + [(name, ctypes.c_int64) for name in ("x_elements", "y_elements", "x_bytes", "y_bytes", "taps")]
+        + [("route_bits", ctypes.c_int32), ("route_masks", ctypes.c_int32), ("route_bytes", ctypes.c_int64)]
+        + [(name, ctypes.c_int32) for name in ("may_have_no_route", "ties", "nan", "rounding")]
+    )
+
+
+class Exec(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint64), ("threads", ctypes.c_int32), ("reserved", ctypes.c_int32),
+        ("parallel_for", ctypes.c_void_p), ("parallel_for_context", ctypes.c_void_p), ("scratch", ctypes.c_void_p),
+        ("scratch_bytes", ctypes.c_uint64), ("stream", ctypes.c_void_p),
+    ]
+
+
+class Poolgrad:
+    name = "poolgrad"
+
+    def __init__(self, path):
+        self.lib = ctypes.CDLL(path)
+        self.lib.poolgrad_last_error.restype = ctypes.c_char_p
+        self.lib.poolgrad_plan_algorithm.restype = ctypes.c_char_p
+
+    def call(self, function, *arguments):
+        if getattr(self.lib, function)(*arguments) != 0:
+            raise RuntimeError(f"{function}: {self.lib.poolgrad_last_error().decode()}")
+
+    def __call__(self, cell):
+        problem, plan = Problem(), ctypes.c_void_p()
+        self.call("poolgrad_problem_parse", cell.text.encode(), ctypes.byref(problem))
+        self.call("poolgrad_plan_create", ctypes.byref(problem), None, ctypes.byref(plan))
+        info = Info(struct_size=ctypes.sizeof(Info))
+        self.call("poolgrad_plan_info", plan, ctypes.byref(info))
+        cell.route_bytes = info.route_bytes
+        y, dx = torch.empty_like(cell.dy[0]), torch.empty_like(cell.x[0])
+        routes = [torch.empty(info.route_bytes, dtype=torch.uint8, device="cuda") for _ in range(cell.sets)]
+        stream = Exec(struct_size=ctypes.sizeof(Exec), stream=torch.cuda.current_stream().cuda_stream)
+        pointer = lambda t: ctypes.c_void_p(t.data_ptr())
+
+        def forward(s):
+            self.call("poolgrad_forward", plan, pointer(cell.x[s]), pointer(y), None, ctypes.byref(stream))
+            return y
+
+        def train(s):
+            self.call("poolgrad_forward", plan, pointer(cell.x[s]), pointer(y), pointer(routes[s]), ctypes.byref(stream))
+            return y
+
+        def backward(s):
+            self.call(
+                "poolgrad_backward", plan, pointer(cell.dy[s]), pointer(routes[s]), pointer(dx), ctypes.byref(stream)
+            )
+            return dx
+
+        for s in range(cell.sets):
+            train(s)
+        self.algorithms = {
+            op: self.lib.poolgrad_plan_algorithm(plan, number).decode() for op, number in (("fwd", 0), ("train", 1), ("bwd", 2))
+        }
+        return {"fwd": forward, "train": train, "bwd": backward}
+
+
+def event_time(run, sets):
+    """Median milliseconds of enough runs to fill MAX_MS, at least 3 and at most 20."""
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def once(s):
+        start.record()
+        run(s)
+        stop.record()
+        stop.synchronize()
+        return start.elapsed_time(stop)
+
+    once(0)
+    first = once(1 % sets)
+    repeats = max(3, min(20, int(MAX_MS / max(first, 1e-3))))
+    return statistics.median(once(i % sets) for i in range(repeats))
+
+
+def host_time(run, sets):
+    """Milliseconds a call with many in flight, for peers without a CUDA stream of ours."""
+    wait = lambda value: value.block_until_ready()
+    wait(run(0))
+    begin = time.perf_counter()
+    wait(run(1 % sets))
+    first = (time.perf_counter() - begin) * 1e3
+    repeats = max(3, min(20, int(MAX_MS / max(first, 1e-3))))
+    begin = time.perf_counter()
+    results = [run(i % sets) for i in range(repeats)]
+    wait(results[-1])
+    return (time.perf_counter() - begin) * 1e3 / repeats
+
+
+def repeats_bits(run, host_timed):
+    first = run(0)
+    if host_timed:
+        return bool((first == run(0)).all())
+    first = first.clone()
+    return all(torch.equal(first, run(0)) for _ in range(2))
+
+
+def copy_bandwidth():
+    a = torch.empty(1 << 28, dtype=torch.float32, device="cuda").normal_()
+    b = torch.empty_like(a)
+    return 2 * a.numel() * 4 / event_time(lambda s: b.copy_(a), 1) * 1e3
+
+
+def geometric_mean(values):
+    return math.exp(statistics.fmean(math.log(v) for v in values)) if values else float("nan")
+
+
+def measure(ours, peers, options, bandwidth):
+    rows = []
+    for name in CASES:
+        for dtype in options.types.split(","):
+            for layout in ("first", "last"):
+                if options.filter and options.filter not in f"{name} {dtype} {layout}":
+                    continue
+                cell = Cell(name, dtype, layout)
+                times = {op: {} for op in OPS}
+                for peer in [ours] + peers:
+                    host_timed = getattr(peer, "host_timed", False)
+                    try:
+                        for op, run in peer(cell).items():
+                            ms = (host_time if host_timed else event_time)(run, cell.sets)
+                            times[op][peer.name] = (ms, repeats_bits(run, host_timed))
+                    except Exception as reason:  # a peer that fails one cell stays in for the others
+                        print(f"{peer.name} cannot do {name} {dtype} {layout}: {str(reason).splitlines()[0]}", file=sys.stderr)
+                for op in OPS:
+                    if ours.name in times[op]:
+                        rows.append(row_of(cell, op, times[op], ours, bandwidth))
+                        print(line_of(rows[-1]), flush=True)
+                del cell
+                torch.cuda.empty_cache()
+    return rows
+
+
+def row_of(cell, op, times, ours, bandwidth):
+    least = cell.least_bytes(op, cell.route_bytes)
+    ms, repeats = times[ours.name]
+    others = {name: value for name, value in times.items() if name != ours.name}
+    best = min(others, key=lambda name: others[name][0]) if others else None
+    return {
+        "case": cell.name, "dtype": cell.dtype, "layout": cell.layout, "op": op, "algorithm": ours.algorithms[op],
+        "ms": ms, "fraction": least / ms * 1e3 / bandwidth, "repeats": repeats, "best_peer": best,
+        "ratio": others[best][0] / ms if best else None,
+        "peers": {name: {"ms": v[0], "fraction": least / v[0] * 1e3 / bandwidth, "repeats": v[1]} for name, v in others.items()},
+    }
+
+
+def line_of(row):
+    peers = ", ".join(f"{name} {p['ms']:.3f}{'' if p['repeats'] else '*'}" for name, p in sorted(row["peers"].items(), key=lambda i: i[1]["ms"]))
+    ratio = f"{row['ratio']:5.2f}x" if row["ratio"] else "    - "
+    mark = "" if row["repeats"] else "*"
+    return f"{row['case']:<12} {row['dtype']:<4} {row['layout']:<5} {row['op']:<5} {row['ms']:7.3f}{mark} {row['fraction']:.2f} {ratio} | {peers}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True, help="libpoolgrad.so, built with CUDA")
+    parser.add_argument("--types", default="f32,bf16", help="of f32, bf16, f16 (default %(default)s)")
+    parser.add_argument("--filter", default="", help="only cells whose 'case type layout' has this in it")
+    parser.add_argument("--inductor-seconds", type=float, default=60, help="compiling time to spend on inductor in all")
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--chart", metavar="FILE.svg")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: no CUDA device")
+        return 77
+    bandwidth = copy_bandwidth()
+    peers, missing = gpu_peers.available(options.inductor_seconds)
+    machine = {
+        "gpu": torch.cuda.get_device_name(), "copy_GBps": bandwidth / 1e9, "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(), "date": datetime.date.today().isoformat(), "missing_peers": missing,
+    }
+    print(json.dumps(machine))
+    rows = measure(Poolgrad(options.library), peers, options, bandwidth)
+    for op in OPS:
+        ratios = [r["ratio"] for r in rows if r["op"] == op and r["ratio"]]
+        if ratios:
+            print(f"{op}: geometric mean {geometric_mean(ratios):.2f}x the best peer, least {min(ratios):.2f}x, of {len(ratios)} cells")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": machine, "cells": rows}, file, indent=1)
+    if options.chart:
+        with open(options.chart, "w", encoding="utf-8") as file:
+            file.write(chart.draw(machine, rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

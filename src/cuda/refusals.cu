@@ -1,0 +1,51 @@
+// Why the kernels whose windows are loops do not take a problem.
+#include "cuda/fast.h"
+#include "cuda/ring.cuh"
+#include "cuda/separable.cuh"
+
+namespace poolgrad::cuda {
+
+const char* RefuseVectors(const Problem& p) {
+  if (!p.channels_last()) return "channels are first";
+  if (p.channels % (16 / SizeOf(p.dtype)) != 0) return "the channels do not fill 16-byte vectors";
+  if (p.routes.bits > 8) return "the window has more taps than a byte holds";
+  if (!FitsWindow32(p)) return "the window reaches past 2^30";
+  return nullptr;
+}
+
+const char* RefusePlanes(const Problem& p, bool forward) {
+  if (p.channels_last()) return "channels are last";
+  for (const Axis& a : p.axis) {
+    if (a.out != 1 || a.kernel != a.in || a.pad_lo != 0 || (a.dilation != 1 && a.kernel > 1)) return "the window is not the whole plane";
+  }
+  if (p.in_plane() < 8) return "a plane is shorter than a 16-byte vector";
+  if (forward && p.in_plane() * SizeOf(p.dtype) > 12 << 10) return "the planes do not fit into shared memory";
+  return nullptr;
+}
+
+const char* RefuseSeparable(const Problem& p) {
+  const Axis &h = p.axis[1], &w = p.axis[2];
+  if (p.axis[0].kernel != 1 || p.axis[0].in != 1 || p.axis[0].out != 1) return "the window has a depth";
+  if (h.kernel != w.kernel) return "the window is not square";
+  if (w.kernel != 5 && w.kernel != 7 && w.kernel != 9 && w.kernel != 13) return "it does windows of 5, 7, 9 and 13";
+  if (h.stride != 1 || w.stride != 1 || h.dilation != 1 || w.dilation != 1) return "the window does not move by one";
+  if (h.pad_lo < 0 || w.pad_lo < 0) return "the input is cropped";
+  if (h.out > h.in || w.out > w.in) return "the output is larger than the input";
+  if (p.routes.bits != 8) return "its routes are bytes";
+  if (ShapeSeparable(p).lanes == 0) return "a plane does not fit into shared memory, or the channels do not fill a sector";
+  return nullptr;
+}
+
+const char* RefuseRing(const Problem& p) {
+  if (p.axis[0].kernel != 1 || p.axis[0].in != 1 || p.axis[0].out != 1) return "the window has a depth";
+  if (p.routes.bits != 8) return "its routes are bytes";
+  if (p.axis[1].pad_lo < 0 || p.axis[2].pad_lo < 0) return "the input is cropped";
+  if (p.axis[2].extent() <= 3 * p.axis[2].stride && p.axis[1].extent() <= 3 * p.axis[1].stride) {
+    return "few windows overlap; a gather is faster";
+  }
+  if (!FitsWindow32(p)) return "the window reaches past 2^30";
+  if (ShapeRing(p).bytes > tuning.ring_bytes_most) return "the rows under a window do not fit into shared memory";
+  return nullptr;
+}
+
+}  // namespace poolgrad::cuda

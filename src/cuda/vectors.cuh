@@ -1,0 +1,204 @@
+// Channels last, any window: a thread owns 16 bytes of channels at one output (forward) or at a run of inputs (backward), and
+// the window is a loop. Global pooling, unusual windows and dilation come here.
+#pragma once
+
+#include "cuda/cells.cuh"
+#include "cuda/exact.cuh"
+#include "cuda/fast.h"
+#include "cuda/packs.cuh"
+#include "cuda/tuning.h"
+
+namespace poolgrad::cuda {
+
+template <class T>
+struct VectorParams {
+  Geo<int64_t> g;
+  const T* source;
+  T* result;
+  uint8_t* routes;
+  uint32_t threads;
+  FastDiv across, columns, rows, depths;
+  GeoAxis<int> axis[3];
+  int64_t x_step[3], y_step[3], x_sample, y_sample;
+  int64_t line_bytes;
+  int bits;
+  int run;  // inputs along the width that a thread of backward does
+};
+
+// `bytes` (a power of two, at most 8) of codes.
+__device__ inline uint64_t LoadCodes(const uint8_t* at, int bytes) {
+  switch (bytes) {
+    case 1: return *at;
+    case 2: return *reinterpret_cast<const uint16_t*>(at);
+    case 4: return *reinterpret_cast<const uint32_t*>(at);
+    default: return *reinterpret_cast<const uint64_t*>(at);
+  }
+}
+
+__device__ inline void StoreCodes(uint8_t* at, int bytes, uint64_t codes) {
+  switch (bytes) {
+    case 1: *at = static_cast<uint8_t>(codes); break;
+    case 2: *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(codes); break;
+    case 4: *reinterpret_cast<uint32_t*>(at) = static_cast<uint32_t>(codes); break;
+    default: *reinterpret_cast<uint64_t*>(at) = codes;
+  }
+}
+
+template <class T, bool kRoutes>
+__global__ void __launch_bounds__(kVectorThreads) VectorForwardKernel(const __grid_constant__ VectorParams<T> p) {
+  using P = Pack<T>;
+  using Reg = typename P::Reg;
+  constexpr int kElements = 16 / sizeof(T), kPacks = kElements / P::kElements;
+  const uint32_t thread = blockIdx.x * kVectorThreads + threadIdx.x;
+  if (thread >= p.threads) return;
+  uint32_t channel = thread, ow, oh, od;
+  uint32_t n = p.across.take(&channel);
+  ow = n, n = p.columns.take(&ow);
+  oh = n, n = p.rows.take(&oh);
+  od = n, n = p.depths.take(&od);
+  const int c = static_cast<int>(channel) * kElements;
+  const int o[] = {static_cast<int>(od), static_cast<int>(oh), static_cast<int>(ow)};
+  int begin[3], end[3];
+  const T* corner = p.source + n * p.x_sample + c;  // tap 0's input, were it inside
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    p.axis[i].taps(o[i], 0, p.axis[i].in, &begin[i], &end[i]);
+    corner += p.axis[i].start(o[i]) * p.x_step[i];
+  }
+  Reg best[kPacks], watched = P::FromBits(0);
+  uint32_t tap[kPacks] = {};
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) best[i] = P::Fill();
+  const int64_t step = p.x_step[2] * p.axis[2].dilation;
+  for (int kd = begin[0]; kd < end[0]; ++kd) {
+    for (int kh = begin[1]; kh < end[1]; ++kh) {
+      const T* row = corner + kd * p.axis[0].dilation * p.x_step[0] + kh * p.axis[1].dilation * p.x_step[1];
+      const uint32_t first = (kd * p.axis[1].kernel + kh) * p.axis[2].kernel;
+#pragma unroll 7
+      for (int kw = begin[2]; kw < end[2]; ++kw) {
+        uint32_t words[4];
+        LoadWords<false, 16>(row + kw * step, words);
+#pragma unroll
+        for (int i = 0; i < kPacks; ++i) {
+          const Reg v = P::FromBits(words[i]);
+          watched = P::Watch(watched, v);
+          const auto m = P::Greater(v, best[i]);
+          best[i] = P::Choose(m, v, best[i]);
+          if constexpr (kRoutes) tap[i] = P::ChooseTap(m, P::Tap(first + kw), tap[i]);
+        }
+      }
+    }
+  }
+  Reg lowest = P::FromBits(0);
+  uint32_t words[4];
+  uint64_t codes = 0;
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    lowest = P::Lower(lowest, best[i]);
+    words[i] = P::ToBits(best[i]);
+    if constexpr (kRoutes) {
+#pragma unroll
+      for (int e = 0; e < P::kElements; ++e) {
+        codes |= static_cast<uint64_t>(tap[i] >> (16 * e) & 0xFFFFu) << ((i * P::kElements + e) * p.bits);
+      }
+    }
+  }
+  const int64_t line = ((static_cast<int64_t>(n) * p.axis[0].out + o[0]) * p.axis[1].out + o[1]) * p.axis[2].out + o[2];
+  if (P::Exceptional(watched, lowest)) {
+    SelectRun<T, int64_t>(p.g, p.source, p.result, kRoutes ? p.routes : nullptr, line, c, kElements);
+    return;
+  }
+  if (p.result) StoreWords<16>(p.result + line * p.g.channels + c, words);
+  if constexpr (kRoutes) StoreCodes(p.routes + line * p.line_bytes + c * p.bits / 8, kElements * p.bits / 8, codes);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kVectorThreads) VectorBackwardKernel(const __grid_constant__ VectorParams<T> p) {
+  constexpr int kElements = 16 / sizeof(T), kPerWord = 4 / sizeof(T);
+  const uint32_t thread = blockIdx.x * kVectorThreads + threadIdx.x;
+  if (thread >= p.threads) return;
+  uint32_t channel = thread, group, h, d;
+  uint32_t n = p.across.take(&channel);
+  group = n, n = p.columns.take(&group);
+  h = n, n = p.rows.take(&h);
+  d = n, n = p.depths.take(&d);
+  const int c = static_cast<int>(channel) * kElements;
+  const int at_d = static_cast<int>(d), at_h = static_cast<int>(h);
+  int d_begin, d_end, h_begin, h_end;
+  p.axis[0].covering(at_d, &d_begin, &d_end);
+  p.axis[1].covering(at_h, &h_begin, &h_end);
+  const T* dy = p.source + n * p.y_sample + c;
+  const uint8_t* routes = p.routes + static_cast<int64_t>(n) * p.axis[0].out * p.axis[1].out * p.axis[2].out * p.line_bytes +
+                          c * p.bits / 8;
+  T* dx = p.result + n * p.x_sample + at_d * p.x_step[0] + at_h * p.x_step[1] + c;
+  const uint64_t mask = (uint64_t{1} << p.bits) - 1;
+  const int last = min(static_cast<int>(group + 1) * p.run, p.axis[2].in);
+  int64_t held = -1;  // the output whose dy and codes are in registers
+  float value[kElements] = {};
+  uint64_t codes = 0;
+  for (int w = static_cast<int>(group) * p.run; w < last; ++w) {
+    int w_begin, w_end;
+    p.axis[2].covering(w, &w_begin, &w_end);
+    float sum[kElements] = {};
+    for (int od = d_begin; od < d_end; ++od) {
+      const int kd = p.axis[0].tap_at(od, at_d);
+      for (int oh = h_begin; oh < h_end; ++oh) {
+        const int kh = p.axis[1].tap_at(oh, at_h);
+        for (int ow = w_begin; ow < w_end; ++ow) {
+          const int kw = p.axis[2].tap_at(ow, w);
+          if ((kd | kh | kw) < 0) continue;
+          const int64_t place = (static_cast<int64_t>(od) * p.axis[1].out + oh) * p.axis[2].out + ow;
+          if (place != held) {
+            held = place;
+            uint32_t words[4];
+            LoadWords<false, 16>(dy + place * p.g.channels, words);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) WidenWord<T>(words[i], &value[i * kPerWord]);
+            codes = LoadCodes(routes + place * p.line_bytes, kElements * p.bits / 8);
+          }
+          const uint64_t tap = static_cast<uint64_t>((kd * p.axis[1].kernel + kh) * p.axis[2].kernel + kw);
+#pragma unroll
+          for (int i = 0; i < kElements; ++i) {
+            if ((codes >> (i * p.bits) & mask) == tap) sum[i] = __fadd_rn(sum[i], value[i]);
+          }
+        }
+      }
+    }
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = NarrowWord<T>(&sum[i * kPerWord]);
+    StoreWords<16>(dx + w * p.x_step[2], words);
+  }
+}
+
+template <class T>
+cudaError_t LaunchVectors(const Problem& p, bool forward, const Args& args, void* stream) {
+  constexpr int64_t kElements = 16 / sizeof(T);
+  if (!Aligned(args.source, 16) || !Aligned(args.result, 16) || !Aligned(args.routes, 8)) return cudaErrorNotSupported;
+  VectorParams<T> v{};
+  v.g = MakeGeo<int64_t>(p);
+  v.source = static_cast<const T*>(args.source);
+  v.result = static_cast<T*>(args.result);
+  v.routes = args.routes;
+  const Geo<int> small = MakeGeo<int>(p);
+  for (int i = 0; i < 3; ++i) {
+    v.axis[i] = small.axis[i];
+    v.x_step[i] = v.g.x_axis[i];
+    v.y_step[i] = v.g.y_axis[i];
+  }
+  v.x_sample = v.g.x_n, v.y_sample = v.g.y_n;
+  v.line_bytes = p.routes.line_bytes;
+  v.bits = p.routes.bits;
+  v.run = tuning.vector_run;
+  const int64_t across = p.channels / kElements;
+  const auto size = [&](int i) { return forward ? p.axis[i].out : p.axis[i].in; };
+  const int64_t columns = forward ? size(2) : CeilDiv(size(2), v.run);
+  v.across = FastDiv(across), v.columns = FastDiv(columns), v.rows = FastDiv(size(1)), v.depths = FastDiv(size(0));
+  const int64_t threads = across * columns * size(1) * size(0) * p.batch;
+  if (threads >= kFastThreads) return cudaErrorNotSupported;
+  v.threads = static_cast<uint32_t>(threads);
+  const auto kernel = !forward ? VectorBackwardKernel<T> : args.routes ? VectorForwardKernel<T, true> : VectorForwardKernel<T, false>;
+  return Launch(kernel, CeilDiv(threads, kVectorThreads), kVectorThreads, 0, stream, v);
+}
+
+}  // namespace poolgrad::cuda

@@ -149,14 +149,14 @@ HWY_NOINLINE void ReduceTapsN(const TapJob<S>& job, Watch<S>& shared_watch) {
     const auto at = [&](int64_t j) HWY_ATTR {
       return ReduceAt<S, kRoutes, kFlow, kN>(tap_list, codes, job.n, base + j, watch);
     };
-    for (int64_t j = 0; j < full; j += lanes) store(at(j), out + j, out_codes + j);
+    for (int64_t j = 0; j < full; j += lanes) store(at(j), out + j, kRoutes ? out_codes + j : nullptr);
     if (full == job.run) continue;
     // The last vector: beyond the run where that is our own memory, over the one before it, or in a small copy.
     if (farthest + base + full + lanes <= job.in_end && out + full + lanes <= job.out_end) {
-      store(at(full), out + full, out_codes + full);
+      store(at(full), out + full, kRoutes ? out_codes + full : nullptr);
     } else if (full > 0) {
       const int64_t j = job.run - lanes;
-      store(at(j), out + j, out_codes + j);
+      store(at(j), out + j, kRoutes ? out_codes + j : nullptr);
     } else {
       constexpr size_t kMax = hn::MaxLanes(hn::ScalableTag<S>());
       HWY_ALIGN S copy[kMax] = {};
@@ -257,12 +257,12 @@ HWY_NOINLINE void MeetRowsN(const MeetJob<S>& job) {
       hn::StoreU(kToY ? Key<S>(best.key) : best.key, d, to);
       if constexpr (kRoutes) hn::StoreU(best.code, du, to_code);
     };
-    for (int64_t j = 0; j < full; j += lanes) store(at(j), out + j, out_codes + j);
+    for (int64_t j = 0; j < full; j += lanes) store(at(j), out + j, kRoutes ? out_codes + j : nullptr);
     if (full == job.run) continue;
     if (!kToY || out + full + lanes <= job.out_end) {
-      store(at(full), out + full, out_codes + full);
+      store(at(full), out + full, kRoutes ? out_codes + full : nullptr);
     } else if (full > 0) {
-      store(at(job.run - lanes), out + job.run - lanes, out_codes + job.run - lanes);
+      store(at(job.run - lanes), out + job.run - lanes, kRoutes ? out_codes + job.run - lanes : nullptr);
     } else {
       HWY_ALIGN S values[hn::MaxLanes(hn::ScalableTag<S>())];
       store(at(0), values, out_codes);

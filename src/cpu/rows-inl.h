@@ -50,7 +50,7 @@ struct Rows {
       : p(problem), inner(problem.channels_last() ? problem.channels : 1),
         planes(problem.channels_last() ? problem.batch : problem.batch * problem.channels),
         backwards(problem.ties == POOLGRAD_TIES_LAST), x(static_cast<const S*>(args.source)),
-        x_end(x + problem.x_elements()), y(static_cast<S*>(args.result)), routes(args.routes) {}
+        x_end(x ? x + problem.x_elements() : nullptr), y(static_cast<S*>(args.result)), routes(args.routes) {}
 
   const S* plane(int64_t i) const { return x + i * p.in_plane() * inner; }
   const S* row(const S* of_plane, int64_t d, int64_t h) const {

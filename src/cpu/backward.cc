@@ -7,7 +7,10 @@
 #include <hwy/highway.h>
 
 #include "cpu/backward_gather-inl.h"
+#include "cpu/backward_scatter-inl.h"
+#include "cpu/backward_x.h"
 #include "cpu/cpu.h"
+#include "cpu/winners-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
@@ -16,6 +19,8 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR
 
 RunFn SelectGatherRows(const Problem&, poolgrad_op) { return nullptr; }
+RunFn SelectScatter(const Problem&) { return nullptr; }
+RunFn SelectWinners(const Problem&) { return nullptr; }
 
 #else
 
@@ -51,6 +56,33 @@ RunFn SelectGatherRows(const Problem& p, poolgrad_op op) {
     if constexpr (!std::is_integral_v<T>) return GradientRows<T>(p);
     return nullptr;
   });
+}
+
+template <class T>
+void RunScatter(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Scatter<T>(p, args, scratch).Run(begin, end);
+}
+
+RunFn SelectScatter(const Problem& p) {
+  return VisitDtype(p.dtype, [&](auto zero) -> RunFn {
+    using T = decltype(zero);
+    if constexpr (!std::is_integral_v<T>) return RunScatter<T>;
+    return nullptr;
+  });
+}
+
+template <class Bits>
+void RunWinners(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Winners<Bits>(p, args, scratch).Run(begin, end);
+}
+
+RunFn SelectWinners(const Problem& p) {
+  switch (SizeOf(p.dtype)) {
+    case 1: return RunWinners<uint8_t>;
+    case 2: return RunWinners<uint16_t>;
+    case 4: return RunWinners<uint32_t>;
+    default: return RunWinners<uint64_t>;
+  }
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
@@ -97,8 +129,61 @@ Kernel MakeGatherRows(const Problem& p, poolgrad_op op) {
   return {HWY_DYNAMIC_DISPATCH(SelectGatherRows)(p, op), t.units(), t.bytes};
 }
 
+HWY_EXPORT(SelectScatter);
+
+int64_t SumBytes(const Problem& p) { return std::max<int64_t>(4, SizeOf(p.dtype)); }
+
+const char* RefuseScatter(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
+  if (p.kind == POOLGRAD_AVERAGE) return "an average has no single winner per window";
+  if (p.routes.masks) return "the routes are sets of taps";
+  if (p.disjoint()) return "no two windows share an input";
+  if (p.taps() >= kScatterReach) return "the window has too many taps";
+  for (const Axis& a : p.axis) {
+    if (a.extent() >= kScatterReach || a.out * a.stride >= kScatterReach) return "the windows span too much";
+  }
+  const ScatterTiles t = LayOutScatter(p, SumBytes(p));
+  if (t.reach >= kScatterReach || t.plane * SumBytes(p) > kScatterBytes) return "a plane of sums does not stay in cache";
+  ChooseSimdTarget();
+  if (!HWY_DYNAMIC_DISPATCH(SelectScatter)(p)) return "this processor has no vector instructions we know";
+  return nullptr;
+}
+
+Kernel MakeScatter(const Problem& p, poolgrad_op) {
+  ChooseSimdTarget();
+  const ScatterTiles t = LayOutScatter(p, SumBytes(p));
+  return {HWY_DYNAMIC_DISPATCH(SelectScatter)(p), t.units(), t.bytes};
+}
+
+HWY_EXPORT(SelectWinners);
+
+const char* RefuseWinners(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_GATHER) return "it does gather only";
+  if (p.kind == POOLGRAD_AVERAGE) return "an average has no single winner per window";
+  if (p.routes.masks) return "the routes are sets of taps";
+  if (p.taps() > kMostWinnerTaps) return "the window has too many taps";
+  ChooseSimdTarget();
+  if (!HWY_DYNAMIC_DISPATCH(SelectWinners)(p)) return "this processor has no vector instructions we know";
+  return nullptr;
+}
+
+Kernel MakeWinners(const Problem& p, poolgrad_op) {
+  ChooseSimdTarget();
+  const WinnerTiles t = LayOutWinners(p);
+  return {HWY_DYNAMIC_DISPATCH(SelectWinners)(p), t.rows, t.bytes};
+}
+
+const char* RefuseFromX(const Problem& p, poolgrad_op op) {
+  return op == POOLGRAD_OP_BACKWARD_X ? RefuseBackwardX(p) : "it does backward from x only";
+}
+
+Kernel MakeFromX(const Problem& p, poolgrad_op) { return MakeBackwardX(p); }
+
 constexpr Algorithm kBackward[] = {
+    {"scatter", RefuseScatter, MakeScatter},
     {"gather_rows", RefuseGatherRows, MakeGatherRows},
+    {"routes_at_once", RefuseFromX, MakeFromX},
+    {"take_winners", RefuseWinners, MakeWinners},
 };
 
 }  // namespace

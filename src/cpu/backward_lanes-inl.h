@@ -10,6 +10,7 @@
 #define POOLGRAD_CPU_BACKWARD_LANES_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <bit>
@@ -49,6 +50,12 @@ HWY_INLINE auto NarrowTo(DF d, hn::Vec<DF> v) {
 // The lane type NarrowTo gives for T from lanes of type L.
 template <class T, class L>
 using Stored = std::conditional_t<std::is_same_v<T, BF16> || std::is_same_v<T, F16>, uint16_t, L>;
+
+// Asks for `bytes` at `from` ahead of use; the hardware does not see short runs with gaps between them coming.
+HWY_INLINE void PrefetchRun(const void* from, int64_t bytes) {
+  const uint8_t* line = static_cast<const uint8_t*>(from);
+  for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(line + i);
+}
 
 // ---- Values of one row, spread to lanes.
 

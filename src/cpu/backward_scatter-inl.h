@@ -129,7 +129,11 @@ class Scatter {
         } else if (block == t_.channels) {
           SpreadSum<T>(source, n, values_);
         } else {
-          for (int64_t ow = 0; ow < out_; ++ow) SpreadSum<T>(source + ow * t_.channels, block, values_ + ow * block);
+          const int64_t ahead = kRowsAhead * out_ * t_.channels;
+          for (int64_t ow = 0; ow < out_; ++ow) {
+            PrefetchRun(source + ow * t_.channels + ahead, block * static_cast<int64_t>(sizeof(T)));
+            SpreadSum<T>(source + ow * t_.channels, block, values_ + ow * block);
+          }
         }
         if (!good) ClearStrays(n, values_);
         AddRun(sums_ + StartOf(od, oh), indices_, values, n);
@@ -279,7 +283,10 @@ class Scatter {
       if (block_ == t_.channels && f.line * f.bits % 8 == 0) {
         SpreadCodes(f.bits, line, out_ * block_, codes);
       } else {
-        for (int64_t ow = 0; ow < out_; ++ow) SpreadCodes(f.bits, line + ow * f.line_bytes, block_, codes + ow * block_);
+        for (int64_t ow = 0; ow < out_; ++ow, line += f.line_bytes) {
+          PrefetchRun(line + kRowsAhead * out_ * f.line_bytes, block_ * f.bits / 8);
+          SpreadCodes(f.bits, line, block_, codes + ow * block_);
+        }
       }
     }
     return codes;

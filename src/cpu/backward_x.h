@@ -1,0 +1,13 @@
+// Backward from (dy, x): the gradient for a caller who kept no routes. Routes are found for a piece of the problem with a forward
+// kernel, used at once by a backward kernel, and live only in scratch that stays in cache.
+#pragma once
+
+#include "spec/kernel.h"
+
+namespace poolgrad {
+
+// Null, or why some piece of the problem has no vector kernel both ways.
+const char* RefuseBackwardX(const Problem& problem);
+Kernel MakeBackwardX(const Problem& problem);
+
+}  // namespace poolgrad

@@ -1,33 +1,40 @@
 #!/bin/bash
-# Short runs under sanitizers: tests/sanitize.sh SECONDS (of drawn problems, per sanitizer).
+# Short runs under sanitizers: tests/sanitize.sh SECONDS (of drawn problems, per sanitizer; default 10).
 #   AddressSanitizer and UBSan: the differential driver, and everything that goes through the C ABI.
 #   ThreadSanitizer: the differential driver, and the tests that share plans between threads.
-# The presets are asan-ubsan and tsan. The first is built with the fuzzer's compiler in the fuzzer's folder, when there is one,
-# so that `make test` compiles the library with these sanitizers only once.
+# The presets are asan-ubsan and tsan. Where clang has the fuzzer's runtime the first is built together with the fuzzer, so
+# that the library is compiled with these sanitizers only once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-10}
-launcher=()
-if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 mkdir -p build
 
-# build PRESET FOLDER: quietly, unless it fails.
+# build PRESET: the programs to run, quietly unless it fails.
 build() {
-  if [ ! -f "$2/build.ninja" ]; then
-    cmake --preset "$1" -B "$2" -DPOOLGRAD_CLI=OFF "${launcher[@]}" >"build/$1.log" 2>&1 || { cat "build/$1.log"; exit 1; }
+  local launcher=()
+  if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  if ! { cmake --preset "$1" -DPOOLGRAD_CLI=OFF "${launcher[@]}" && cmake --build "build/$1" --target differential api_tests; } \
+    >"build/$1.log" 2>&1; then
+    cat "build/$1.log"
+    exit 1
   fi
-  cmake --build "$2" --target differential api_tests >"build/$1.log" 2>&1 || { cat "build/$1.log"; exit 1; }
 }
 
-asan=build/asan-ubsan
-if [ -f build/fuzz/build.ninja ]; then asan=build/fuzz; fi
-build asan-ubsan "$asan"
-echo "AddressSanitizer and UBSan ($asan)"
-"$asan/tests/differential" "$seconds" "$(date +%s)"
+asan=build/fuzz
+status=0
+fuzz/build.sh differential api_tests 2>/dev/null || status=$?
+if [ $status -eq 2 ]; then
+  asan=build/asan-ubsan
+  build asan-ubsan
+elif [ $status -ne 0 ]; then
+  exit $status
+fi
+echo "AddressSanitizer and UBSan"
+"$asan/tests/differential" "$seconds" 1
 "$asan/tests/api_tests" --gtest_brief=1
 
-build tsan build/tsan
-echo "ThreadSanitizer (build/tsan)"
+build tsan
+echo "ThreadSanitizer"
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ${TSAN_OPTIONS:-}"
-build/tsan/tests/differential "$seconds" "$(date +%s)"
+build/tsan/tests/differential "$seconds" 1
 build/tsan/tests/api_tests --gtest_brief=1 --gtest_filter='Threads.*'

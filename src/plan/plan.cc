@@ -92,12 +92,15 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
     return Status::Unsupported("device is CUDA; this build of poolgrad has no CUDA support");
 #endif
   }
+  const bool empty = p.x_elements() == 0 || p.y_elements() == 0;  // left to the last resort: kernels may divide by sizes
   const auto walk = [&](Choice& choice, poolgrad_op op, const auto& candidates, auto Choice::*slot) {
     for (const auto* candidate : candidates) {
       const bool named = algorithm && std::strcmp(candidate->name, algorithm) == 0;
       known = known || named;
       const bool last_resort = candidate == candidates.back();
-      const char* reason = algorithm && !named && !last_resort ? "another algorithm was asked for" : candidate->refuse(p, op);
+      const char* reason = algorithm && !named && !last_resort ? "another algorithm was asked for"
+                           : empty && !last_resort           ? "there is nothing to pool"
+                                                             : candidate->refuse(p, op);
       if (!reason) {
         choice.name = candidate->name;
         choice.*slot = candidate->make(p, op);

@@ -25,8 +25,8 @@ struct Args {
   void* result = nullptr;
 };
 
-// Runs units [begin, end). The result has at least one element (the source may have none). `scratch` is this task's own,
-// 64-byte aligned, Kernel::scratch_bytes long.
+// Runs units [begin, end). Source and result have at least one element each (only the reference sees less). `scratch` is this
+// task's own, 64-byte aligned, Kernel::scratch_bytes long.
 using RunFn = void (*)(const Problem& problem, const Args& args, int64_t begin, int64_t end, std::byte* scratch);
 
 struct Kernel {

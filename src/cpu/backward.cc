@@ -8,6 +8,8 @@
 
 #include "cpu/backward_gather-inl.h"
 #include "cpu/backward_scatter-inl.h"
+#include "cpu/backward_single-inl.h"
+#include "cpu/backward_tiling-inl.h"
 #include "cpu/backward_x.h"
 #include "cpu/cpu.h"
 #include "cpu/winners-inl.h"
@@ -21,6 +23,8 @@ namespace HWY_NAMESPACE {
 RunFn SelectGatherRows(const Problem&, poolgrad_op) { return nullptr; }
 RunFn SelectScatter(const Problem&) { return nullptr; }
 RunFn SelectWinners(const Problem&) { return nullptr; }
+RunFn SelectTiling(const Problem&, poolgrad_op) { return nullptr; }
+RunFn SelectSingle(const Problem&, poolgrad_op) { return nullptr; }
 
 #else
 
@@ -83,6 +87,29 @@ RunFn SelectWinners(const Problem& p) {
     case 4: return RunWinners<uint32_t>;
     default: return RunWinners<uint64_t>;
   }
+}
+
+template <class T>
+void RunTiling(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Tiling<T>(p, args, scratch).Run(begin, end);
+}
+
+RunFn SelectTiling(const Problem& p, poolgrad_op op) {
+  return VisitDtype(p.dtype, [&](auto zero) -> RunFn {
+    using T = decltype(zero);
+    if (op == POOLGRAD_OP_UNPOOL) return RunTiling<typename UnsignedOfSize<sizeof(T)>::Type>;
+    if constexpr (!std::is_integral_v<T>) return RunTiling<T>;
+    return nullptr;
+  });
+}
+
+RunFn SelectSingle(const Problem& p, poolgrad_op op) {
+  return VisitDtype(p.dtype, [&](auto zero) -> RunFn {
+    using T = decltype(zero);
+    if (op == POOLGRAD_OP_UNPOOL) return RunSingle<typename UnsignedOfSize<sizeof(T)>::Type>;
+    if constexpr (!std::is_integral_v<T>) return RunSingle<T>;
+    return nullptr;
+  });
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
@@ -179,7 +206,58 @@ const char* RefuseFromX(const Problem& p, poolgrad_op op) {
 
 Kernel MakeFromX(const Problem& p, poolgrad_op) { return MakeBackwardX(p); }
 
+HWY_EXPORT(SelectTiling);
+HWY_EXPORT(SelectSingle);
+
+// What single windows and tiling windows have in common: null, or why not.
+const char* RefuseUnshared(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+  if (p.kind == POOLGRAD_AVERAGE) return "an average has no single winner per window";
+  if (p.routes.masks) return "the routes are sets of taps";
+  if (p.y_elements() == 0) return "there is no output";
+  if (!p.disjoint()) return "windows share inputs";
+  return nullptr;
+}
+
+const char* RefuseSingle(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseUnshared(p, op)) return reason;
+  if (p.out_plane() != 1) return "a plane has more than one window";
+  if (p.channels_last() && p.channels > 1) return "channels are innermost";
+  if (p.taps() > kMostWinnerTaps || p.in_plane() >= int64_t{1} << 31) return "the window is too large for a table of its taps";
+  ChooseSimdTarget();
+  if (!HWY_DYNAMIC_DISPATCH(SelectSingle)(p, op)) return "this processor has no vector instructions we know";
+  return nullptr;
+}
+
+Kernel MakeSingle(const Problem& p, poolgrad_op op) {
+  ChooseSimdTarget();
+  return {HWY_DYNAMIC_DISPATCH(SelectSingle)(p, op), p.batch * p.channels, (p.taps() + 1) * 4};
+}
+
+const char* RefuseTiling(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseUnshared(p, op)) return reason;
+  const Axis& w = p.width();
+  if (!p.channels_last() || p.channels == 1) {
+    if (w.kernel > 4) return "the window is wider than four";
+    if (w.stride != w.kernel || w.dilation != 1 || w.pad_lo != 0) return "the windows do not tile the width";
+  }
+  if (SizeOf(p.dtype) < 4 && p.taps() >= int64_t{1} << (8 * SizeOf(p.dtype))) return "a tap's number does not fit a lane";
+  if (p.channels > kMostTilingChannels) return "there are too many channels";
+  ChooseSimdTarget();
+  if (!HWY_DYNAMIC_DISPATCH(SelectTiling)(p, op)) return "this processor has no vector instructions we know";
+  return nullptr;
+}
+
+Kernel MakeTiling(const Problem& p, poolgrad_op op) {
+  ChooseSimdTarget();
+  const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
+  const int64_t rows = p.depth().out * p.height().out;
+  return {HWY_DYNAMIC_DISPATCH(SelectTiling)(p, op), images * rows, TilingScratch(p)};
+}
+
 constexpr Algorithm kBackward[] = {
+    {"single_window", RefuseSingle, MakeSingle},
+    {"tiling_windows", RefuseTiling, MakeTiling},
     {"scatter", RefuseScatter, MakeScatter},
     {"gather_rows", RefuseGatherRows, MakeGatherRows},
     {"routes_at_once", RefuseFromX, MakeFromX},

@@ -32,25 +32,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 enum class Match { kCode, kMask, kAll };
 
-template <int kBytes>
-struct UnsignedOfSize;
-template <>
-struct UnsignedOfSize<1> {
-  using Type = uint8_t;
-};
-template <>
-struct UnsignedOfSize<2> {
-  using Type = uint16_t;
-};
-template <>
-struct UnsignedOfSize<4> {
-  using Type = uint32_t;
-};
-template <>
-struct UnsignedOfSize<8> {
-  using Type = uint64_t;
-};
-
 // T: the element type; for picking, the unsigned integer of its size. kMatch: how a visit knows that it is meant.
 template <class T, bool kAdd, Match kMatch>
 class Gather {
@@ -203,6 +184,7 @@ class Gather {
     Lane* values = values_ + slot;
     const T* source = static_cast<const T*>(args_.source) + row * out * t_.channels + c0_;
     if (block_ == t_.channels) {
+      PrefetchRun(source + (out + lo) * t_.channels, count * static_cast<int64_t>(sizeof(T)));
       spread_(source + lo * t_.channels, count, values + begin);
     } else {
       for (int64_t ow = lo; ow < hi; ++ow) spread_(source + ow * t_.channels, block_, values + begin + (ow - lo) * block_);

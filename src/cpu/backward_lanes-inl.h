@@ -31,6 +31,25 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
+template <int kBytes>
+struct UnsignedOfSize;
+template <>
+struct UnsignedOfSize<1> {
+  using Type = uint8_t;
+};
+template <>
+struct UnsignedOfSize<2> {
+  using Type = uint16_t;
+};
+template <>
+struct UnsignedOfSize<4> {
+  using Type = uint32_t;
+};
+template <>
+struct UnsignedOfSize<8> {
+  using Type = uint64_t;
+};
+
 // What StoreU writes for T: floats as they are, halves as their bits.
 template <class T, class DF>
 HWY_INLINE auto NarrowTo(DF d, hn::Vec<DF> v) {
@@ -74,27 +93,27 @@ void SpreadSum(const void* from, int64_t count, void* to) {
 }
 
 // The bits of a half that 0 + value, rounded back, would have: -0 becomes +0 and a NaN becomes quiet.
+template <class T, class D>
+HWY_INLINE hn::Vec<D> HalfAsSum(D d, hn::Vec<D> bits) {
+  constexpr int16_t kInfinity = std::is_same_v<T, BF16> ? 0x7F80 : 0x7C00;
+  constexpr uint16_t kQuiet = std::is_same_v<T, BF16> ? 0x0040 : 0x0200;
+  const hn::RebindToSigned<D> di;
+  const auto magnitude = hn::And(bits, hn::Set(d, 0x7FFF));
+  const auto nan = hn::RebindMask(d, hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, kInfinity)));
+  const auto quiet = hn::Or(bits, hn::IfThenElseZero(nan, hn::Set(d, kQuiet)));
+  return hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(d)), quiet);
+}
+
 template <class T>
 void SpreadHalfBits(const void* from, int64_t count, void* to) {
-  constexpr uint16_t kInfinity = std::is_same_v<T, BF16> ? 0x7F80 : 0x7C00;
-  constexpr uint16_t kQuiet = std::is_same_v<T, BF16> ? 0x0040 : 0x0200;
   const hn::ScalableTag<uint16_t> d;
-  const hn::RebindToSigned<decltype(d)> di;
+  const hn::CappedTag<uint16_t, 1> d1;
   const int64_t n = static_cast<int64_t>(hn::Lanes(d));
   const uint16_t* source = static_cast<const uint16_t*>(from);
   uint16_t* out = static_cast<uint16_t*>(to);
   int64_t i = 0;
-  for (; i + n <= count; i += n) {
-    const auto bits = hn::LoadU(d, source + i);
-    const auto magnitude = hn::And(bits, hn::Set(d, 0x7FFF));
-    const auto nan = hn::RebindMask(d, hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, kInfinity)));
-    const auto quiet = hn::Or(bits, hn::IfThenElseZero(nan, hn::Set(d, kQuiet)));
-    hn::StoreU(hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(d)), quiet), d, out + i);
-  }
-  for (; i < count; ++i) {
-    const uint16_t magnitude = source[i] & 0x7FFF;
-    out[i] = magnitude == 0 ? 0 : static_cast<uint16_t>(magnitude > kInfinity ? source[i] | kQuiet : source[i]);
-  }
+  for (; i + n <= count; i += n) hn::StoreU(HalfAsSum<T>(d, hn::LoadU(d, source + i)), d, out + i);
+  for (; i < count; ++i) out[i] = hn::GetLane(HalfAsSum<T>(d1, hn::Set(d1, source[i])));
 }
 
 template <class L>

@@ -1,0 +1,33 @@
+// How disjoint windows deal out the input among them: the scalar half of backward_tiling-inl.h.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "spec/problem.h"
+
+namespace poolgrad {
+
+inline constexpr int64_t kTilingElements = 2048;  // codes unpacked at a time, about
+
+inline constexpr int64_t kMostTilingChannels = 1 << 20;
+
+// Inputs of an axis that output o answers for, its own taps or not: from its window's start to the next one's.
+inline Range OwnedBy(const Axis& a, int64_t o) {
+  const int64_t begin = o == 0 ? 0 : std::clamp<int64_t>(a.start(o), 0, a.in);
+  const int64_t end = o == a.out - 1 ? a.in : std::clamp<int64_t>(a.start(o + 1), 0, a.in);
+  return {begin, end};
+}
+
+// Outputs of a row whose codes are unpacked together; a multiple of 8, so that their codes begin at a byte.
+inline int64_t TilingChunk(const Problem& p) {
+  const int64_t channels = p.channels_last() ? std::max<int64_t>(1, p.channels) : 1;
+  return std::min(p.width().out, std::max<int64_t>(1, kTilingElements / channels / 8) * 8);
+}
+
+inline int64_t TilingScratch(const Problem& p) {
+  const int64_t channels = p.channels_last() ? p.channels : 1;
+  return (TilingChunk(p) * channels + 64) * SizeOf(p.dtype);
+}
+
+}  // namespace poolgrad

@@ -44,8 +44,15 @@ export class Editing {
     const node = picture.node;
     node.addEventListener('pointerover', (event) => this.target.point(placeOf(event.target as Element)));
     node.addEventListener('pointerleave', () => this.target.point(null));
-    node.addEventListener('focusin', (event) => this.target.point(placeOf(event.target as Element)));
-    node.addEventListener('focusout', () => this.target.point(null));
+    // On the host, not the SVG: a listener for focus would make the SVG itself a stop in the tab order. The cell under the
+    // text field stays lit.
+    host.addEventListener('focusin', (event) => {
+      if (event.target !== this.field) this.target.point(placeOf(event.target as Element));
+    });
+    host.addEventListener('focusout', (event) => {
+      // From cell to cell the light moves with the next focusin; going dark in between would redraw everything twice.
+      if (!host.contains(event.relatedTarget as Node | null)) this.target.point(null);
+    });
     node.addEventListener('pointerdown', (event) => this.press(event));
     node.addEventListener('pointermove', (event) => this.drag(event));
     window.addEventListener('pointerup', () => (this.painting = false));
@@ -156,19 +163,20 @@ export class Editing {
     if (typed === null) this.field.select();
   }
 
-  /** Takes what was typed if it is a number; anything else leaves the cell as it was. */
-  private close(keep: boolean): void {
+  /** Takes what was typed if it is a number; anything else leaves the cell as it was. Then the focus goes to a cell at this
+   * distance, if one is given; the field is hidden last, so that the focus is never nowhere. */
+  private close(keep: boolean, step?: readonly [number, number]): void {
     const place = this.editing;
     if (!place) return;
     this.editing = null;
-    this.field.hidden = true;
     const value = keep ? parseNumber(this.field.value) : null;
     if (value !== null) this.target.setValue(place, value);
+    if (step) this.move(place, ...step);
+    this.field.hidden = true;
   }
 
   private fieldKey(event: KeyboardEvent): void {
-    const place = this.editing;
-    if (!place) return;
+    if (!this.editing) return;
     const after: Record<string, readonly [number, number]> = {
       Enter: [1, 0],
       ArrowDown: [1, 0],
@@ -178,11 +186,9 @@ export class Editing {
     const step = after[event.key];
     if (step) {
       event.preventDefault();
-      this.close(true);
-      this.move(place, ...step);
+      this.close(true, step);
     } else if (event.key === 'Escape') {
-      this.close(false);
-      this.focus(place);
+      this.close(false, [0, 0]);
     }
   }
 }

@@ -105,7 +105,7 @@ export class GridView {
     const rect = svg('rect', { class: 'cell-box' });
     const tint = svg('rect', { class: 'cell-tint' });
     const text = svg('text', { class: 'cell-text' });
-    const badge = svg('text', { class: 'cell-badge' });
+    const badge = svg('text', { class: 'cell-badge', 'aria-hidden': 'true' });
     const index = row * this.columns + column;
     const group = svg(
       'g',

@@ -88,6 +88,7 @@ class Page {
     this.makePresets();
     this.wireButtons();
     new ResizeObserver(() => this.picture.resize()).observe(byId('picture-host'));
+    window.addEventListener('scroll', () => this.floatPicture(this.line !== null), { passive: true });
     window.addEventListener('hashchange', () => {
       if (location.hash.slice(1) !== encodeState(this.state)) this.load(decodeState(location.hash));
     });
@@ -408,7 +409,8 @@ class Page {
     if (host.dataset['plain'] === plain && host.childNodes.length) return;
     host.dataset['plain'] = plain;
     if (formula) {
-      const options = { trust: true, strict: false, throwOnError: true } as const;
+      // HTML only: screen readers get the plain line, and MathML beside it would take most of a frame to lay out.
+      const options = { trust: true, strict: false, throwOnError: true, output: 'html' } as const;
       host.innerHTML = formula.tex
         .map((tex) => `<div class="formula-line">${katex.renderToString(`\\displaystyle ${tex}`, options)}</div>`)
         .join('');

@@ -82,6 +82,8 @@ export class Picture {
     this.grids.dy.setShape(pooled.outRows, pooled.outColumns, NO_FRAME, 'gradient in');
     this.grids.dx.setShape(pooled.rows, pooled.columns, NO_FRAME, 'gradient out');
     this.layOut();
+    // One class on the whole dims what is not lit: a class on each of a thousand cells would cost a frame.
+    this.node.classList.toggle('has-light', model.light !== null);
     this.fill(model);
     this.drawWindows(model);
     this.drawLight(model);
@@ -143,7 +145,7 @@ export class Picture {
         const role = light?.roles[name].get(index);
         const where = `row ${Math.floor(index / grid.columns)}, column ${index % grid.columns}`;
         const extra = look(index, value);
-        const classes = [extra.classes ?? '', role ? `lit ${role}` : light ? 'unlit' : ''].filter(Boolean).join(' ');
+        const classes = [extra.classes ?? '', role ? `lit ${role}` : ''].filter(Boolean).join(' ');
         grid.update(index, {
           text: shortNumber(value),
           tint: 0,

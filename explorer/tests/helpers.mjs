@@ -1,0 +1,118 @@
+// What the tests share: a browser on the built page, the library itself (run here in Node, as the judge of what the page
+// shows), and ways to read and work the page as a visitor does.
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { chromium } from 'playwright-core';
+import { createServer } from 'vite';
+import { serve } from '../serve.mjs';
+
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+
+export const PAGE_FILE = here('../dist/index.html');
+export const IMAGES = here('../../docs/images/');
+
+const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
+const FLAGS = [
+  '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync',
+];
+
+/** Runs the page's TypeScript modules in Node. */
+export async function startModules() {
+  const server = await createServer({
+    root: here('..'), logLevel: 'error', appType: 'custom', server: { middlewareMode: true, hmr: false, watch: null },
+    optimizeDeps: { noDiscovery: true },
+  });
+  return { load: (path) => server.ssrLoadModule(path), stop: () => server.close() };
+}
+
+/** The library, from the same module file that the page carries. */
+export async function startLibrary(modules) {
+  const { engineFromModule } = await modules.load(here('../../bindings/js/src/load.ts'));
+  return engineFromModule(new WebAssembly.Module(readFileSync(here('../../bindings/js/dist/poolgrad.wasm'))));
+}
+
+export async function startBrowser() {
+  const server = await serve(here('../dist'));
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+  return { browser, address: server.address, stop: () => browser.close().then(server.stop) };
+}
+
+export class Visitor {
+  /** Everything the page asked the network for, and what it complained about. */
+  requests = [];
+  complaints = [];
+
+  static async open({ browser, address }, { hash = '', url = null, ...options } = {}) {
+    const context = await browser.newContext({
+      viewport: { width: 1280, height: 900 }, colorScheme: 'light', acceptDownloads: true, ...options,
+    });
+    const visitor = new Visitor();
+    visitor.context = context;
+    visitor.page = await context.newPage();
+    visitor.page.on('request', (request) => visitor.requests.push(request.url()));
+    visitor.page.on('console', (message) => {
+      if (['error', 'warning'].includes(message.type())) visitor.complaints.push(message.text());
+    });
+    visitor.page.on('pageerror', (error) => visitor.complaints.push(String(error)));
+    await visitor.page.goto(url ?? address + (hash && `#${hash}`));
+    await visitor.page.waitForFunction(() => performance.getEntriesByName('first-result').length > 0);
+    return visitor;
+  }
+
+  close() {
+    return this.context.close();
+  }
+
+  cell(grid, row, column) {
+    return this.page.locator(`[data-grid="${grid}"][data-row="${row}"][data-column="${column}"]`);
+  }
+
+  /** The numbers of a grid as they stand in the picture, row by row. */
+  grid(name) {
+    return this.page.evaluate((grid) => {
+      const rows = [];
+      for (const cell of document.querySelectorAll(`[data-grid="${grid}"]`)) {
+        (rows[Number(cell.dataset.row)] ??= []).push(cell.querySelector('.cell-text').textContent);
+      }
+      return rows;
+    }, name);
+  }
+
+  preset(id) {
+    return this.page.click(`[data-preset="${id}"]`);
+  }
+
+  /** The formula of what is lit, as the plain line that screen readers get. */
+  sum() {
+    return this.page.evaluate(() => document.getElementById('formula').dataset.plain);
+  }
+
+  text(id) {
+    return this.page.evaluate((name) => document.getElementById(name).textContent, id);
+  }
+
+  refusal() {
+    return this.page.evaluate(() => {
+      const box = document.getElementById('refusal');
+      return box.hidden ? null : box.textContent;
+    });
+  }
+
+  async fill(id, value) {
+    await this.page.fill(`#${id}`, value);
+  }
+
+  async set(changes) {
+    for (const [id, value] of Object.entries(changes)) {
+      const tag = await this.page.evaluate((name) => document.getElementById(name).tagName, id);
+      if (tag === 'SELECT') await this.page.selectOption(`#${id}`, value);
+      else await this.fill(id, value);
+    }
+  }
+}
+
+/** Numbers as the picture writes whole ones. */
+export function shown(rows) {
+  return rows.map((row) => row.map((value) => String(value)));
+}

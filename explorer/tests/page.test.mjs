@@ -1,0 +1,405 @@
+// The page as a visitor uses it, in headless Chromium. What it must show is worked out by hand where a figure is documented,
+// and by the library run in Node elsewhere.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { PAGE_FILE, Visitor, shown, startBrowser, startLibrary, startModules } from './helpers.mjs';
+
+let place;
+let modules;
+let engine;
+before(async () => {
+  modules = await startModules();
+  engine = await startLibrary(modules);
+  place = await startBrowser();
+});
+after(async () => {
+  await place.stop();
+  await modules.stop();
+});
+
+/** Opens a page, runs the body, and fails on anything the page complained about. */
+function visit(name, options, body) {
+  test(name, async () => {
+    const visitor = await Visitor.open(place, options);
+    try {
+      await body(visitor);
+      assert.deepEqual(visitor.complaints, []);
+    } finally {
+      await visitor.close();
+    }
+  });
+}
+
+function sentenceOf(line) {
+  try {
+    engine.plan(line);
+  } catch (error) {
+    return error.message;
+  }
+  throw new Error(`The library accepts "${line}".`);
+}
+
+visit('the worked example is on the page', {}, async (visitor) => {
+  assert.deepEqual(await visitor.grid('x'), shown([[1, 2, 3], [4, 5, 6], [7, 8, 9]]));
+  assert.deepEqual(await visitor.grid('y'), shown([[5, 6], [8, 9]]));
+  assert.deepEqual(await visitor.grid('dy'), shown([[1, 2], [3, 4]]));
+  assert.deepEqual(await visitor.grid('dx'), shown([[0, 0, 0], [0, 1, 2], [0, 3, 4]]));
+  const winners = await visitor.page.locator('.grid-x .wins').count();
+  assert.equal(winners, 4);
+});
+
+visit('it opens from a file too', { url: pathToFileURL(PAGE_FILE).href }, async (visitor) => {
+  assert.deepEqual(await visitor.grid('y'), shown([[5, 6], [8, 9]]));
+});
+
+visit('every example shows what the library computes', {}, async (visitor) => {
+  const { PRESETS } = await modules.load('/src/presets.ts');
+  const { pool } = await modules.load('/src/pool.ts');
+  const { fitDy } = await modules.load('/src/state.ts');
+  const { shortNumber } = await modules.load('/src/numbers.ts');
+  for (const { id, state } of PRESETS.filter((preset) => preset.state.mode === 'grid')) {
+    await visitor.preset(id);
+    const pooled = pool(engine, state);
+    const dx = pooled.backward(fitDy(state.dy, pooled.outRows, pooled.outColumns));
+    assert.deepEqual((await visitor.grid('y')).flat(), Array.from(pooled.y, (value) => shortNumber(value)), `${id}: y`);
+    assert.deepEqual((await visitor.grid('dx')).flat(), Array.from(dx, (value) => shortNumber(value)), `${id}: dx`);
+    assert.equal(await visitor.refusal(), null);
+  }
+});
+
+visit('pointing at an input with four covering windows shows its sum', { hash: 'x=1,2,3;4,9,6;7,8,5&dy=1,20,300,4000' },
+  async (visitor) => {
+    await visitor.preset('worked');
+    await visitor.cell('x', 1, 1).hover();
+    assert.equal(await visitor.sum(), 'dx[1,1] = 1·1 + 0·2 + 0·3 + 0·4 = 1');
+    assert.equal(await visitor.page.locator('.window-lit').count(), 4);
+    assert.equal(await visitor.page.locator('.window-lit.gives').count(), 1);
+    assert.equal(await visitor.page.locator('.route.backward').count(), 1);
+    assert.match(await visitor.page.locator('#formula').innerText(), /=\s*1/);
+    await visitor.cell('dx', 2, 2).hover();
+    assert.equal(await visitor.sum(), 'dx[2,2] = 1·4 = 4');
+  });
+
+visit('messages of windows that share a winner add up', { hash: 'k=2x2&s=1x1&x=1,2,3;4,9,6;7,8,5&dy=1,20;300,4000' },
+  async (visitor) => {
+    await visitor.cell('dx', 1, 1).hover();
+    assert.equal(await visitor.sum(), 'dx[1,1] = 1·1 + 1·20 + 1·300 + 1·4000 = 4321');
+    assert.equal((await visitor.grid('dx'))[1][1], '4321');
+    assert.equal(await visitor.page.locator('.route.backward').count(), 4);
+  });
+
+visit('pointing at an output lights its window and draws its route', {}, async (visitor) => {
+  await visitor.cell('y', 0, 1).hover();
+  assert.equal(await visitor.sum(), 'y[0,1] = max{2, 3, 5, 6} = 6, won by x[1,2]; dy[0,1] = 2 goes there');
+  assert.equal(await visitor.page.locator('.window-lit').count(), 1);
+  assert.equal(await visitor.page.locator('.grid-x .lit').count(), 4);
+  assert.equal(await visitor.page.locator('.route').count(), 2);
+  assert.equal(await visitor.page.locator('.route-chip.lit').count(), 1);
+  await visitor.page.hover('h1');
+  assert.equal(await visitor.page.locator('.route').count(), 0);
+});
+
+visit('each tie rule sends dy where it says', {}, async (visitor) => {
+  await visitor.preset('ties');
+  const expected = {
+    first: [[4, 0, 6, 0], [0, 0, 0, 0], [12, 0, 8, 0], [0, 0, 0, 0]],
+    last: [[0, 0, 0, 0], [0, 4, 0, 6], [0, 0, 0, 0], [0, 12, 0, 8]],
+    split: [[1, 1, 2, 2], [1, 1, 0, 2], [4, 0, 2, 2], [4, 4, 2, 2]],
+    all: [[4, 4, 6, 6], [4, 4, 0, 6], [12, 0, 8, 8], [12, 12, 8, 8]],
+  };
+  for (const [ties, dx] of Object.entries(expected)) {
+    await visitor.set({ ties });
+    assert.deepEqual(await visitor.grid('dx'), shown(dx), ties);
+    assert.match(await visitor.text('rules-now'), new RegExp(`ties ${ties}`));
+  }
+  await visitor.set({ ties: 'split' });
+  await visitor.cell('x', 0, 2).hover();
+  assert.equal(await visitor.sum(), 'dx[0,2] = 1/3·6 = 2');
+});
+
+visit('a NaN goes where the dialect sends it', {}, async (visitor) => {
+  await visitor.preset('nan');
+  assert.deepEqual((await visitor.grid('y')).flat(), ['NaN', 'NaN', 'NaN', '7']);
+  await visitor.set({ dialect: 'tfjs' });
+  assert.deepEqual((await visitor.grid('y')).flat(), ['6', '8', '9', '7']);
+});
+
+visit('what cannot be is refused in the library\'s own words, and the last good picture stays', {}, async (visitor) => {
+  const before = [await visitor.grid('y'), await visitor.grid('dx')];
+  const cases = [
+    [{ 'stride-0': '0' }, { 'stride-0': '1' }, 'max f32 nchw 1x1x3x3 k2 s0x1'],
+    [{ 'kernel-0': '5', 'kernel-1': '5' }, { 'kernel-0': '2', 'kernel-1': '2' }, 'max f32 nchw 1x1x3x3 k5 s1'],
+    [{ 'dilation-1': '-1' }, { 'dilation-1': '1' }, 'max f32 nchw 1x1x3x3 k2 s1 d1x-1'],
+    [{ 'stride-1': '' }, { 'stride-1': '1' }, 'max f32 nchw 1x1x3x3 k2 s1x'],
+  ];
+  for (const [wrong, right, line] of cases) {
+    await visitor.set(wrong);
+    assert.equal(await visitor.refusal(), sentenceOf(line));
+    assert.deepEqual([await visitor.grid('y'), await visitor.grid('dx')], before);
+    await visitor.set(right);
+    assert.equal(await visitor.refusal(), null);
+  }
+  await visitor.set({ padding: 'explicit' });
+  await visitor.fill('pad-0', '500');
+  assert.match(await visitor.refusal(), /The output would have 502 rows and 2 columns; this page draws at most 24 of each/);
+  await visitor.fill('pad-0', '0');
+  // Numbers can still be typed while a setting is wrong, and the picture follows with the last good settings.
+  await visitor.set({ 'stride-0': '0' });
+  await visitor.cell('x', 0, 0).focus();
+  await visitor.page.keyboard.type('50');
+  await visitor.page.keyboard.press('Enter');
+  assert.equal((await visitor.grid('y'))[0][0], '50');
+  assert.notEqual(await visitor.refusal(), null);
+});
+
+visit('a link to wrong settings says so and still shows the numbers', { hash: 'k=9x9&s=1x1&x=1,2;3,4&dy=1' }, async (visitor) => {
+  assert.equal(await visitor.refusal(), sentenceOf('max f32 nchw 1x1x2x2 k9 s1'));
+  assert.deepEqual(await visitor.grid('x'), shown([[1, 2], [3, 4]]));
+});
+
+test('a copied link restores the state', async () => {
+  const options = { permissions: ['clipboard-read', 'clipboard-write'] };
+  const first = await Visitor.open(place, options);
+  await first.preset('dilation');
+  await first.set({ padding: 'explicit', 'pad-0': '1', 'pad-3': '2', ties: 'last', nan: 'ignore' });
+  await first.cell('x', 3, 3).dblclick();
+  await first.page.keyboard.type('-2.5');
+  await first.page.keyboard.press('Enter');
+  await first.cell('dy', 0, 1).dblclick();
+  await first.page.keyboard.type('nan');
+  await first.page.keyboard.press('Escape');
+  await first.cell('dy', 0, 2).click();
+  await first.set({ batch: '8', channels: '64' });
+  await first.page.click('#tab-numpy');
+  await first.page.uncheck('#show-windows');
+  await first.page.click('#copy-link');
+  await first.page.waitForFunction(() => document.getElementById('copy-link').textContent === 'Copied');
+  const link = await first.page.evaluate(() => navigator.clipboard.readText());
+  const second = await Visitor.open(place, { ...options, url: link });
+  for (const grid of ['x', 'y', 'dy', 'dx']) assert.deepEqual(await second.grid(grid), await first.grid(grid), grid);
+  assert.equal((await second.grid('x'))[3][3], '−2.5');
+  await first.page.hover('h1');
+  for (const id of ['problem', 'pad-0', 'ties', 'nan', 'batch', 'channels']) {
+    assert.equal(await second.page.inputValue(`#${id}`), await first.page.inputValue(`#${id}`), id);
+  }
+  assert.equal(await second.sum(), await first.sum());
+  assert.match(await second.sum(), /^y\[0,2\]/);
+  assert.equal(await second.text('code'), await first.text('code'));
+  assert.equal(await second.text('memory'), await first.text('memory'));
+  // The address bar says the same as the copied link.
+  await second.page.waitForTimeout(200);
+  assert.equal(second.page.url(), link);
+  assert.deepEqual([...first.complaints, ...second.complaints], []);
+  await first.close();
+  await second.close();
+});
+
+visit('the exported SVG parses and stands on its own', {}, async (visitor) => {
+  await visitor.preset('overlap');
+  const [download] = await Promise.all([visitor.page.waitForEvent('download'), visitor.page.click('#export-svg')]);
+  assert.equal(download.suggestedFilename(), 'poolgrad.svg');
+  const text = readFileSync(await download.path(), 'utf8');
+  const seen = await visitor.page.evaluate((source) => {
+    const file = new DOMParser().parseFromString(source, 'image/svg+xml');
+    return {
+      error: file.querySelector('parsererror')?.textContent ?? null,
+      root: file.documentElement.tagName,
+      numbers: [...file.querySelectorAll('text')].map((node) => node.textContent),
+      styled: file.querySelectorAll('[class], style').length,
+    };
+  }, text);
+  assert.equal(seen.error, null);
+  assert.equal(seen.root, 'svg');
+  assert.ok(seen.numbers.includes('45'));
+  assert.equal(seen.styled, 0);
+  assert.ok(!text.includes('var('));
+  const size = await visitor.page.evaluate(async (source) => {
+    const image = new Image();
+    image.src = `data:image/svg+xml;utf8,${encodeURIComponent(source)}`;
+    await image.decode();
+    return [image.naturalWidth, image.naturalHeight];
+  }, text);
+  assert.ok(size[0] > 300 && size[1] > 100, `the picture is ${size.join(' by ')}`);
+});
+
+visit('the keys reach and edit every cell', {}, async (visitor) => {
+  const { page } = visitor;
+  const focused = () => page.evaluate(() => {
+    const { grid, row, column } = document.activeElement.dataset;
+    return `${grid}.${row}.${column}`;
+  });
+  await page.focus('#show-windows');
+  await page.keyboard.press('Tab');
+  assert.equal(await focused(), 'x.0.0');
+  await page.keyboard.press('ArrowRight');
+  await page.keyboard.press('ArrowDown');
+  assert.equal(await focused(), 'x.1.1');
+  assert.match(await visitor.sum(), /^dx\[1,1\]/);
+  await page.keyboard.press('End');
+  assert.equal(await focused(), 'x.1.2');
+  await page.keyboard.press('Control+Home');
+  assert.equal(await focused(), 'x.0.0');
+  await page.keyboard.type('42');
+  await page.keyboard.press('Enter');
+  assert.equal(await focused(), 'x.1.0');
+  assert.equal((await visitor.grid('y'))[0][0], '42');
+  await page.keyboard.press('F2');
+  await page.keyboard.type('nonsense');
+  await page.keyboard.press('Enter');
+  assert.equal((await visitor.grid('x'))[1][0], '4');
+  await page.keyboard.press('Tab');
+  assert.equal(await focused(), 'y.0.0');
+  await page.keyboard.type('7');
+  assert.equal((await visitor.grid('y'))[0][0], '42');
+  await page.keyboard.press('Tab');
+  assert.equal(await focused(), 'dy.0.0');
+  await page.keyboard.type('-inf');
+  await page.keyboard.press('Tab');
+  assert.equal((await visitor.grid('dx'))[0][0], '−∞');
+  await page.waitForFunction(() => document.getElementById('announce').textContent.startsWith('y[0,1]'));
+});
+
+visit('dragging paints', {}, async (visitor) => {
+  const { page } = visitor;
+  await page.click('#paint');
+  await page.fill('#brush', '-3');
+  const at = async (row, column) => {
+    const box = await visitor.cell('x', row, column).boundingBox();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+  };
+  await page.mouse.move(...(await at(0, 0)));
+  await page.mouse.down();
+  await page.mouse.move(...(await at(0, 2)), { steps: 12 });
+  await page.mouse.move(...(await at(2, 2)), { steps: 12 });
+  await page.mouse.up();
+  assert.deepEqual(await visitor.grid('x'), [['−3', '−3', '−3'], ['4', '5', '−3'], ['7', '8', '−3']]);
+});
+
+visit('random numbers and ones', {}, async (visitor) => {
+  await visitor.page.click('#random-x');
+  await visitor.page.click('#ones-dy');
+  assert.deepEqual(await visitor.grid('dy'), shown([[1, 1], [1, 1]]));
+  const total = (await visitor.grid('dx')).flat().reduce((sum, text) => sum + Number(text), 0);
+  assert.equal(total, 4);
+  await visitor.fill('rows', '5');
+  assert.equal((await visitor.grid('x')).length, 5);
+  await visitor.fill('rows', '17');
+  assert.match(await visitor.refusal(), /17 rows and 3 columns; this page draws 1 to 16/);
+});
+
+visit('steps walk forward, then backward, one window at a time', {}, async (visitor) => {
+  const { page } = visitor;
+  await page.click('#step-start');
+  assert.deepEqual((await visitor.grid('y')).flat(), ['·', '·', '·', '·']);
+  assert.deepEqual((await visitor.grid('dx')).flat(), Array(9).fill('0'));
+  await page.click('#step-next');
+  await page.click('#step-next');
+  assert.deepEqual((await visitor.grid('y')).flat(), ['5', '6', '·', '·']);
+  assert.equal(await visitor.text('step-text'), 'forward, window 2 of 4');
+  assert.equal(await page.locator('.route.forward').count(), 1);
+  for (let step = 0; step < 5; step += 1) await page.click('#step-next');
+  assert.deepEqual((await visitor.grid('dx')).flat(), ['0', '0', '0', '0', '1', '2', '0', '3', '0']);
+  assert.equal(await visitor.text('step-text'), 'backward, window 3 of 4');
+  await page.click('#step-back');
+  assert.equal(await visitor.text('step-text'), 'backward, window 2 of 4');
+  await page.click('#step-start');
+  await page.click('#step-play');
+  await page.waitForFunction(() => document.getElementById('step-text').textContent === 'forward, window 1 of 4');
+  await page.waitForFunction(() => document.getElementById('step-text').textContent === 'all windows, both ways', null, { timeout: 20000 });
+  assert.deepEqual((await visitor.grid('dx')).flat(), ['0', '0', '0', '0', '1', '2', '0', '3', '4']);
+});
+
+visit('each line of the derivation lights its part of the picture', {}, async (visitor) => {
+  const { page } = visitor;
+  assert.equal(await page.locator('#lines .katex').count(), 8);
+  const lit = async (line) => {
+    await page.focus(`[data-line="${line}"]`);
+    return page.evaluate(() => ['.window-lit', '.route.forward', '.route.backward', '.grid-x .lit', '.grid-dx .lit']
+      .map((selector) => document.querySelectorAll(selector).length));
+  };
+  assert.deepEqual(await lit('window'), [1, 1, 0, 4, 0]);
+  assert.deepEqual(await lit('winner'), [0, 4, 0, 4, 0]);
+  assert.deepEqual(await lit('local'), [1, 1, 1, 4, 1]);
+  assert.deepEqual(await lit('message'), [4, 1, 1, 1, 1]);
+  assert.deepEqual(await lit('disjoint'), [4, 0, 0, 9, 0]);
+  assert.deepEqual(await lit('matrix'), [0, 0, 4, 0, 4]);
+  assert.match(await page.locator('[data-line="message"] .line-here').innerText(), /x₁₁ won 1 of its 4 windows, so dx₁₁ = 1/);
+  assert.match(await page.locator('[data-line="ties"] .line-here').innerText(), /no window has a tie/);
+  // The picture comes along when it is out of sight.
+  assert.equal(await page.locator('.picture-host.floating').count(), 1);
+  await page.click('[data-line="ties"] button');
+  assert.match(await page.locator('[data-line="ties"] .line-here').innerText(), /4 windows with a tie, and each gets an equal share/);
+  assert.deepEqual(await lit('ties'), [4, 0, 14, 14, 14]);
+});
+
+visit('the Jacobian, the routes and the bytes', {}, async (visitor) => {
+  const { page } = visitor;
+  assert.match(await page.locator('.jacobian').getAttribute('aria-label'), /4 rows.* by 9 columns.*; 4 of 36 entries are not zero/);
+  assert.deepEqual(await page.locator('.route-bits').allInnerTexts(), ['11', '11', '11', '11']);
+  assert.deepEqual(await page.locator('.route-hex').allInnerTexts(), ['0f', '0f']);
+  assert.deepEqual(await page.locator('.kept-bytes').allInnerTexts(), ['2 bytes', '52 bytes', '68 bytes']);
+  await visitor.set({ batch: '32', channels: '64' });
+  assert.deepEqual(await page.locator('.kept-bytes').allInnerTexts(), ['4.1 kB', '106 kB', '139 kB']);
+  await visitor.set({ channels: '-1' });
+  assert.equal(await visitor.text('memory-refusal'), sentenceOf('max f32 nchw 32x-1x3x3 k2 s1'));
+});
+
+test('the programs are on the page and can be copied', async () => {
+  const visitor = await Visitor.open(place, { permissions: ['clipboard-read', 'clipboard-write'] });
+  const starts = { problem: /^max f32 nchw/, cpp: /^#include/, torch: /^import torch/, numpy: /^import numpy/, tfjs: /^import \* as tf/ };
+  for (const [tab, start] of Object.entries(starts)) {
+    await visitor.page.click(`#tab-${tab}`);
+    assert.match(await visitor.text('code'), start);
+    await visitor.page.click('#copy-code');
+    await visitor.page.waitForFunction(() => document.getElementById('copy-code').textContent === 'Copied');
+    assert.equal(await visitor.page.evaluate(() => navigator.clipboard.readText()), await visitor.text('code'));
+  }
+  await visitor.close();
+});
+
+visit('a problem line can be typed in', {}, async (visitor) => {
+  await visitor.fill('problem', 'max f32 nchw 8x64x5x4 k3x2 s2 p1:0x0:1 ceil torch');
+  await visitor.page.keyboard.press('Enter');
+  assert.equal(await visitor.refusal(), null);
+  assert.equal((await visitor.grid('x')).length, 5);
+  assert.equal(await visitor.page.inputValue('#dialect'), 'torch');
+  assert.equal(await visitor.page.inputValue('#channels'), '64');
+  const [rows, columns] = engine.plan('max f32 nchw 8x64x5x4 k3x2 s2 p1:0x0:1 ceil torch').info.outSize;
+  assert.deepEqual([(await visitor.grid('y')).length, (await visitor.grid('y'))[0].length], [rows, columns]);
+  await visitor.fill('problem', 'max f32 nchw 1x1x5x4 k0');
+  await visitor.page.keyboard.press('Enter');
+  assert.equal(await visitor.refusal(), sentenceOf('max f32 nchw 1x1x5x4 k0'));
+  assert.deepEqual([(await visitor.grid('y')).length, (await visitor.grid('y'))[0].length], [rows, columns]);
+});
+
+test('an image of one\'s own is pooled, with its gradient, and travels in the link', async () => {
+  const first = await Visitor.open(place, { permissions: ['clipboard-read', 'clipboard-write'] });
+  const picture = await first.page.screenshot({ clip: { x: 0, y: 0, width: 600, height: 300 } });
+  await first.preset('image');
+  await first.page.waitForSelector('.image-figures canvas');
+  const sample = await first.page.locator('.heat-legend').innerText();
+  await first.page.setInputFiles('#image-file', { name: 'own.png', mimeType: 'image/png', buffer: picture });
+  await first.page.waitForFunction((old) => document.querySelector('.heat-legend').textContent !== old, sample);
+  const pixels = (visitor) => visitor.page.evaluate(() => [...document.querySelectorAll('.image-figures canvas')]
+    .map((canvas) => [canvas.width, canvas.height, canvas.toDataURL()]));
+  const shapes = (await pixels(first)).map(([width, height]) => `${width}x${height}`);
+  assert.deepEqual(shapes, ['96x48', '24x12', '96x48']);
+  await first.page.click('#copy-link');
+  const link = await first.page.evaluate(() => navigator.clipboard.readText());
+  const second = await Visitor.open(place, { url: link });
+  await second.page.waitForFunction(() => document.querySelector('.heat-legend').textContent !== '');
+  assert.deepEqual(await pixels(second), await pixels(first));
+  // Refused settings keep the last good images.
+  await second.set({ 'kernel-0': '400' });
+  assert.equal(await second.refusal(), sentenceOf('max f32 nhwc 1x48x96x3 k400x4 s4'));
+  assert.deepEqual(await pixels(second), await pixels(first));
+  const [download] = await Promise.all([first.page.waitForEvent('download'), first.page.click('#export-svg')]);
+  assert.match(readFileSync(await download.path(), 'utf8'), /<image /);
+  await first.page.setInputFiles('#image-file', { name: 'not.png', mimeType: 'image/png', buffer: Buffer.from('no image') });
+  await first.page.waitForFunction(() => !document.getElementById('refusal').hidden);
+  assert.match(await first.refusal(), /could not be read as an image/);
+  await first.close();
+  await second.close();
+});

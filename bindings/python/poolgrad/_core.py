@@ -106,9 +106,9 @@ def make_problem(
     problem.layout = code("layout", layout, _abi.LAYOUTS)
     problem.dialect = 0 if dialect is None else code("dialect", dialect, _abi.DIALECTS)
     problem.rank = rank
-    problem.rounding = code("rounding", rounding, _abi.ROUNDINGS)
-    problem.ties = 0 if dialect and isinstance(ties, Default) else code("ties", ties, _abi.TIES)
-    problem.nan = 0 if dialect and isinstance(nan, Default) else code("nan", nan, _abi.NANS)
+    problem.rounding = 0 if rounding == "floor" else code("rounding", rounding, _abi.ROUNDINGS)  # 0: floor everywhere
+    problem.ties = 0 if isinstance(ties, Default) else code("ties", ties, _abi.TIES)  # 0: as the dialect does
+    problem.nan = 0 if isinstance(nan, Default) else code("nan", nan, _abi.NANS)
     problem.count_padding = -1 if count_padding is None else int(bool(count_padding))
     problem.divisor = 0 if divisor is None else to_int("divisor", divisor)
     if divisor is not None and problem.divisor == 0:

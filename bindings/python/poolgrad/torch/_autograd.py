@@ -189,6 +189,8 @@ def is_watched(x: torch.Tensor) -> bool:
 def pool(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
     """(y, routes)."""
     if _functorch_active():
+        if not _HAS_SETUP_CONTEXT:
+            raise NotImplementedError(f"functorch cannot see through poolgrad with torch {torch.__version__}; it can from 2.0 on")
         return _TransformedPool.apply(x, plan)
     routes: List[torch.Tensor] = []
     return _Pool.apply(x, plan, routes), routes[0]

@@ -1,0 +1,146 @@
+"""poolgrad.jax against jax.lax.reduce_window: values, gradients, and every transform JAX has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+pytest.importorskip("jax.ffi", reason="this JAX has no jax.ffi (it came with 0.5)")
+
+import jax.numpy as jnp  # noqa: E402
+from jax import lax  # noqa: E402
+
+import poolgrad  # noqa: E402
+import poolgrad.jax as J  # noqa: E402
+
+
+def _devices() -> Any:
+    found = [pytest.param(jax.devices("cpu")[0], id="cpu")]
+    try:
+        gpu = jax.devices("cuda")[0]
+        skip = [] if poolgrad.has_cuda() else [pytest.mark.skip(reason="this libpoolgrad was built without CUDA")]
+    except RuntimeError:
+        gpu, skip = None, [pytest.mark.skip(reason="JAX sees no CUDA device")]
+    return [*found, pytest.param(gpu, id="cuda", marks=skip)]
+
+
+@pytest.fixture(params=_devices())
+def device(request: Any) -> Any:
+    with jax.default_device(request.param):
+        yield request.param
+
+
+def expected(x: Any, window: Any, strides: Any, padding: Any, dilation: Any = None) -> Any:
+    """The same by XLA's own reduce_window, over (N, spatial, C)."""
+    around = lambda entries, fill: (fill, *entries, fill)  # noqa: E731
+    pads = padding if isinstance(padding, str) else around(padding, (0, 0))
+    lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
+    return lax.reduce_window(
+        x, jnp.asarray(lowest, x.dtype), lax.max, around(window, 1), around(strides, 1), pads,
+        window_dilation=None if dilation is None else around(dilation, 1),
+    )  # fmt: skip
+
+
+def sample(shape: Any, dtype: Any = jnp.float32, seed: int = 0) -> Any:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+PROBLEMS = [
+    ((2, 9, 8, 5), (3, 3), (2, 2), "SAME"),
+    ((2, 9, 8, 5), (2, 3), (2, 1), "VALID"),
+    ((1, 10, 11, 3), (3, 2), (1, 2), ((1, 1), (0, 1))),
+    ((2, 17, 4), (4,), (3,), "SAME"),
+    ((1, 6, 7, 8, 2), (2, 3, 2), (2, 2, 1), "SAME"),
+    ((1, 9, 9, 2), (2, 2), (2, 2), ((-1, 0), (0, -2))),
+]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("shape,window,strides,padding", PROBLEMS)
+def test_values_and_gradients(device, shape, window, strides, padding, dtype):
+    x = sample(shape, dtype)
+    y = J.max_pool(x, window, strides, padding)
+    assert y.dtype == dtype and jnp.array_equal(y, expected(x, window, strides, padding))
+    assert jnp.array_equal(jax.jit(lambda t: J.max_pool(t, window, strides, padding))(x), y)
+    dy = jnp.round(4 * sample(y.shape, dtype, 1))
+    ours = jax.vjp(lambda t: J.max_pool(t, window, strides, padding), x)[1](dy)[0]
+    if dtype == jnp.float32:
+        theirs = jax.vjp(lambda t: expected(t, window, strides, padding), x)[1](dy)[0]
+        np.testing.assert_array_equal(ours, theirs)
+    assert ours.dtype == dtype and float(ours.astype(jnp.float32).sum()) == float(dy.astype(jnp.float32).sum())
+
+
+def test_gradient_with_window_dilation(device):
+    x = sample((1, 9, 9, 2))
+    pool = lambda t: J.max_pool(t, (3, 3), (1, 1), "VALID", (2, 2))  # noqa: E731
+    assert jnp.array_equal(pool(x), expected(x, (3, 3), (1, 1), "VALID", (2, 2)))
+    dx = jax.grad(lambda t: (pool(t) ** 2).sum())(x)
+    routes = poolgrad.max_pool(np.asarray(x), 3, 1, 0, 2, layout="channels_last", return_routes=True)[1]
+    np.testing.assert_allclose(dx, poolgrad.max_pool_grad(np.asarray(2 * pool(x)), routes), rtol=1e-6)
+
+
+def test_every_order_and_direction(device):
+    x = sample((2, 5, 5, 2))
+
+    def ours(t: Any) -> Any:
+        return (J.max_pool(t, (3, 3), (2, 2), "SAME") ** 3).sum()
+
+    def theirs(t: Any) -> Any:
+        return (expected(t, (3, 3), (2, 2), "SAME") ** 3).sum()
+
+    np.testing.assert_allclose(jax.grad(ours)(x), jax.grad(theirs)(x), rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(ours))(x), jax.grad(theirs)(x), rtol=1e-6)
+    np.testing.assert_allclose(jax.jvp(ours, (x,), (x,))[1], jax.jvp(theirs, (x,), (x,))[1], rtol=1e-5)
+    tiny = x[:1, :3, :3, :1]
+    reverse_of_forward = jax.jacrev(jax.jacfwd(ours))(tiny)
+    np.testing.assert_allclose(jax.hessian(ours)(tiny), reverse_of_forward, rtol=1e-5)
+    gradient = jax.grad(ours)
+    along = jax.jvp(gradient, (x,), (x,))[1]
+    step = 1e-3
+    np.testing.assert_allclose(along, (gradient(x * (1 + step)) - gradient(x * (1 - step))) / (2 * step), rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(jax.grad(lambda t: (gradient(t) * t).sum())(x), 3 * gradient(x), rtol=1e-4, atol=1e-5)
+
+
+def test_vmap(device):
+    x = sample((3, 2, 6, 6, 2))
+    pool = lambda t: J.max_pool(t, (2, 2), (2, 2))  # noqa: E731
+    assert jnp.array_equal(jax.vmap(pool)(x), jnp.stack([pool(t) for t in x]))
+    assert jnp.array_equal(jax.vmap(pool, in_axes=1, out_axes=1)(x), pool(x))
+    loss = lambda t: (pool(t) ** 2).sum()  # noqa: E731
+    assert jnp.array_equal(jax.vmap(jax.grad(loss))(x), jnp.stack([jax.grad(loss)(t) for t in x]))
+    y, back = jax.vjp(pool, x[0])
+    cotangents = sample((4, *y.shape), seed=3)
+    assert jnp.array_equal(jax.vmap(back)(cotangents)[0], jnp.stack([back(c)[0] for c in cotangents]))
+    jacobian = jax.jit(jax.jacrev(pool))(x[0, :1])
+    assert jnp.array_equal(jacobian, jax.jacfwd(pool)(x[0, :1]))
+
+
+def test_layouts_leading_axes_and_integers(device):
+    x = sample((2, 3, 4, 6, 6))
+    first = J.max_pool(x, (2, 2), (2, 2), layout="channels_first")
+    assert jnp.array_equal(first, x.reshape(2, 3, 4, 3, 2, 3, 2).max((4, 6)))
+    assert J.max_pool(x[0, 0, 0, :, :, None], 2).shape == (5, 5, 1)
+    whole = jnp.arange(36, dtype=jnp.int32).reshape(1, 6, 6, 1)
+    assert J.max_pool(whole, 2, 2).ravel().tolist() == [7, 9, 11, 19, 21, 23, 31, 33, 35]
+
+
+def test_only_routes_are_saved(device):
+    x = sample((2, 8, 8, 16))
+    _, back = jax.vjp(lambda t: J.max_pool(t, (2, 2), (2, 2)), x)
+    saved = [leaf for leaf in jax.tree_util.tree_leaves(back) if hasattr(leaf, "nbytes")]
+    assert sum(leaf.nbytes for leaf in saved) <= 2 * 4 * 4 * 16
+
+
+def test_bad_input():
+    x = sample((1, 4, 4, 1))
+    assert J.max_pool(x, (9, 9)).shape == (1, 0, 0, 1)  # as reduce_window does
+    with pytest.raises(ValueError, match=r"stride\[0\] is 0"):
+        J.max_pool(x, (2, 2), (0, 1))
+    with pytest.raises(TypeError, match="complex64"):
+        J.max_pool(x.astype(jnp.complex64), (2, 2))
+    with pytest.raises(ValueError, match="needs at least 3"):
+        J.max_pool(x[0, 0, :, 0], (2, 2))
+

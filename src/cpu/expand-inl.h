@@ -57,7 +57,6 @@ HWY_INLINE void SplitBlock(const S* from, S* to, int64_t phase_pitch, Watch<S>& 
   const auto put = [&](auto phase, VecOf<S> raw) HWY_ATTR {
     const auto key = Key<S>(raw);
     watch.template See<decltype(phase)::value>(key);
-    watch.SeeWinner(key);
     hn::StoreU(key, d, to + decltype(phase)::value * phase_pitch);
   };
   VecOf<S> a, b, c, e;
@@ -104,7 +103,6 @@ HWY_NOINLINE void ExpandRowsBy(const Expansion& e, const S* row, int64_t row_pit
       if constexpr (!kIsInt<S>) {
         const auto v = hn::Set(hn::ScalableTag<S>(), key);
         watch.See(v);
-        watch.SeeWinner(v);
       }
     };
     for (int64_t i = 0; i < begin; ++i) put(i);

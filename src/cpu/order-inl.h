@@ -2,10 +2,13 @@
 //
 // Kernels run `later > best` on keys: the value itself, or for the halves (their bits as int16_t) an order-preserving
 // integer. On ordinary data every NaN rule of spec/rules.h agrees with that. On special values they differ, so a Watch looks
-// at every value that is loaded (one instruction each), and what it flags is computed again by exact-inl.h:
-//   floats   NaN and infinities (their sum is not finite; a sum that overflows is a false alarm and does no harm)
+// out for them, and what it flags is computed again by exact-inl.h:
+//   floats   NaN and infinities. On Arm a maximum instruction passes NaN on, so looking at winners is enough; but it takes +0
+//            for greater than -0, so a winner of +0 asks whether there is a -0 among the inputs. On x86 the maximum instruction
+//            is exactly `later > best ? later : best`, and every input is summed: the sum is not finite if one of them is not.
 //   halves   NaN, -inf, and -0, which is the one value whose key is out of order
 //   integers nothing
+// False alarms (a sum that overflows) cost time, not correctness.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_ORDER_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -15,6 +18,7 @@
 #define POOLGRAD_CPU_ORDER_INL_H_
 #endif
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -93,43 +97,81 @@ inline S LowestRaw(poolgrad_dtype dtype) {
   }
 }
 
-// Looks at loaded keys (See) and at keys that won (SeeWinner); Fired says whether a special value was among them.
+#if HWY_TARGET == HWY_NEON && HWY_ARCH_ARM_A64
+inline constexpr bool kMaxPassesNan = true;
+HWY_INLINE VecOf<float> Greater(VecOf<float> later, VecOf<float> best) {
+  return VecOf<float>(vmaxq_f32(later.raw, best.raw));  // Highway's Max is the instruction that drops NaN
+}
+HWY_INLINE VecOf<double> Greater(VecOf<double> later, VecOf<double> best) {
+  return VecOf<double>(vmaxq_f64(later.raw, best.raw));
+}
+#else
+inline constexpr bool kMaxPassesNan = false;
+template <class V>
+HWY_INLINE V Greater(V later, V best) {
+#if HWY_ARCH_X86
+  return hn::Max(later, best);
+#else
+  return hn::IfThenElse(hn::Gt(later, best), later, best);
+#endif
+}
+#endif
+
+enum class Alarm { kNone, kZero, kSpecial };  // kZero: only if there is a -0 among the inputs
+
+// Looks at loaded keys (See) and at the keys that reach y (SeeWinner); Fired says whether a special value was among them.
 template <class S>
 class Watch {
  public:
-  explicit Watch(poolgrad_dtype dtype) : bf16_(dtype == POOLGRAD_BF16) { Reset(); }
+  static constexpr bool kWinnersOnly = kIsFloat<S> && kMaxPassesNan;
 
-  HWY_INLINE void Reset() {
+  HWY_INLINE explicit Watch(poolgrad_dtype dtype) : bf16_(dtype == POOLGRAD_BF16) {
     const hn::ScalableTag<S> d;
     for (auto& v : seen_) v = hn::Zero(d);
     winner_ = hn::Zero(d);
+    least_ = hn::Set(hn::ScalableTag<Code<S>>(), static_cast<Code<S>>(~Code<S>{0}));
   }
 
   // Four independent chains, so that none is longer than the work around it.
   template <int kChain = 0>
   HWY_INLINE void See(VecOf<S> key) {
-    if constexpr (kIsFloat<S>) seen_[kChain % 4] = hn::Add(seen_[kChain % 4], key);
+    if constexpr (kIsFloat<S> && !kWinnersOnly) seen_[kChain % 4] = hn::Add(seen_[kChain % 4], key);
     if constexpr (kIsHalf<S>) seen_[kChain % 4] = hn::Min(seen_[kChain % 4], key);
   }
 
   HWY_INLINE void SeeWinner(VecOf<S> key) {
     if constexpr (kIsHalf<S>) winner_ = hn::Max(winner_, key);
+    if constexpr (kWinnersOnly) {
+      winner_ = hn::Add(winner_, key);
+      least_ = hn::Min(least_, hn::BitCast(hn::ScalableTag<Code<S>>(), key));
+    }
   }
 
-  HWY_INLINE bool Fired() const {
-    if constexpr (kIsInt<S>) return false;
+  // The first n lanes only.
+  HWY_INLINE void SeeWinner(VecOf<S> key, int64_t n) {
     const hn::ScalableTag<S> d;
-    if constexpr (kIsFloat<S>) {
+    SeeWinner(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), key, hn::Set(d, S{1})));
+  }
+
+  HWY_INLINE Alarm Fired() const {
+    const hn::ScalableTag<S> d;
+    if constexpr (kWinnersOnly) {
+      const auto zero = hn::Zero(d);
+      if (!hn::AllTrue(d, hn::Eq(hn::Mul(winner_, zero), zero))) return Alarm::kSpecial;
+      const hn::ScalableTag<Code<S>> du;
+      return hn::AllFalse(du, hn::Eq(least_, hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
+    } else if constexpr (kIsFloat<S>) {
       const auto sum = hn::Add(hn::Add(seen_[0], seen_[1]), hn::Add(seen_[2], seen_[3]));
       const auto zero = hn::Zero(d);
-      return !hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero));
-    }
-    if constexpr (kIsHalf<S>) {
+      return hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero)) ? Alarm::kNone : Alarm::kSpecial;
+    } else if constexpr (kIsHalf<S>) {
       const auto least = hn::Min(hn::Min(seen_[0], seen_[1]), hn::Min(seen_[2], seen_[3]));
       const S infinity = static_cast<S>(bf16_ ? 0x7F80 : 0x7C00);
       const auto low = hn::Gt(least, hn::Set(d, static_cast<S>(-infinity)));
       const auto high = hn::Gt(winner_, hn::Set(d, infinity));
-      return !hn::AllTrue(d, low) || !hn::AllFalse(d, high);
+      return hn::AllTrue(d, low) && hn::AllFalse(d, high) ? Alarm::kNone : Alarm::kSpecial;
+    } else {
+      return Alarm::kNone;
     }
   }
 
@@ -137,7 +179,41 @@ class Watch {
   bool bf16_;
   VecOf<S> seen_[4];
   VecOf<S> winner_;
+  CodeVec<S> least_;
 };
+
+// Whether one of n values has the bits of a special one: -0, NaN, an infinity. Only asked after an alarm.
+template <class S>
+HWY_NOINLINE bool HasSpecial(const S* values, int64_t n, poolgrad_dtype dtype) {
+  if constexpr (kIsFloat<S>) {
+    const hn::ScalableTag<S> d;
+    const hn::RebindToSigned<decltype(d)> di;
+    const int64_t lanes = LaneCount<S>();
+    auto sum = hn::Zero(d);
+    auto least = hn::Zero(di);
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+      const auto v = hn::LoadU(d, values + i);
+      sum = hn::Add(sum, v);
+      least = hn::Min(least, hn::BitCast(di, v));
+    }
+    const auto zero = hn::Zero(d);
+    const auto minus_zero = hn::Set(di, std::numeric_limits<hn::TFromD<decltype(di)>>::min());
+    bool special = !hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero)) || !hn::AllFalse(di, hn::Eq(least, minus_zero));
+    for (; i < n; ++i) special = special || values[i] * S{0} != S{0} || (values[i] == S{0} && std::signbit(values[i]));
+    return special;
+  } else if constexpr (kIsHalf<S>) {
+    const int infinity = dtype == POOLGRAD_BF16 ? 0x7F80 : 0x7C00;
+    bool special = false;
+    for (int64_t i = 0; i < n; ++i) {
+      const int magnitude = values[i] & 0x7FFF;
+      special = special || magnitude >= infinity || values[i] == std::numeric_limits<S>::min();
+    }
+    return special;
+  } else {
+    return false;
+  }
+}
 
 // The better of two, `best` where they tie. Where routes are not kept, equal keys of integers are equal bits.
 template <class S, bool kRoutes>
@@ -150,12 +226,14 @@ struct Best {
   // `other_code()` is only called where routes are kept.
   template <class CodeOf>
   HWY_INLINE void Meet(VecOf<S> other, const CodeOf& other_code) {
-    if constexpr (!kRoutes && !kIsFloat<S>) {
-      key = hn::Max(key, other);
-    } else {
+    if constexpr (kRoutes) {
       const auto beats = hn::Gt(other, key);
-      key = hn::IfThenElse(beats, other, key);
-      if constexpr (kRoutes) code = hn::IfThenElse(hn::RebindMask(hn::ScalableTag<Code<S>>(), beats), other_code(), code);
+      code = hn::IfThenElse(hn::RebindMask(hn::ScalableTag<Code<S>>(), beats), other_code(), code);
+    }
+    if constexpr (kIsFloat<S>) {
+      key = Greater(other, key);
+    } else {
+      key = hn::Max(key, other);
     }
   }
 };

@@ -121,10 +121,9 @@ class PlaneRunner {
         ExpandRows<S>(s_.expansion, Input(plane, od, kd, first), width_.in, last - first, s_.keys + kd * s_.slice_pitch, watch);
         Across(kd, first, last - first);
       }
-      Down(d, oh, first, last - first, r);
+      Down(d, oh, first, last - first, r, watch);
     }
-    const bool special = has_rows && watch.Fired();
-    if (special) FindSpecialRows(plane, od, d, first, last - first);
+    const bool special = has_rows && watch.Fired() != Alarm::kNone && FindSpecialRows(plane, od, d, first, last - first);
     for (int64_t o = oh.begin; o < oh.end; ++o, ++r) {
       uint8_t* routes = kRoutes ? rows_.route_row(r) : nullptr;
       Code<S>* codes = kRoutes ? s_.out_codes + (o - oh.begin) * s_.code_pitch : nullptr;
@@ -229,7 +228,7 @@ class PlaneRunner {
     for (int64_t o = std::max(whole.begin, whole.end); o < width_.out; ++o) correct(o);
   }
 
-  void Down(Range d, Range oh, int64_t first, int64_t rows, int64_t r) {
+  void Down(Range d, Range oh, int64_t first, int64_t rows, int64_t r, Watch<S>& watch) {
     const Range whole = height_.interior();
     if (!s_.doubles_down) {
       for (int64_t o = oh.begin; o < oh.end;) {
@@ -241,7 +240,7 @@ class PlaneRunner {
             s_.list[n++] = s_.reduced + kd * s_.slice_pitch + (height_.start(o) + kh * height_.dilation - first) * s_.row_pitch;
           }
         }
-        if (n > 0) Emit(n, o, count, oh.begin, first, r);
+        if (n > 0) Emit(n, o, count, oh.begin, first, r, watch);
         o += count;
       }
       return;
@@ -258,7 +257,7 @@ class PlaneRunner {
           };
           s_.list[0] = span(h.begin);
           if (h.size() > 1) s_.list[1] = span(h.end - p);
-          Emit(h.size() > 1 ? 2 : 1, o, count, oh.begin, first, r);
+          Emit(h.size() > 1 ? 2 : 1, o, count, oh.begin, first, r, watch);
         }
         o += count;
       }
@@ -268,23 +267,25 @@ class PlaneRunner {
   }
 
   // Output rows o .. o + count - 1 from the n rows in the list; those of the next output row lie a stride further.
-  void Emit(int64_t n, int64_t o, int64_t count, int64_t block_begin, int64_t first, int64_t r) {
+  void Emit(int64_t n, int64_t o, int64_t count, int64_t block_begin, int64_t first, int64_t r, Watch<S>& watch) {
     if (rows_.backwards) std::reverse(s_.list, s_.list + n);
     RowCode<Code<S>> base = CodeOf(height_.start(o), first, height_.stride);
     S* y = rows_.y_row(r + o - block_begin);
     Code<S>* codes = kRoutes ? s_.out_codes + (o - block_begin) * s_.code_pitch : nullptr;
     MeetRows<S, kRoutes, Meeting::kToY>({s_.list, n, count, width_.out, height_.stride * s_.row_pitch, width_.out, s_.code_pitch, y,
-                                         codes, y + count * width_.out, &base, s_.doubles_across ? s_.places : nullptr});
+                                         codes, y + count * width_.out, &base, s_.doubles_across ? s_.places : nullptr, &watch});
   }
 
-  void FindSpecialRows(const S* plane, int64_t od, Range d, int64_t first, int64_t rows) {
+  bool FindSpecialRows(const S* plane, int64_t od, Range d, int64_t first, int64_t rows) {
+    bool any = false;
     for (int64_t kd = d.begin; kd < d.end; ++kd) {
       for (int64_t row = 0; row < rows; ++row) {
-        Watch<S> watch(p_.dtype);
-        ExpandRows<S>(s_.expansion, Input(plane, od, kd, first + row), width_.in, 1, s_.keys, watch);
-        s_.special[kd * s_.in_rows + row] = watch.Fired();
+        const bool special = HasSpecial<S>(Input(plane, od, kd, first + row), width_.in, p_.dtype);
+        s_.special[kd * s_.in_rows + row] = special;
+        any = any || special;
       }
     }
+    return any;
   }
 
   bool SeesSpecialRow(Range d, int64_t o, int64_t first) const {

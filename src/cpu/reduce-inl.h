@@ -116,7 +116,7 @@ HWY_INLINE Best<S, kRoutes> ReduceAt(const S* const* taps, const TapCodes<S, kN>
     }
     if (t < n) meet(std::integral_constant<int, 1>(), t);
   }
-  if constexpr (kRaw) watch.SeeWinner(best.key);
+  if constexpr (kFlow == Flow::kRawToY) watch.SeeWinner(best.key);
   return best;
 }
 
@@ -216,6 +216,7 @@ struct MeetJob {
   S* out_end;                       // of y: nothing is written from here on
   RowCode<Code<S>>* base = nullptr;  // to y: subtracted from the codes, and advanced from run to run
   const Code<S>* starts = nullptr;  // to y: starts[j] is subtracted too; may be null
+  Watch<S>* watch = nullptr;        // to y: sees the winners
 };
 
 // A row may be its own result: elements are read before those at lower or equal places are written.
@@ -225,6 +226,7 @@ HWY_NOINLINE void MeetRowsN(const MeetJob<S>& job) {
   const hn::ScalableTag<Code<S>> du;
   const int64_t lanes = LaneCount<S>();
   constexpr bool kToY = kWhat == Meeting::kToY;
+  Watch<S> watch = kToY ? *job.watch : Watch<S>(POOLGRAD_F32);
   Row<S> rows[kN > 0 ? kN : 1];
   for (int t = 0; t < kN; ++t) rows[t] = job.rows[t];
   const Row<S>* list = kN > 0 ? rows : job.rows;
@@ -257,8 +259,13 @@ HWY_NOINLINE void MeetRowsN(const MeetJob<S>& job) {
       hn::StoreU(kToY ? Key<S>(best.key) : best.key, d, to);
       if constexpr (kRoutes) hn::StoreU(best.code, du, to_code);
     };
-    for (int64_t j = 0; j < full; j += lanes) store(at(j), out + j, kRoutes ? out_codes + j : nullptr);
+    for (int64_t j = 0; j < full; j += lanes) {
+      const Best<S, kRoutes> best = at(j);
+      if constexpr (kToY) watch.SeeWinner(best.key);
+      store(best, out + j, kRoutes ? out_codes + j : nullptr);
+    }
     if (full == job.run) continue;
+    if constexpr (kToY) watch.SeeWinner(at(full).key, job.run - full);
     if (!kToY || out + full + lanes <= job.out_end) {
       store(at(full), out + full, kRoutes ? out_codes + full : nullptr);
     } else if (full > 0) {
@@ -269,6 +276,7 @@ HWY_NOINLINE void MeetRowsN(const MeetJob<S>& job) {
       std::memcpy(out, values, static_cast<size_t>(job.run) * sizeof(S));
     }
   }
+  if constexpr (kToY) *job.watch = watch;
 }
 
 template <class S, bool kRoutes, Meeting kWhat>

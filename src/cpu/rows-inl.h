@@ -100,6 +100,15 @@ void ReduceWidth(const Rows<S>& rows, const Source<S>* sources, int64_t n, Range
   }
 }
 
+// Whether the input that outputs `ow` read in one row has a special value.
+template <class S>
+bool HasSpecial(const Rows<S>& rows, const S* row, Range ow) {
+  const Axis& width = rows.p.width();
+  const int64_t begin = std::clamp<int64_t>(width.start(ow.begin), 0, width.in);
+  const int64_t end = std::clamp<int64_t>(width.start(ow.end - 1) + width.extent(), begin, width.in);
+  return HasSpecial<S>(row + begin * rows.inner, (end - begin) * rows.inner, rows.p.dtype);
+}
+
 // Scratch of the direct kernel.
 template <class S>
 struct DirectScratch {
@@ -155,7 +164,11 @@ void RunDirect(const Problem& p, const Args& args, int64_t begin, int64_t end, s
         ReduceWidth<S, kRoutes, Flow::kRawToY>(rows, scratch.sources, n, ow, scratch.taps, scratch.codes, piece,
                                                scratch.out_codes, y + ow.end * rows.inner, watch);
       }
-      if (n == 0 || watch.Fired()) {
+      bool special = n == 0;
+      if (const Alarm alarm = watch.Fired(); alarm != Alarm::kNone) {
+        for (int64_t i = 0; i < n; ++i) special = special || HasSpecial(rows, scratch.sources[i].row, ow);
+      }
+      if (special) {
         RunExactRow<S>(p, plane, od, oh, ow, y, routes, kRoutes ? scratch.out_codes : nullptr);
       } else if (kRoutes) {
         PackRow(p, scratch.out_codes, ow, routes);
@@ -202,6 +215,22 @@ int64_t RingTile(const Problem& p, bool with_codes) {
   return std::clamp<int64_t>((24 << 10) / bytes, 1, p.width().out);
 }
 
+// Whether a window of outputs `ow` at (od, oh) reads a special value.
+template <class S>
+bool SeesSpecial(const Rows<S>& rows, const S* plane, int64_t od, int64_t oh, Range ow) {
+  const Axis& depth = rows.p.depth();
+  const Axis& height = rows.p.height();
+  const Range d = depth.valid_taps(od);
+  const Range h = height.valid_taps(oh);
+  for (int64_t kd = d.begin; kd < d.end; ++kd) {
+    for (int64_t kh = h.begin; kh < h.end; ++kh) {
+      const S* row = rows.row(plane, depth.start(od) + kd * depth.dilation, height.start(oh) + kh * height.dilation);
+      if (HasSpecial(rows, row, ow)) return true;
+    }
+  }
+  return false;
+}
+
 // Channels last.
 template <class S, bool kRoutes>
 void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
@@ -240,7 +269,7 @@ void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, s
                                         static_cast<Code<S>>(code.value() + kd * height.kernel * width.kernel)};
               ReduceWidth<S, kRoutes, Flow::kRawToRow>(rows, &source, 1, ow, ring.taps, ring.tap_codes, to.keys, to.codes,
                                                        to.keys + ring.pitch, watch);
-              ring.special[slot] = watch.Fired();
+              ring.special[slot] = watch.Fired() != Alarm::kNone;
               ring.held[slot] = in_h;
             }
             special = special || ring.special[slot];
@@ -249,16 +278,21 @@ void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, s
         }
         S* y = rows.y_row(at);
         uint8_t* routes = kRoutes ? rows.route_row(at) : nullptr;
-        if (special) {
-          RunExactRow<S>(p, plane, od, oh, ow, y, routes, kRoutes ? ring.out_codes : nullptr);
-          continue;
-        }
+        Watch<S> watch(p.dtype);
         if (rows.backwards) std::reverse(ring.list, ring.list + n);
         RowCode<Code<S>> base(height.start(oh), 1, height.dilation, width.kernel);
         const int64_t length = ow.size() * rows.inner;
         S* out = y + ow.begin * rows.inner;
-        MeetRows<S, kRoutes, Meeting::kToY>({ring.list, n, 1, length, 0, 0, 0, out, ring.out_codes, out + length, &base});
-        if (kRoutes) PackRow(p, ring.out_codes, ow, routes);
+        if (!special) {
+          MeetRows<S, kRoutes, Meeting::kToY>({ring.list, n, 1, length, 0, 0, 0, out, ring.out_codes, out + length, &base,
+                                               nullptr, &watch});
+          special = watch.Fired() != Alarm::kNone && SeesSpecial(rows, plane, od, oh, ow);
+        }
+        if (special) {
+          RunExactRow<S>(p, plane, od, oh, ow, y, routes, kRoutes ? ring.out_codes : nullptr);
+        } else if (kRoutes) {
+          PackRow(p, ring.out_codes, ow, routes);
+        }
       }
     }
     r = group_end;

@@ -20,7 +20,7 @@
 namespace poolgrad::cli {
 namespace {
 
-constexpr int kPasses = 12;
+constexpr int kPasses = 40;  // about a quarter of a second, to outlast a passing disturbance
 
 using Clock = std::chrono::steady_clock;
 

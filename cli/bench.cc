@@ -32,6 +32,7 @@ constexpr OpWord kOps[] = {{"fwd", POOLGRAD_OP_FORWARD},
                            {"train", POOLGRAD_OP_FORWARD_ROUTES},
                            {"bwd", POOLGRAD_OP_BACKWARD},
                            {"bwd_x", POOLGRAD_OP_BACKWARD_X}};
+constexpr const char* kPlan = "plan";                 // not an operation on data: how long making a plan takes
 constexpr const char* kLayouts[] = {"nchw", "nhwc"};  // in the order of poolgrad_layout, whatever the rank
 constexpr int kWorkingSetCaches = 4;
 constexpr double kCliffLimit = 2.5;
@@ -185,6 +186,12 @@ Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memor
           floor_bytes / (timing.ms * 1e6) / copy_gbps};
 }
 
+Cell MeasurePlan(const Subject& subject, const BenchOptions& options) {
+  const poolgrad_problem& problem = subject.plan.problem();
+  const Timing timing = Measure(options.seconds, [&](int64_t) { Plan(problem, options.algorithm); });
+  return {subject.name, problem.layout, DtypeName(problem.dtype), kPlan, "", timing, 0};
+}
+
 class Report {
  public:
   Report(const BenchOptions& options, int threads, const Bandwidth& bandwidth)
@@ -247,11 +254,12 @@ class Report {
     if (options_.json || cells_.size() < 2) return;
     std::map<std::string, std::pair<double, int>> logs;
     for (const Cell& cell : cells_) {
+      if (cell.op == kPlan) continue;
       auto& [sum, count] = logs[std::string(cell.dtype) + " " + kLayouts[cell.layout] + " " + cell.op];
       sum += std::log(cell.fraction);
       ++count;
     }
-    std::printf("\nGeometric mean of the fractions:\n");
+    if (!logs.empty()) std::printf("\nGeometric mean of the fractions:\n");
     for (const auto& [key, value] : logs)
       std::printf("%-18s %.3f\n", key.c_str(), std::exp(value.first / value.second));
   }
@@ -281,7 +289,7 @@ void CheckOptions(BenchOptions& options) {
   CheckNames({options.family}, families, "--family");
   CheckNames(options.cases, names, "--case");
   CheckNames(options.layouts, {"nchw", "nhwc"}, "--layout");
-  CheckNames(options.ops, {"fwd", "train", "bwd", "bwd_x"}, "--op");
+  CheckNames(options.ops, {"fwd", "train", "bwd", "bwd_x", kPlan}, "--op");
   if (options.dtypes == std::vector<std::string>{"all"}) {
     options.dtypes = {"f32", "bf16", "f16", "f64", "i8", "u8", "i32"};
   }
@@ -331,6 +339,7 @@ void RunBench(BenchOptions options) {
         if (!Wanted(options.ops, word.name) || subject.plan.Algorithm(word.op) == nullptr) continue;
         report.Add(MeasureCell(subject, word, memory, options, bandwidth.copy_gbps));
       }
+      if (!options.ops.empty() && Wanted(options.ops, kPlan)) report.Add(MeasurePlan(subject, options));
     }
   }
   report.Cliffs();
@@ -347,7 +356,10 @@ void AddBench(CLI::App& app) {
   bench->add_option("--dtype", options->dtypes, "f32, bf16, f16, f64, i8, u8, i32 or all")
       ->delimiter(',')
       ->capture_default_str();
-  bench->add_option("--op", options->ops, "fwd, train (with routes), bwd (from routes), bwd_x (from x); default: all")
+  bench
+      ->add_option(
+          "--op", options->ops,
+          "fwd, train (with routes), bwd (from routes), bwd_x (from x); default: these four; plan: making a plan")
       ->delimiter(',');
   bench->add_option("--threads", options->threads, "Threads (default: all of the machine's)")
       ->check(CLI::Range(1, 4096));

@@ -23,7 +23,7 @@ struct RouteFormat {
 
   int64_t bytes() const { return lines * line_bytes; }
   int64_t mask_bytes() const { return bits / 8; }
-  uint32_t none() const { return bits == 32 ? 0xFFFFFFFFu : (1u << bits) - 1u; }
+  uint32_t none() const { return bits >= 32 ? 0xFFFFFFFFu : (1u << bits) - 1u; }  // of codes; masks have no use for it
 };
 
 // Where line `line` begins, in bytes from the start of the array.

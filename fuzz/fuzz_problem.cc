@@ -57,10 +57,7 @@ void PoolText(std::string_view text, std::span<const uint8_t> bytes) {
   const auto again = poolgrad::ParseProblem(formatted);
   if (!again.ok() || poolgrad::FormatProblem(*again) != formatted) Fail("the text form does not survive: " + formatted);
   if (problem->device != POOLGRAD_CPU || !IsSmall(*problem)) return;
-  poolgrad::oracle::Effort effort;
-  effort.splits = {1, 3};
-  effort.threads = false;
-  const auto checked = poolgrad::oracle::CheckProblemOnBytes(*raw, *problem, bytes, effort);
+  const auto checked = poolgrad::oracle::CheckProblemOnBytes(*raw, *problem, bytes, poolgrad::oracle::QuickEffort());
   if (!checked.failure.empty()) Fail(checked.failure);
 }
 

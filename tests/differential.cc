@@ -1,6 +1,6 @@
 // The differential check as a plain program, for machines that have nothing else: bare servers, emulators, sanitizers.
 //
-//   differential SECONDS SEED            draws problems until the time is up; prints "N passed, M failed"
+//   differential SECONDS SEED [quick]    draws problems until the time is up; prints "N passed, M failed". quick: less of each
 //   differential "PROBLEM" DATA_SEED     runs one problem again, as a failure printed it
 //   differential --targets               names the SIMD targets that this machine can run, each forced by POOLGRAD_SIMD
 //
@@ -47,13 +47,13 @@ int ListTargets() {
   return ignored == 0 ? 0 : 1;
 }
 
-int RunFor(double seconds, uint64_t seed) {
+int RunFor(double seconds, uint64_t seed, const poolgrad::oracle::Effort& effort) {
   poolgrad::oracle::XorShift random(seed);
   int64_t passed = 0, failed = 0, refused = 0, comparisons = 0;
   const auto start = std::chrono::steady_clock::now();
   while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds) {
     const poolgrad_problem problem = poolgrad::oracle::DrawProblem(random);
-    const Checked checked = CheckProblem(problem, random.Next() >> 1);
+    const Checked checked = CheckProblem(problem, random.Next() >> 1, effort);
     comparisons += checked.comparisons;
     if (checked.refused) {
       ++refused;
@@ -76,12 +76,14 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--targets") == 0) {
     return ListTargets();
   }
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: differential SECONDS SEED | differential \"PROBLEM\" DATA_SEED | differential --targets\n");
+  const bool quick = argc == 4 && std::strcmp(argv[3], "quick") == 0;
+  if (argc != 3 && !quick) {
+    std::fprintf(stderr, "usage: differential SECONDS SEED [quick] | differential \"PROBLEM\" DATA_SEED | differential --targets\n");
     return 2;
   }
   const uint64_t seed = std::strtoull(argv[2], nullptr, 10);
   char* end = nullptr;
   const double seconds = std::strtod(argv[1], &end);
-  return *end == '\0' ? RunFor(seconds, seed) : RunAgain(argv[1], seed);
+  if (*end != '\0') return RunAgain(argv[1], seed);
+  return RunFor(seconds, seed, quick ? poolgrad::oracle::QuickEffort() : poolgrad::oracle::FullEffort());
 }

@@ -30,4 +30,4 @@ emulate "$build/tests/differential" --targets | tee "$build.log"
 for target in SSE4 AVX2; do
   grep -qx "$target" "$build.log" || { echo "the target $target was not run; the emulated processor should have it" >&2; exit 1; }
 done
-emulate "$build/tests/differential" "$seconds" 1
+emulate "$build/tests/differential" "$seconds" 1 quick

@@ -367,7 +367,7 @@ void ReportCrashes() {
   }
 }
 
-Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed) {
+Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed, const Effort& effort) {
   const Result<Problem> problem = Resolve(raw);
   if (!problem.ok()) {
     Checked refused;
@@ -376,8 +376,7 @@ Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed) {
   }
   std::snprintf(current_case, sizeof current_case, "problem '%s' with data seed %llu\n", FormatProblem(raw).c_str(),
                 static_cast<unsigned long long>(data_seed));
-  const Effort full;
-  return Checker(raw, *problem, RandomData(*problem, data_seed), data_seed, full).Run();
+  return Checker(raw, *problem, RandomData(*problem, data_seed), data_seed, effort).Run();
 }
 
 Checked CheckProblemOnBytes(const poolgrad_problem& raw, const Problem& problem, std::span<const uint8_t> bytes,

@@ -71,11 +71,13 @@ const char* SimdTargetName(int64_t target);
 void UseSimdTarget(int64_t target);  // and no other; 0: whatever the machine has
 std::span<const Algorithm> SimdAlgorithms(poolgrad_op op);
 
-// How much to run. The fuzzer does less per problem, so that it sees more of them.
+// How much to run. The fuzzer and the emulator do less per problem, so that they see more of them.
 struct Effort {
-  std::vector<int> splits = {1, 2, 5};  // tasks that each kernel is cut into, and threads that each plan runs on
-  bool threads = true;                  // let some of those tasks really run at once
+  std::vector<int> splits;  // tasks that each kernel is cut into, and threads that each plan runs on
+  bool threads;             // let some of those tasks really run at once
 };
+inline Effort FullEffort() { return {{1, 2, 5}, true}; }
+inline Effort QuickEffort() { return {{1, 3}, false}; }
 
 struct Checked {
   std::string failure;  // "" or a sentence
@@ -84,7 +86,7 @@ struct Checked {
 };
 
 // The whole of it, for one problem and one seed of data.
-Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed);
+Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed, const Effort& effort = FullEffort());
 
 // The same for a problem that resolved to `problem`, with every array filled from `bytes`, over and over.
 Checked CheckProblemOnBytes(const poolgrad_problem& raw, const Problem& problem, std::span<const uint8_t> bytes,

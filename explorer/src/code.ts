@@ -6,8 +6,6 @@ import { gridShape, problemText, type Shape } from './problem';
 import type { CodeTab, Pair, State } from './state';
 
 export interface Snippet {
-  id: CodeTab;
-  title: string;
   text: string;
   note: string;
 }
@@ -123,7 +121,7 @@ function cpp({ state, shape, line, numbers, info }: Job): Snippet {
     '  std::puts("");',
     '}',
   ].join('\n');
-  return { id: 'cpp', title: 'C++', text, note: `The plan may also be made from the line: poolgrad::Plan("${line}").` };
+  return { text, note: `The plan may also be made from the line: poolgrad::Plan("${line}").` };
 }
 
 function numpyArguments({ state, shape }: Job): string[] {
@@ -162,7 +160,7 @@ function numpy(job: Job): Snippet {
     'dx = poolgrad.max_pool_grad(dy, routes)',
     'print(y, dx, sep="\\n")',
   ].join('\n');
-  return { id: 'numpy', title: 'NumPy', text, note: '' };
+  return { text, note: '' };
 }
 
 function usesSpecials({ x, dy }: Numbers): boolean {
@@ -213,7 +211,7 @@ function torch(job: Job): Snippet {
   const note = lacks.length
     ? `poolgrad.torch does what torch.nn.functional.max_pool2d does, so it leaves out: ${lacks.join(', ')}.`
     : '';
-  return { id: 'torch', title: 'PyTorch', text, note };
+  return { text, note };
 }
 
 /** Settings that tf.maxPool has no argument for. */
@@ -254,7 +252,7 @@ function tfjs(job: Job): Snippet {
       'const dx = pool.backward(dy, routes);',
       'console.log(y, dx);',
     ].join('\n');
-    return { id: 'tfjs', title: 'TF.js', text, note: `tf.maxPool has no argument for ${lacks.join(', ')}; this is the package below it.` };
+    return { text, note: `tf.maxPool has no argument for ${lacks.join(', ')}; this is the package below it.` };
   }
   const pad = state.padding === 'explicit'
     ? `[[0, 0], [${state.pads[0]}, ${state.pads[1]}], [${state.pads[2]}, ${state.pads[3]}], [0, 0]]`
@@ -269,19 +267,33 @@ function tfjs(job: Job): Snippet {
     'pool(x).print();',
     'tf.grad(pool)(x, dy).print();',
   ].join('\n');
-  return { id: 'tfjs', title: 'TF.js', text, note: '' };
+  return { text, note: '' };
 }
 
 function problem({ line }: Job): Snippet {
   return {
-    id: 'problem',
-    title: 'Problem',
     text: line,
     note: `Every face of the library and the command line take this line, for example: poolgrad explain "${line}"`,
   };
 }
 
-export function snippets(state: State, info: PlanInfo, numbers: Numbers | null, shape = gridShape(state)): Snippet[] {
-  const job: Job = { state, shape, info, line: problemText(state, shape), numbers };
-  return [problem(job), cpp(job), torch(job), numpy(job), tfjs(job)];
+const MAKERS: Record<CodeTab, (job: Job) => Snippet> = { problem, cpp, torch, numpy, tfjs };
+
+export const TITLES: Record<CodeTab, string> = {
+  problem: 'Problem',
+  cpp: 'C++',
+  torch: 'PyTorch',
+  numpy: 'NumPy',
+  tfjs: 'TF.js',
+};
+
+/** `numbers` is null for an image, whose shape is then given. */
+export function snippet(
+  tab: CodeTab,
+  state: State,
+  info: PlanInfo,
+  numbers: Numbers | null,
+  shape: Shape = gridShape(state),
+): Snippet {
+  return MAKERS[tab]({ state, shape, info, line: problemText(state, shape), numbers });
 }

@@ -1,6 +1,6 @@
 // "The same in code": one tab per language, each with a whole program for what is on the page, and a copy button.
-import { snippets, type Snippet } from './code';
-import type { CodeTab } from './state';
+import { snippet, TITLES } from './code';
+import { CODE_TABS, type CodeTab } from './state';
 import { byId, html, setAttributes, setText } from './svg';
 
 /** Copies text; a page opened from a file may lack the clipboard interface, so the old way is kept as well. */
@@ -26,48 +26,41 @@ export function confirmOn(button: HTMLElement, word: string): void {
 }
 
 export class CodePanel {
-  private tabs = new Map<CodeTab, HTMLButtonElement>();
-  private list: Snippet[] = [];
+  private readonly tabs: Record<CodeTab, HTMLButtonElement>;
   private shown: CodeTab = 'problem';
 
   constructor(private readonly choose: (tab: CodeTab) => void) {
+    const make = (id: CodeTab) => {
+      const tab = html('button', { type: 'button', role: 'tab', id: `tab-${id}`, 'aria-controls': 'code-panel' }, [TITLES[id]]);
+      tab.addEventListener('click', () => this.choose(id));
+      byId('code-tabs').append(tab);
+      return [id, tab] as const;
+    };
+    this.tabs = Object.fromEntries(CODE_TABS.map(make)) as Record<CodeTab, HTMLButtonElement>;
     const copy = byId('copy-code');
     copy.addEventListener('click', () => {
-      void copyText(this.current?.text ?? '').then(() => confirmOn(copy, 'Copied'));
+      void copyText(byId('code').textContent ?? '').then(() => confirmOn(copy, 'Copied'));
     });
     byId('code-tabs').addEventListener('keydown', (event) => this.key(event));
   }
 
-  private get current(): Snippet | undefined {
-    return this.list.find((snippet) => snippet.id === this.shown);
-  }
-
   private key(event: KeyboardEvent): void {
-    const order = [...this.tabs.keys()];
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    const next = order[(order.indexOf(this.shown) + step + order.length) % order.length]!;
+    const next = CODE_TABS[(CODE_TABS.indexOf(this.shown) + step + CODE_TABS.length) % CODE_TABS.length]!;
     this.choose(next);
-    this.tabs.get(next)!.focus();
+    this.tabs[next].focus();
   }
 
-  render(shown: CodeTab, ...settings: Parameters<typeof snippets>): void {
-    this.shown = shown;
-    this.list = snippets(...settings);
-    if (this.tabs.size === 0) {
-      for (const { id, title } of this.list) {
-        const tab = html('button', { type: 'button', role: 'tab', id: `tab-${id}`, 'aria-controls': 'code-panel' }, [title]);
-        tab.addEventListener('click', () => this.choose(id));
-        this.tabs.set(id, tab);
-        byId('code-tabs').append(tab);
-      }
+  render(...settings: Parameters<typeof snippet>): void {
+    this.shown = settings[0];
+    for (const id of CODE_TABS) {
+      setAttributes(this.tabs[id], { 'aria-selected': String(id === this.shown), tabindex: id === this.shown ? 0 : -1 });
     }
-    for (const [id, tab] of this.tabs) {
-      setAttributes(tab, { 'aria-selected': String(id === shown), tabindex: id === shown ? 0 : -1 });
-    }
-    byId('code-panel').setAttribute('aria-labelledby', `tab-${shown}`);
-    setText(byId('code'), this.current?.text ?? '');
-    setText(byId('code-note'), this.current?.note ?? '');
+    byId('code-panel').setAttribute('aria-labelledby', `tab-${this.shown}`);
+    const { text, note } = snippet(...settings);
+    setText(byId('code'), text);
+    setText(byId('code-note'), note);
   }
 }

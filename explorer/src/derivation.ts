@@ -26,7 +26,7 @@ const LINES: readonly Line[] = [
   {
     name: 'winner',
     title: 'The winner',
-    tex: 'y_{kl} = x_{w(k,l)}, \\qquad w(k,l) = \\operatorname*{arg\\,max}_{(i,j)\\in\\Omega(k,l)} x_{ij}',
+    tex: 'y_{kl} = x_{w(k,l)}, \\qquad \\allowbreak w(k,l) = \\operatorname*{arg\\,max}_{(i,j)\\in\\Omega(k,l)} x_{ij}',
     says: 'The maximum is taken at a place, w(k,l). As long as nobody overtakes it, the output is simply a copy of that one input.',
   },
   {
@@ -57,7 +57,7 @@ const LINES: readonly Line[] = [
   {
     name: 'ties',
     title: 'Ties',
-    tex: 'g_{ij} = \\lambda_{ij}\\, dy_{kl}, \\qquad \\lambda_{ij} \\ge 0, \\quad \\sum_{(i,j)\\in M} \\lambda_{ij} = 1',
+    tex: 'g_{ij} = \\lambda_{ij}\\, dy_{kl}, \\qquad \\allowbreak \\lambda_{ij} \\ge 0, \\quad \\allowbreak \\sum_{(i,j)\\in M} \\lambda_{ij} = 1',
     says: 'Where several inputs M share the maximum, y has a kink and no derivative. Any such shares λ give a subgradient: first and last put all on one, split takes 1/|M| each. The rule all gives each the whole dy, which adds up to |M| times too much.',
     preset: 'ties',
   },
@@ -145,7 +145,8 @@ export class Derivation {
   constructor(host: HTMLElement, onLight: (line: LineName | null) => void, onPreset: (id: string) => void) {
     for (const { name, title, tex, says, preset } of LINES) {
       const formula = html('div', { class: 'line-formula' });
-      katex.render(tex, formula, { displayMode: true, throwOnError: true });
+      // Inline in display size: a long line then breaks at its relations instead of running out of a phone.
+      katex.render(`\\displaystyle ${tex}`, formula, { throwOnError: true });
       const note = html('p', { class: 'line-here' });
       this.notes.set(name, note);
       const body = html('div', { class: 'line', tabindex: 0, role: 'group', 'aria-label': title, 'data-line': name }, [

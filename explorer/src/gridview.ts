@@ -56,6 +56,8 @@ export class GridView {
   private cells: Cell[] = [];
   private readonly body = svg('g');
   private readonly labels = svg('g', { class: 'labels', 'aria-hidden': 'true' });
+  /** Outside the cells: a cell's name for screen readers must hold all the text inside it. */
+  private readonly badges = svg('g', { class: 'badges', 'aria-hidden': 'true' });
   private readonly padding = svg('g', { class: 'padding', 'aria-hidden': 'true' });
   private readonly title: SVGTextElement;
   private readonly subtitle: SVGTextElement;
@@ -76,6 +78,7 @@ export class GridView {
       this.padding,
       this.labels,
       this.body,
+      this.badges,
     ]);
   }
 
@@ -94,6 +97,7 @@ export class GridView {
     this.tabStop = 0;
     this.cells = [];
     this.body.replaceChildren();
+    this.badges.replaceChildren();
     for (let row = 0; row < rows; row += 1) {
       const line = svg('g', { role: 'row', 'aria-rowindex': row + 1 });
       for (let column = 0; column < columns; column += 1) line.append(this.makeCell(row, column).group);
@@ -105,7 +109,7 @@ export class GridView {
     const rect = svg('rect', { class: 'cell-box' });
     const tint = svg('rect', { class: 'cell-tint' });
     const text = svg('text', { class: 'cell-text' });
-    const badge = svg('text', { class: 'cell-badge', 'aria-hidden': 'true' });
+    const badge = svg('text', { class: 'cell-badge' });
     const index = row * this.columns + column;
     const group = svg(
       'g',
@@ -117,10 +121,11 @@ export class GridView {
         'data-row': row,
         'data-column': column,
       },
-      [rect, tint, text, badge],
+      [rect, tint, text],
     );
     const cell: Cell = { group, rect, tint, text, badge, look: null };
     this.cells.push(cell);
+    this.badges.append(badge);
     return cell;
   }
 
@@ -192,7 +197,10 @@ export class GridView {
     const cell = this.cells[index]!;
     const old = cell.look;
     cell.look = look;
-    if (old?.classes !== look.classes) cell.group.setAttribute('class', `cell ${look.classes}`);
+    if (old?.classes !== look.classes) {
+      cell.group.setAttribute('class', `cell ${look.classes}`);
+      if (look.badge || old?.badge) cell.badge.setAttribute('class', `cell-badge ${look.classes}`);
+    }
     if (old?.label !== look.label) cell.group.setAttribute('aria-label', look.label);
     if (old?.tint !== look.tint) cell.tint.setAttribute('fill-opacity', look.tint.toFixed(3));
     if (old?.badge !== look.badge) setText(cell.badge, this.badgeText(look));

@@ -26,7 +26,7 @@ export interface PooledImage {
   y: Float32Array;
   /** Per pixel: the sum of dx over its three channels. */
   heat: Float32Array;
-  explain: string;
+  explain(): string;
 }
 
 function context(canvas: HTMLCanvasElement): CanvasRenderingContext2D {
@@ -135,7 +135,7 @@ export function poolImage(engine: Engine, state: State, pixels: Pixels): PooledI
     for (let channel = 0; channel < CHANNELS; channel += 1) sum += dx[pixel * CHANNELS + channel]!;
     return sum;
   });
-  return { pixels, shape, info, y: y as Float32Array, heat, explain: plan.explain() };
+  return { pixels, shape, info, y: y as Float32Array, heat, explain: () => plan.explain() };
 }
 
 /** Dark to light through the page's own orange, so that it reads the same on paper and on a dark screen. */

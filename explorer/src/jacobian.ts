@@ -5,6 +5,12 @@ import type { Pooled } from './pool';
 import { setAttributes, svg } from './svg';
 
 const UNIT = 10;
+const INSET = 1.2;
+
+function square(output: number, input: number): string {
+  const side = UNIT - 2 * INSET;
+  return `M${input * UNIT + INSET} ${output * UNIT + INSET}h${side}v${side}h${-side}z`;
+}
 
 export class JacobianView {
   readonly node: SVGSVGElement;
@@ -14,7 +20,8 @@ export class JacobianView {
   private readonly lit = svg('g', { class: 'jacobian-lit' });
   private readonly frame = svg('rect', { class: 'jacobian-frame' });
   private pooled: Pooled | null = null;
-  private drawn = '';
+  private drawnFrame = '';
+  private drawnEntries = '';
 
   constructor(host: HTMLElement, private readonly onPoint: (output: number | null) => void) {
     this.node = svg('svg', { class: 'jacobian', role: 'img' }, [
@@ -37,10 +44,20 @@ export class JacobianView {
     const rows = pooled.windows.length;
     const columns = pooled.coveredBy.length;
     const entries = pooled.winners.flatMap((winners, output) => winners.map((winner) => ({ output, ...winner })));
-    const key = JSON.stringify([rows, columns, pooled.info.problem, entries.map((e) => [e.output, e.input])]);
-    if (key !== this.drawn) {
-      this.drawn = key;
-      this.draw(pooled, rows, columns, entries);
+    // What the windows cover changes with the settings only, who won with every edit.
+    if (pooled.info.problem !== this.drawnFrame) {
+      this.drawnFrame = pooled.info.problem;
+      this.drawFrame(pooled, rows, columns);
+    }
+    const key = entries.map(({ output, input, weight }) => `${output},${input},${weight}`).join(' ');
+    if (key !== this.drawnEntries) {
+      this.drawnEntries = key;
+      this.drawEntries(entries);
+      this.node.setAttribute(
+        'aria-label',
+        `The Jacobian: ${rows} rows, one per output, by ${columns} columns, one per input; ` +
+          `${entries.length} of ${rows * columns} entries are not zero`,
+      );
     }
     this.lit.replaceChildren(
       ...[...litOutputs].map((o) => svg('rect', { x: 0, y: o * UNIT, width: columns * UNIT, height: UNIT })),
@@ -50,37 +67,28 @@ export class JacobianView {
     }
   }
 
-  private draw(
-    pooled: Pooled,
-    rows: number,
-    columns: number,
-    entries: readonly { output: number; input: number; weight: number }[],
-  ): void {
+  private drawFrame(pooled: Pooled, rows: number, columns: number): void {
     const size = { width: columns * UNIT, height: rows * UNIT };
     // Squares are at most 22 px; a wide matrix shrinks to the width of its card.
     setAttributes(this.node, {
       viewBox: `-1 -1 ${size.width + 2} ${size.height + 2}`,
       style: `max-width: ${columns * 22}px`,
-      'aria-label':
-        `The Jacobian: ${rows} rows, one per output, by ${columns} columns, one per input; ` +
-        `${entries.length} of ${rows * columns} entries are not zero`,
     });
     setAttributes(this.frame, { x: 0, y: 0, ...size });
     const across = Array.from({ length: rows - 1 }, (_, at) => `M0 ${(at + 1) * UNIT}H${size.width}`);
     const down = Array.from({ length: columns - 1 }, (_, at) => `M${(at + 1) * UNIT} 0V${size.height}`);
     this.lines.setAttribute('d', rows * columns <= 4096 ? [...across, ...down].join('') : '');
-    const square = (output: number, input: number, inset: number) => {
-      const side = UNIT - 2 * inset;
-      return `M${input * UNIT + inset} ${output * UNIT + inset}h${side}v${side}h${-side}z`;
-    };
     this.covered.setAttribute(
       'd',
-      pooled.windows.map((inputs, output) => inputs.map((input) => square(output, input, 1.2)).join('')).join(''),
+      pooled.windows.map((inputs, output) => inputs.map((input) => square(output, input)).join('')).join(''),
     );
+  }
+
+  private drawEntries(entries: readonly { output: number; input: number; weight: number }[]): void {
     const byWeight = new Map<number, string[]>();
     for (const { output, input, weight } of entries) {
       const group = byWeight.get(weight) ?? [];
-      group.push(square(output, input, 1.2));
+      group.push(square(output, input));
       byWeight.set(weight, group);
     }
     this.entries.replaceChildren(

@@ -53,7 +53,13 @@ class Page {
   private pixels: Pixels | null = null;
   private image: PooledImage | null = null;
   private saveTimer = 0;
+  /** The address of each example, to tell which one is on the page. */
+  private readonly presets: { button: HTMLElement; preset: string }[] = [];
+  private explained = '';
   private announceTimer = 0;
+  /** Waiting to be typeset; undefined when nothing waits. */
+  private formula: Formula | null | undefined;
+  private typesetKey: string | null = null;
 
   private readonly picture = new Picture(byId('picture-host'));
   private readonly jacobian = new JacobianView(byId('jacobian-host'), (output) => this.pointOutput(output));
@@ -111,10 +117,11 @@ class Page {
 
   private makePresets(): void {
     const host = byId('presets');
-    for (const { id, title, says } of PRESETS) {
+    for (const { id, title, says, state } of PRESETS) {
       const button = html('button', { type: 'button', title: says, 'data-preset': id }, [title]);
       button.addEventListener('click', () => this.loadPreset(id));
       host.append(button);
+      this.presets.push({ button, preset: encodeState(state) });
     }
   }
 
@@ -330,10 +337,9 @@ class Page {
     for (const [id, visible] of Object.entries(shown)) byId(id).hidden = !visible;
     byId('lines').closest('section')!.hidden = image;
     byId<HTMLInputElement>('show-windows').checked = this.state.showWindows;
-    for (const button of byId('presets').querySelectorAll<HTMLElement>('button')) {
-      const preset = PRESETS.find(({ id }) => id === button.dataset['preset'])!;
-      const same = encodeState({ ...preset.state, code: this.state.code }) === encodeState(this.state);
-      button.setAttribute('aria-pressed', String(same));
+    const address = encodeState({ ...this.state, code: 'problem' });
+    for (const { button, preset } of this.presets) {
+      button.setAttribute('aria-pressed', String(preset === address));
     }
     if (image) this.drawImage();
     else this.drawGrids();
@@ -364,8 +370,11 @@ class Page {
     this.drawLight();
   }
 
-  private drawCommon(info: PlanInfo, explain: string): void {
-    setText(byId('explain'), explain);
+  private drawCommon(info: PlanInfo, explain: () => string): void {
+    if (this.explained !== info.problem) {
+      this.explained = info.problem;
+      setText(byId('explain'), explain());
+    }
     setText(byId('rules-now'), `In force: ties ${info.ties}, NaN ${info.nan}, ${info.rounding}.`);
     let sentence = '';
     try {
@@ -403,11 +412,21 @@ class Page {
     this.drawFormula(formula);
   }
 
+  /** Typesets once per frame: an edit that also moves the light asks twice. */
   private drawFormula(formula: Formula | null): void {
     const host = byId('formula');
-    const plain = formula?.plain ?? '';
-    if (host.dataset['plain'] === plain && host.childNodes.length) return;
-    host.dataset['plain'] = plain;
+    host.dataset['plain'] = formula?.plain ?? '';
+    if (this.formula === undefined) requestAnimationFrame(() => this.typeset());
+    this.formula = formula;
+  }
+
+  private typeset(): void {
+    const { formula } = this;
+    this.formula = undefined;
+    const key = formula?.tex.join('\n') ?? '';
+    if (formula === undefined || key === this.typesetKey) return;
+    this.typesetKey = key;
+    const host = byId('formula');
     if (formula) {
       // HTML only: screen readers get the plain line, and MathML beside it would take most of a frame to lay out.
       const options = { trust: true, strict: false, throwOnError: true, output: 'html' } as const;
@@ -421,7 +440,7 @@ class Page {
       ]));
     }
     window.clearTimeout(this.announceTimer);
-    this.announceTimer = window.setTimeout(() => setText(byId('announce'), plain), 250);
+    this.announceTimer = window.setTimeout(() => setText(byId('announce'), formula?.plain ?? ''), 250);
   }
 
   private export(): void {

@@ -56,6 +56,7 @@ export class Picture {
   private readonly overlay = svg('g', { class: 'overlay', 'aria-hidden': 'true' });
   private model: PictureModel | null = null;
   private layoutKey = '';
+  private looks: Record<GridName, CellLook[]> = { x: [], y: [], dy: [], dx: [] };
 
   constructor(private readonly host: HTMLElement) {
     this.grids = {
@@ -73,6 +74,7 @@ export class Picture {
   }
 
   render(model: PictureModel): void {
+    const before = this.model;
     this.model = model;
     const { pooled } = model;
     const shapes = `${pooled.rows}×${pooled.columns}`;
@@ -84,7 +86,7 @@ export class Picture {
     this.layOut();
     // One class on the whole dims what is not lit: a class on each of a thousand cells would cost a frame.
     this.node.classList.toggle('has-light', model.light !== null);
-    this.fill(model);
+    this.fill(model, before);
     this.drawWindows(model);
     this.drawLight(model);
   }
@@ -135,45 +137,63 @@ export class Picture {
     setAttributes(this.node, { width, height, viewBox: `0 0 ${width} ${height}`, 'data-arrangement': arrangement.name });
   }
 
-  private fill(model: PictureModel): void {
-    const { pooled, x, dy, dx, light, forwardDone, backwardDone } = model;
+  /** The look of every cell before any light falls on it. */
+  private baseLooks({ pooled, x, dy, dx, forwardDone, backwardDone }: PictureModel): Record<GridName, CellLook[]> {
     const largest = dx.reduce((most, value) => (Number.isFinite(value) ? Math.max(most, Math.abs(value)) : most), 0);
-    const draw = (name: GridName, values: ArrayLike<number>, look: (index: number, value: number) => Partial<CellLook>) => {
-      const grid = this.grids[name];
-      for (let index = 0; index < values.length; index += 1) {
-        const value = values[index]!;
-        const role = light?.roles[name].get(index);
-        const where = `row ${Math.floor(index / grid.columns)}, column ${index % grid.columns}`;
-        const extra = look(index, value);
-        const classes = [extra.classes ?? '', role ? `lit ${role}` : ''].filter(Boolean).join(' ');
-        grid.update(index, {
-          text: shortNumber(value),
-          tint: 0,
-          badge: '',
-          ...extra,
-          label: `${name} at ${where}: ${extra.label ?? longNumber(value)}`,
-          classes,
-        });
-      }
+    const looks = (name: GridName, values: ArrayLike<number>, own: (index: number, value: number) => Partial<CellLook>) => {
+      const { columns } = this.grids[name];
+      return Array.from(values, (value, index): CellLook => {
+        const look = own(index, value);
+        const where = `row ${Math.floor(index / columns)}, column ${index % columns}`;
+        return {
+          text: look.text ?? shortNumber(value),
+          classes: look.classes ?? '',
+          tint: look.tint ?? 0,
+          badge: look.badge ?? '',
+          label: `${name} at ${where}: ${look.label ?? longNumber(value)}`,
+        };
+      });
     };
-    const walked = (index: number) => forwardDone >= pooled.y.length ||
+    const complete = forwardDone >= pooled.y.length;
+    const walked = (index: number) => complete ||
       pooled.coveredBy[index]!.some((o) => o < forwardDone && pooled.winners[o]!.some((w) => w.input === index));
-    draw('x', x, (index, value) => {
-      const wins = walked(index) ? pooled.wins[index]! : 0;
-      const covers = pooled.coveredBy[index]!.length;
-      return {
-        classes: wins ? 'wins' : '',
-        badge: wins > 1 ? `×${wins}` : '',
-        label: `${longNumber(value)}, in ${covers} of the windows, wins ${pooled.wins[index]}`,
-      };
-    });
-    draw('y', pooled.y, (index) => (index < forwardDone ? {} : { text: '·', label: 'not yet computed', classes: 'waiting' }));
-    draw('dy', dy, (index) => ({ classes: backwardDone > 0 && index >= backwardDone ? 'waiting' : '' }));
-    draw('dx', dx, (_, value) => ({
-      classes: value === 0 ? 'zero' : 'receives',
-      tint: largest > 0 && Number.isFinite(value) ? 0.1 + 0.5 * (Math.abs(value) / largest) : 0,
-      ...(value === 0 ? { tint: 0 } : {}),
-    }));
+    return {
+      x: looks('x', x, (index, value) => {
+        const wins = walked(index) ? pooled.wins[index]! : 0;
+        return {
+          classes: wins ? 'wins' : '',
+          badge: wins > 1 ? `×${wins}` : '',
+          label: `${longNumber(value)}, in ${pooled.coveredBy[index]!.length} of the windows, wins ${pooled.wins[index]}`,
+        };
+      }),
+      y: looks('y', pooled.y, (index) =>
+        index < forwardDone ? {} : { text: '·', label: 'not yet computed', classes: 'waiting' }),
+      dy: looks('dy', dy, (index) => ({ classes: backwardDone > 0 && index >= backwardDone ? 'waiting' : '' })),
+      dx: looks('dx', dx, (_, value) => {
+        if (value === 0) return { classes: 'zero' };
+        const share = largest > 0 && Number.isFinite(value) ? Math.abs(value) / largest : 0;
+        return { classes: 'receives', tint: share > 0 ? 0.1 + 0.5 * share : 0 };
+      }),
+    };
+  }
+
+  /** Writes all cells when numbers changed, and only the cells that were or are lit when just the light moved. */
+  private fill(model: PictureModel, before: PictureModel | null): void {
+    const parts = ['pooled', 'x', 'dy', 'dx', 'forwardDone', 'backwardDone'] as const;
+    const moved = before !== null && parts.every((part) => before[part] === model[part]);
+    if (!moved) this.looks = this.baseLooks(model);
+    for (const name of GRID_NAMES) {
+      const roles = model.light?.roles[name];
+      const looks = this.looks[name];
+      const touched = moved
+        ? new Set([...(before.light?.roles[name].keys() ?? []), ...(roles?.keys() ?? [])])
+        : looks.keys();
+      for (const index of touched) {
+        const look = looks[index]!;
+        const role = roles?.get(index);
+        this.grids[name].update(index, role ? { ...look, classes: `${look.classes} lit ${role}` } : look);
+      }
+    }
   }
 
   /** The rectangle a window spans on x, padding included. */

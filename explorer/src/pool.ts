@@ -28,7 +28,7 @@ export interface Pooled {
   /** Per input: the outputs whose windows cover it, and how many of them it wins. */
   coveredBy: number[][];
   wins: number[];
-  explain: string;
+  explain(): string;
   backward(dy: ArrayLike<number>): Float32Array;
 }
 
@@ -52,6 +52,24 @@ function forward(plan: Plan, x: Float32Array): { y: Float32Array; routes: Uint8A
   return { y: y as Float32Array, routes: routes! };
 }
 
+interface Coverage {
+  problem: string;
+  windows: number[][];
+  coveredBy: number[][];
+}
+
+let lastCoverage: Coverage | null = null;
+
+/** Which inputs each window covers. It depends on the settings only, so an edit of a number finds it ready. */
+function coverage(engine: Engine, problem: string, inputs: number): Coverage {
+  if (lastCoverage?.problem === problem) return lastCoverage;
+  const windows = columnsByRow(engine.cachedPlan(problem).jacobian(null));
+  const coveredBy: number[][] = Array.from({ length: inputs }, () => []);
+  windows.forEach((covered, output) => covered.forEach((input) => coveredBy[input]!.push(output)));
+  lastCoverage = { problem, windows, coveredBy };
+  return lastCoverage;
+}
+
 /** Refuses, in a sentence of the page's own, an output that is too large to draw. */
 function checkDrawable(info: PlanInfo): void {
   const [rows, columns] = info.outSize as [number, number];
@@ -70,12 +88,10 @@ export function pool(engine: Engine, state: State): Pooled {
   checkDrawable(info);
   const { y, routes } = forward(plan, x);
   const winners = winnersByRow(plan.jacobian(routes));
-  const windows = columnsByRow(engine.cachedPlan(coverageText(state, shape)).jacobian(null));
+  const { windows, coveredBy } = coverage(engine, coverageText(state, shape), x.length);
   const everyMaximum = engine.cachedPlan(problemText({ ...state, ties: 'all' }, shape));
   const tied = columnsByRow(everyMaximum.jacobian(forward(everyMaximum, x).routes));
-  const coveredBy: number[][] = Array.from(x, () => []);
   const wins = Array.from(x, () => 0);
-  windows.forEach((inputs, output) => inputs.forEach((input) => coveredBy[input]!.push(output)));
   winners.forEach((won) => won.forEach(({ input }) => (wins[input]! += 1)));
   const [outRows, outColumns] = info.outSize as [number, number];
   return {
@@ -91,7 +107,7 @@ export function pool(engine: Engine, state: State): Pooled {
     tied,
     coveredBy,
     wins,
-    explain: plan.explain(),
+    explain: () => plan.explain(),
     backward: (dy) => plan.backward(Float32Array.from(dy), routes) as Float32Array,
   };
 }

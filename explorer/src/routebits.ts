@@ -1,7 +1,7 @@
 // The routes as they are stored: per line of outputs, each route's bits, and the bytes they are packed into. This reads
 // the documented format (docs/routes.md) for show only; the page's own arrows come from the library's Jacobian.
 import type { Pooled } from './pool';
-import { html } from './svg';
+import { html, setText } from './svg';
 
 export interface RouteText {
   bits: string;
@@ -30,50 +30,73 @@ export function routeText(line: Uint8Array, at: number, info: Pooled['info']): R
   return { bits, meaning: none ? 'no route' : `tap ${code}` };
 }
 
+interface Chip {
+  node: HTMLElement;
+  bits: HTMLElement;
+  meaning: HTMLElement;
+}
+
+/** The lines are built once per shape; after that only what changed is written. */
 export class RouteBitsView {
-  private chips: HTMLElement[] = [];
-  private drawn = '';
+  private chips: Chip[] = [];
+  private hexes: HTMLElement[] = [];
+  private shape = '';
   private lit: ReadonlySet<number> = new Set();
 
   constructor(private readonly host: HTMLElement, private readonly summary: HTMLElement) {}
 
   render(pooled: Pooled, lit: ReadonlySet<number>): void {
-    const { info, routes, outRows, outColumns } = pooled;
-    const key = `${info.problem} ${routes.join()}`;
-    if (key !== this.drawn) {
-      this.drawn = key;
-      this.draw(pooled);
+    const { info, outRows, outColumns } = pooled;
+    const shape = `${outRows}x${outColumns}`;
+    if (shape !== this.shape) {
+      this.shape = shape;
+      this.build(outRows, outColumns);
     }
-    for (const output of this.lit) this.chips[output]?.classList.remove('lit');
-    for (const output of lit) this.chips[output]?.classList.add('lit');
+    this.write(pooled);
+    for (const output of this.lit) this.chips[output]?.node.classList.remove('lit');
+    for (const output of lit) this.chips[output]?.node.classList.add('lit');
     this.lit = lit;
     const kind = info.routeMasks ? `one bit for each of ${info.taps} taps, in whole bytes` : `the number of the winning tap`;
-    this.summary.textContent =
+    setText(
+      this.summary,
       `${info.routeBits} bits for each of ${outRows * outColumns} outputs (${kind}); every line of y begins at a byte. ` +
-      `In all ${info.routeBytes} bytes.`;
+        `In all ${info.routeBytes} bytes.`,
+    );
   }
 
-  private draw({ info, routes, outRows, outColumns }: Pooled): void {
-    const lineBytes = routes.length / outRows;
+  private build(rows: number, columns: number): void {
     this.chips = [];
-    const lines = Array.from({ length: outRows }, (_, row) => {
-      const line = routes.subarray(row * lineBytes, (row + 1) * lineBytes);
-      const chips = Array.from({ length: outColumns }, (__, column) => {
-        const { bits, meaning } = routeText(line, column, info);
-        const chip = html('li', { class: 'route-chip', title: `y at row ${row}, column ${column}: ${meaning}` }, [
-          html('span', { class: 'route-bits' }, [bits]),
-          html('span', { class: 'route-meaning' }, [meaning]),
-        ]);
-        this.chips.push(chip);
-        return chip;
+    this.hexes = [];
+    const lines = Array.from({ length: rows }, (_, row) => {
+      const chips = Array.from({ length: columns }, () => {
+        const bits = html('span', { class: 'route-bits' });
+        const meaning = html('span', { class: 'route-meaning' });
+        const node = html('li', { class: 'route-chip' }, [bits, meaning]);
+        this.chips.push({ node, bits, meaning });
+        return node;
       });
-      const hex = Array.from(line, (byte) => byte.toString(16).padStart(2, '0')).join(' ');
+      const hex = html('code', { class: 'route-hex' });
+      this.hexes.push(hex);
       return html('div', { class: 'route-line' }, [
         html('span', { class: 'route-row' }, [`line ${row}`]),
-        html('ul', { class: 'route-chips' }, chips),
-        html('code', { class: 'route-hex', 'aria-label': `bytes of line ${row}` }, [hex]),
+        html('ul', { class: 'route-chips', 'aria-label': `routes of line ${row}` }, chips),
+        hex,
       ]);
     });
     this.host.replaceChildren(...lines);
+  }
+
+  private write({ info, routes, outRows, outColumns }: Pooled): void {
+    const lineBytes = routes.length / outRows;
+    this.hexes.forEach((hex, row) => {
+      const line = routes.subarray(row * lineBytes, (row + 1) * lineBytes);
+      setText(hex, Array.from(line, (byte) => byte.toString(16).padStart(2, '0')).join(' '));
+      for (let column = 0; column < outColumns; column += 1) {
+        const { bits, meaning } = routeText(line, column, info);
+        const chip = this.chips[row * outColumns + column]!;
+        setText(chip.bits, bits);
+        setText(chip.meaning, meaning);
+      }
+    });
   }
 }

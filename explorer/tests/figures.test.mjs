@@ -52,7 +52,7 @@ test('an edit on a 16×16 grid redraws within a frame', async () => {
     await visitor.preset('large');
     await visitor.set(settings);
     const times = await visitor.page.evaluate(async () => {
-      const frame = () => new Promise((done) => requestAnimationFrame(() => done()));
+      const frame = () => new Promise((done) => requestAnimationFrame(done));
       const key = (target, name) => target.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true, cancelable: true }));
       const taken = [];
       for (let round = 0; round < 40; round += 1) {
@@ -62,11 +62,16 @@ test('an edit on a 16×16 grid redraws within a frame', async () => {
         const field = document.querySelector('.cell-editor');
         field.value = String(100 + round);
         await frame();
+        // The work of the key itself, then what it left for the coming frame: both with style and layout.
+        let frameStart = 0;
+        requestAnimationFrame(() => (frameStart = performance.now()));
         const start = performance.now();
         key(field, 'Enter');
         document.body.getBoundingClientRect();
-        taken.push(performance.now() - start);
+        const atOnce = performance.now() - start;
         await frame();
+        document.body.getBoundingClientRect();
+        taken.push(atOnce + performance.now() - frameStart);
       }
       return taken.slice(8).sort((a, b) => a - b);
     });
@@ -96,8 +101,8 @@ const SCENES = {
 
 for (const colorScheme of ['light', 'dark']) {
   test(`no serious accessibility violation, ${colorScheme}`, async () => {
-    for (const width of [1280, 360]) {
-      for (const [name, act] of Object.entries(SCENES)) {
+    for (const [name, act] of Object.entries(SCENES)) {
+      for (const width of name === 'a refusal' ? [1280, 360] : [1280]) {
         const visitor = await Visitor.open(place, { colorScheme, viewport: { width, height: 900 } });
         await act(visitor);
         await visitor.page.waitForTimeout(150);

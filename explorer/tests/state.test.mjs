@@ -145,13 +145,13 @@ test('kept bytes: routes here, 8 bytes per output and the input in PyTorch, inpu
 });
 
 test('each program carries the settings, and says where a face cannot', async () => {
-  const { snippets } = await modules.load('/src/code.ts');
+  const { snippet } = await modules.load('/src/code.ts');
   const { pool } = await modules.load('/src/pool.ts');
   const code = (changes) => {
     const settings = { ...state.initialState(), ...changes };
     const { info, outRows, outColumns } = pool(engine, settings);
-    const list = snippets(settings, info, { x: settings.x, dy: state.fitDy(settings.dy, outRows, outColumns) });
-    return Object.fromEntries(list.map((snippet) => [snippet.id, snippet]));
+    const numbers = { x: settings.x, dy: state.fitDy(settings.dy, outRows, outColumns) };
+    return Object.fromEntries(state.CODE_TABS.map((tab) => [tab, snippet(tab, settings, info, numbers)]));
   };
   const plain = code({});
   assert.equal(plain.problem.text, 'max f32 nchw 1x1x3x3 k2 s1');

@@ -190,9 +190,9 @@ HWY_INLINE void Spread32(const uint8_t* from, Code* to) {
       StoreSpread(hn::InterleaveLower(d8, even, odd), to);
       StoreSpread(hn::InterleaveUpper(d8, even, odd), to + 16);
     } else {
-      uint8_t bytes[16] = {};
-      std::memcpy(bytes, from, 8);
-      const auto packed = hn::LoadU(d8, bytes);
+      uint64_t bytes;
+      std::memcpy(&bytes, from, sizeof(bytes));
+      const auto packed = hn::BitCast(d8, hn::Set(hn::FixedTag<uint64_t, 2>(), bytes));
       const auto nibbles = hn::InterleaveLower(d8, hn::And(packed, low_nibble), shift4(packed));
       const hn::FixedTag<uint16_t, 8> d16;
       const auto three = hn::Set(d8, 3);

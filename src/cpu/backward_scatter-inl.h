@@ -44,7 +44,8 @@ class Scatter {
         sums_(reinterpret_cast<V*>(scratch + t_.sums_at)),
         bases_(reinterpret_cast<uint16_t*>(scratch + t_.bases_at)),
         row_values_(reinterpret_cast<V*>(scratch + t_.rows_at)),
-        row_indices_(reinterpret_cast<uint16_t*>(row_values_ + (t_.interleaved ? 0 : t_.block * (out_ + kScatterSlack)))),
+        row_indices_(reinterpret_cast<uint16_t*>(row_values_ + (t_.interleaved ? 0 : out_ + kScatterSlack))),
+        unpacked_(reinterpret_cast<uint8_t*>(scratch + t_.unpacked_at)),
         indices_(reinterpret_cast<uint16_t*>(scratch + t_.indices_at)),
         codes_(scratch + t_.codes_at),
         values_(reinterpret_cast<V*>(scratch + t_.values_at)),
@@ -176,88 +177,158 @@ class Scatter {
       block_ = t_.block;
       for (int64_t ow = 0; ow < out_; ++ow) bases_[ow] = static_cast<uint16_t>(ow * p_.width().stride * t_.block);
     }
+    if (p_.routes.bits <= 8) UnpackPlanes(first, images);
+    int64_t row = 0;
     for (int64_t od = 0; od < p_.depth().out; ++od) {
-      for (int64_t oh = 0; oh < p_.height().out; ++oh) {
+      for (int64_t oh = 0; oh < p_.height().out; ++oh, ++row) {
         for (int64_t quad = 0; quad < quads; ++quad) {
-          ReadQuad(first + quad * t_.block, std::min(t_.block, images - quad * t_.block), od, oh, indices_ + quad * step,
+          ReadQuad(first, quad * t_.block, std::min(t_.block, images - quad * t_.block), row, indices_ + quad * step,
                    values_ + quad * step);
         }
-        V* sums = sums_ + StartOf(od, oh);
-        if (quads == kScatterTogether) {
-          for (int64_t i = 0; i < t_.row; i += 4) {
-            AddFour(sums, indices_ + i, values_ + i);
-            AddFour(sums + t_.plane, indices_ + step + i, values_ + step + i);
-            AddFour(sums + 2 * t_.plane, indices_ + 2 * step + i, values_ + 2 * step + i);
-            AddFour(sums + 3 * t_.plane, indices_ + 3 * step + i, values_ + 3 * step + i);
-          }
-        } else {
-          for (int64_t i = 0; i < t_.row; i += 4) {
-            for (int64_t quad = 0; quad < quads; ++quad) {
-              AddFour(sums + quad * t_.plane, indices_ + quad * step + i, values_ + quad * step + i);
-            }
-          }
-        }
+        AddQuads(sums_ + StartOf(od, oh), quads);
       }
     }
     const int64_t in = p_.width().in;
     for (int64_t quad = 0; quad < quads; ++quad) {
       const int64_t count = std::min(t_.block, images - quad * t_.block);
       T* to = static_cast<T*>(args_.result) + (first + quad * t_.block) * p_.in_plane();
-      EmitRows([&](V* sums, int64_t begin, int64_t end, int64_t row) HWY_ATTR {
-        EmitQuad(sums, begin, end, count, to + row * in);
+      EmitRows([&](V* sums, int64_t begin, int64_t end, int64_t at) HWY_ATTR {
+        EmitQuad(sums, begin, end, count, to + at * in);
       }, quad * t_.plane);
     }
   }
 
-  // The values and places of one output row of up to four planes, interleaved. Planes that are not there add zeros.
-  void ReadQuad(int64_t image, int64_t count, int64_t od, int64_t oh, uint16_t* indices, V* values) {
-    const int64_t padded = out_ + kScatterSlack;
-    for (int64_t k = 0; k < t_.block; ++k) {
-      V* row_values = row_values_ + k * padded;
-      uint16_t* row_indices = row_indices_ + k * padded;
-      if (k >= count) {
-        std::fill_n(row_values, out_, V{0});
-        std::fill_n(row_indices, out_, uint16_t{0});
-        continue;
+  HWY_INLINE void AddQuads(V* HWY_RESTRICT sums, int64_t quads) const {
+    const int64_t step = t_.row + kScatterSlack;
+    const int64_t plane = t_.plane;
+    const int64_t n = t_.row;
+    const uint16_t* HWY_RESTRICT indices = indices_;
+    const V* HWY_RESTRICT values = values_;
+    if (quads == kScatterTogether) {
+      for (int64_t i = 0; i < n; i += 4) {
+        AddFour(sums, indices + i, values + i);
+        AddFour(sums + plane, indices + step + i, values + step + i);
+        AddFour(sums + 2 * plane, indices + 2 * step + i, values + 2 * step + i);
+        AddFour(sums + 3 * plane, indices + 3 * step + i, values + 3 * step + i);
       }
-      const int64_t row = RowOf(image + k, od, oh);
-      SpreadSum<T>(static_cast<const T*>(args_.source) + row * out_, out_, row_values);
-      if (!IndexRow(row, 0, out_, row_indices)) ClearStrays(out_, row_values);
-    }
-    const hn::FixedTag<uint16_t, 8> d16;
-    const auto lane = [&](int64_t k, int64_t i) HWY_ATTR {
-      return hn::Add(hn::LoadU(d16, row_indices_ + k * padded + i), hn::Set(d16, static_cast<uint16_t>(k)));
-    };
-    for (int64_t i = 0; i < out_; i += 8) {
-      hn::StoreInterleaved4(lane(0, i), lane(1, i), lane(2, i), lane(3, i), d16, indices + 4 * i);
-    }
-    constexpr int64_t kLanes = 16 / sizeof(V);
-    const hn::FixedTag<V, kLanes> d;
-    for (int64_t i = 0; i < out_; i += kLanes) {
-      hn::StoreInterleaved4(hn::LoadU(d, row_values_ + i), hn::LoadU(d, row_values_ + padded + i),
-                            hn::LoadU(d, row_values_ + 2 * padded + i), hn::LoadU(d, row_values_ + 3 * padded + i), d,
-                            values + 4 * i);
+    } else {
+      for (int64_t i = 0; i < n; i += 4) {
+        for (int64_t quad = 0; quad < quads; ++quad) {
+          AddFour(sums + quad * plane, indices + quad * step + i, values + quad * step + i);
+        }
+      }
     }
   }
 
-  void EmitQuad(V* sums, int64_t begin, int64_t end, int64_t count, T* row) const {
-    const int64_t plane = p_.in_plane();
-    for (int64_t k = 0; k < count; ++k) {
-      std::memset(static_cast<void*>(row + k * plane), 0, static_cast<size_t>(begin) * sizeof(T));
-      std::memset(static_cast<void*>(row + k * plane + end), 0, static_cast<size_t>(p_.width().in - end) * sizeof(T));
+  // The codes of whole planes, a byte each, at unpacked_.
+  void UnpackPlanes(int64_t first, int64_t images) {
+    const RouteFormat& f = p_.routes;
+    const int64_t rows = p_.depth().out * p_.height().out;
+    if (f.line != 1 && f.line * f.bits % 8 == 0) {
+      return SpreadCodes(f.bits, args_.routes + LineOffset(f, first * rows), images * rows * out_, unpacked_);
+    }
+    for (int64_t row = 0; row < images * rows; ++row) {
+      std::memcpy(unpacked_ + row * out_, ReadCodes<uint8_t>(first * rows + row, 0), static_cast<size_t>(out_));
+    }
+  }
+
+  // The values and places of one output row of up to four planes, interleaved. Planes that are not there add zeros.
+  void ReadQuad(int64_t first, int64_t image, int64_t count, int64_t row, uint16_t* HWY_RESTRICT indices, V* HWY_RESTRICT values) {
+    const int64_t rows = p_.depth().out * p_.height().out;
+    const T* source = static_cast<const T*>(args_.source) + ((first + image) * rows + row) * out_;
+    if (count < t_.block || p_.routes.bits > 8) return ReadPartOfQuad(first + image, count, row, indices, values);
+    const int64_t apart = rows * out_;
+    if (!IndexQuad(unpacked_ + (image * rows + row) * out_, apart, indices)) {
+      return ReadPartOfQuad(first + image, count, row, indices, values);
     }
     constexpr int64_t kLanes = 16 / sizeof(V);
     const hn::FixedTag<V, kLanes> d;
+    int64_t i = 0;
+    for (; i + kLanes <= out_; i += kLanes) {
+      hn::StoreInterleaved4(LoadWide(d, source + i), LoadWide(d, source + apart + i), LoadWide(d, source + 2 * apart + i),
+                            LoadWide(d, source + 3 * apart + i), d, values + 4 * i);
+    }
+    for (; i < out_; ++i) {
+      for (int64_t k = 0; k < 4; ++k) values[4 * i + k] = Widen(source[k * apart + i]);
+    }
+  }
+
+  // Places of four rows of codes that lie `apart`; false when some code names no tap.
+  HWY_INLINE bool IndexQuad(const uint8_t* HWY_RESTRICT codes, int64_t apart, uint16_t* HWY_RESTRICT to) const {
+    const hn::FixedTag<uint16_t, 8> d;
+    const hn::FixedTag<uint8_t, 8> d8;
+    const auto each = hn::Set(d, each_);
+    const auto each_row = hn::Set(d, each_row_);
+    const auto each_slice = hn::Set(d, each_slice_);
+    const auto per_row = hn::Set(d, per_row_);
+    const auto per_slice = hn::Set(d, per_slice_);
+    const bool slices = per_slice_ != 0;
+    auto most = hn::Zero(d8);
+    const uint16_t* HWY_RESTRICT bases = bases_;
+    const int64_t out = out_;
+    const auto place = [&](int64_t k, int64_t i) HWY_ATTR {
+      const auto bytes = hn::LoadU(d8, codes + k * apart + i);
+      if (i + 8 <= out) most = hn::Max(most, bytes);
+      const auto tap = hn::PromoteTo(d, bytes);
+      auto at = hn::Add(hn::LoadU(d, bases + i), hn::Set(d, static_cast<uint16_t>(k)));
+      at = hn::Add(at, hn::Mul(tap, each));
+      at = hn::Add(at, hn::Mul(hn::MulHigh(tap, per_row), each_row));
+      if (slices) at = hn::Add(at, hn::Mul(hn::MulHigh(tap, per_slice), each_slice));
+      return at;
+    };
+    for (int64_t i = 0; i < out; i += 8) {
+      hn::StoreInterleaved4(place(0, i), place(1, i), place(2, i), place(3, i), d, to + 4 * i);
+    }
+    const uint32_t taps = static_cast<uint32_t>(p_.taps());
+    bool good = taps > 255 || hn::AllTrue(d8, hn::Lt(most, hn::Set(d8, static_cast<uint8_t>(taps))));
+    for (int64_t k = 0; k < 4; ++k) {
+      for (int64_t i = out / 8 * 8; i < out; ++i) good = good && codes[k * apart + i] < taps;
+    }
+    return good;
+  }
+
+  // Any routes, any number of planes, slowly.
+  void ReadPartOfQuad(int64_t image, int64_t count, int64_t row, uint16_t* indices, V* values) {
+    const int64_t rows = p_.depth().out * p_.height().out;
+    uint16_t* const row_indices = row_indices_;
+    V* const row_values = row_values_;
+    std::fill_n(indices, t_.row, uint16_t{0});
+    std::fill_n(values, t_.row, V{0});
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t at = (image + k) * rows + row;
+      SpreadSum<T>(static_cast<const T*>(args_.source) + at * out_, out_, row_values);
+      if (!IndexRow(at, 0, out_, row_indices)) ClearStrays(out_, row_values);
+      for (int64_t i = 0; i < out_; ++i) {
+        indices[4 * i + k] = static_cast<uint16_t>(row_indices[i] + k);
+        values[4 * i + k] = row_values[i];
+      }
+    }
+  }
+
+  void EmitQuad(V* HWY_RESTRICT sums, int64_t begin, int64_t end, int64_t count, T* HWY_RESTRICT row) const {
+    const int64_t plane = p_.in_plane();
+    if (begin > 0 || end < p_.width().in) {
+      for (int64_t k = 0; k < count; ++k) {
+        std::memset(static_cast<void*>(row + k * plane), 0, static_cast<size_t>(begin) * sizeof(T));
+        std::memset(static_cast<void*>(row + k * plane + end), 0, static_cast<size_t>(p_.width().in - end) * sizeof(T));
+      }
+    }
+    constexpr int64_t kLanes = 16 / sizeof(V);
+    const hn::FixedTag<V, kLanes> d;
+    const auto zero = hn::Zero(d);
     int64_t i = begin;
     if (count == 4) {
       for (; i + kLanes <= end; i += kLanes, sums += 4 * kLanes) {
         hn::Vec<decltype(d)> v0, v1, v2, v3;
         hn::LoadInterleaved4(d, sums, v0, v1, v2, v3);
+        hn::StoreU(zero, d, sums);
+        hn::StoreU(zero, d, sums + kLanes);
+        hn::StoreU(zero, d, sums + 2 * kLanes);
+        hn::StoreU(zero, d, sums + 3 * kLanes);
         StoreNarrow(d, v0, row + i);
         StoreNarrow(d, v1, row + plane + i);
         StoreNarrow(d, v2, row + 2 * plane + i);
         StoreNarrow(d, v3, row + 3 * plane + i);
-        for (int64_t k = 0; k < 4; ++k) hn::StoreU(hn::Zero(d), d, sums + k * kLanes);
       }
     }
     for (; i < end; ++i, sums += 4) {
@@ -389,6 +460,7 @@ class Scatter {
   uint16_t* const bases_;
   V* const row_values_;
   uint16_t* const row_indices_;
+  uint8_t* const unpacked_;
   uint16_t* const indices_;
   std::byte* const codes_;
   V* const values_;

@@ -30,7 +30,7 @@ struct ScatterTiles {
   int64_t plane;           // elements of one plane of sums
   int64_t row;             // elements of one output row, times block
   int64_t reach;           // elements of the plane of sums that one output row reaches
-  int64_t sums_at, bases_at, rows_at, indices_at, codes_at, values_at, table_at, bytes;
+  int64_t sums_at, bases_at, rows_at, unpacked_at, indices_at, codes_at, values_at, table_at, bytes;
 
   int64_t units() const { return groups * blocks; }
 };
@@ -74,7 +74,8 @@ inline ScatterTiles LayOutScatter(const Problem& p, int64_t lane_bytes) {
   };
   t.sums_at = take(t.together * t.plane * lane_bytes);
   t.bases_at = take((t.row + kScatterSlack) * 2);
-  t.rows_at = take(t.interleaved ? 0 : t.block * (p.width().out + kScatterSlack) * (2 + lane_bytes));
+  t.rows_at = take(t.interleaved ? 0 : (p.width().out + kScatterSlack) * (2 + lane_bytes));
+  t.unpacked_at = take(t.interleaved ? 0 : t.together * t.block * p.out_plane() + kScatterSlack);
   t.indices_at = take(t.together * (t.row + kScatterSlack) * 2);
   t.codes_at = take((t.row + kScatterSlack) * 4);
   t.values_at = take(t.together * (t.row + kScatterSlack) * lane_bytes);

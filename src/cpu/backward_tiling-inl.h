@@ -62,39 +62,74 @@ class Tiling {
 
   void Run(int64_t begin, int64_t end) {
     const int64_t rows = p_.depth().out * p_.height().out;
+    int64_t oh = begin % p_.height().out;
+    int64_t od = begin % rows / p_.height().out;
+    int64_t image = begin / rows;
+    const int64_t out = p_.width().out;
+    const int64_t together = std::max<int64_t>(1, chunk_ / out);  // rows whose codes are unpacked at once
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t image = unit / rows;
-      const int64_t od = unit % rows / p_.height().out;
-      const int64_t oh = unit % p_.height().out;
-      const Range depth = OwnedBy(p_.depth(), od);
-      const Range height = OwnedBy(p_.height(), oh);
-      for (int64_t ow = 0; ow < p_.width().out; ow += chunk_) {
-        const int64_t past = std::min(ow + chunk_, p_.width().out);
-        ReadCodes(unit, ow, past);
-        const Bits* dy = static_cast<const Bits*>(args_.source) + (unit * p_.width().out + ow) * channels_;
-        for (int64_t d = depth.begin; d < depth.end; ++d) {
-          const int64_t tap_d = TapOn(p_.depth(), od, d);
-          for (int64_t h = height.begin; h < height.end; ++h) {
-            const int64_t tap_h = TapOn(p_.height(), oh, h);
-            Bits* row = static_cast<Bits*>(args_.result) + ((image * p_.depth().in + d) * p_.height().in + h) * p_.width().in * channels_;
-            if (tap_d < 0 || tap_h < 0) {
-              const Range owned{OwnedBy(p_.width(), ow).begin, OwnedBy(p_.width(), past - 1).end};
-              Zero(row, owned.begin, owned.end);
-              continue;
-            }
-            const int64_t first_tap = (tap_d * p_.height().kernel + tap_h) * p_.width().kernel;
-            if (last_) {
-              WriteLast(dy, first_tap, ow, past, row);
-            } else {
-              WriteFirst(dy, first_tap, ow, past, row);
-            }
-          }
+      if (chunk_ < out) {
+        for (int64_t ow = 0; ow < out; ow += chunk_) {
+          const int64_t past = std::min(ow + chunk_, out);
+          ReadCodes(unit, ow, past, codes_);
+          Write(unit, image, od, oh, ow, past, codes_);
+        }
+      } else {
+        const int64_t at = (unit - begin) % together;
+        if (at == 0) ReadRows(unit, std::min(together, end - unit));
+        Write(unit, image, od, oh, 0, out, codes_ + at * out * channels_);
+      }
+      if (++oh == p_.height().out) {
+        oh = 0;
+        if (++od == p_.depth().out) {
+          od = 0;
+          ++image;
         }
       }
     }
   }
 
  private:
+  // Outputs [begin, end) of one output row into all the input rows that it owns.
+  HWY_INLINE void Write(int64_t unit, int64_t image, int64_t od, int64_t oh, int64_t begin, int64_t end, const Bits* codes) {
+    const Axis& w = p_.width();
+    const Range depth = OwnedBy(p_.depth(), od);
+    const Range height = OwnedBy(p_.height(), oh);
+    const Bits* dy = static_cast<const Bits*>(args_.source) + (unit * w.out + begin) * channels_;
+    for (int64_t d = depth.begin; d < depth.end; ++d) {
+      const int64_t tap_d = TapOn(p_.depth(), od, d);
+      Bits* row = static_cast<Bits*>(args_.result) + ((image * p_.depth().in + d) * p_.height().in + height.begin) * w.in * channels_;
+      for (int64_t h = height.begin; h < height.end; ++h, row += w.in * channels_) {
+        const int64_t tap_h = TapOn(p_.height(), oh, h);
+        if (tap_d < 0 || tap_h < 0) {
+          Zero(row, OwnedBy(w, begin).begin, OwnedBy(w, end - 1).end);
+          continue;
+        }
+        const int64_t first_tap = (tap_d * p_.height().kernel + tap_h) * w.kernel;
+        if (last_) {
+          WriteLast(dy, codes, first_tap, begin, end, row);
+        } else if (h + 1 < height.end && TapOn(p_.height(), oh, h + 1) == tap_h + 1) {
+          WriteFirst<2>(dy, codes, first_tap, begin, end, row);
+          ++h;
+          row += w.in;
+        } else {
+          WriteFirst<1>(dy, codes, first_tap, begin, end, row);
+        }
+      }
+    }
+  }
+
+  // The codes of whole output rows; where they fill their bytes, rows follow each other.
+  void ReadRows(int64_t unit, int64_t count) {
+    const RouteFormat& f = p_.routes;
+    const int64_t out = p_.width().out;
+    if (f.line != 1 && f.line * f.bits % 8 == 0) {
+      const uint8_t* first = args_.routes + LineOffset(f, unit * (last_ ? out : 1));
+      return SpreadCodes(f.bits, first, count * out * channels_, codes_);
+    }
+    for (int64_t i = 0; i < count; ++i) ReadCodes(unit + i, 0, out, codes_ + i * out * channels_);
+  }
+
   static int64_t TapOn(const Axis& a, int64_t o, int64_t i) {
     const int64_t distance = i - a.start(o);
     if (a.dilation == 1) return distance < a.kernel ? distance : -1;  // -1 or less before the window
@@ -105,38 +140,33 @@ class Tiling {
     if (end > begin) std::memset(row + begin * channels_, 0, static_cast<size_t>((end - begin) * channels_) * sizeof(Bits));
   }
 
-  void ReadCodes(int64_t unit, int64_t begin, int64_t end) {
+  void ReadCodes(int64_t unit, int64_t begin, int64_t end, Bits* codes) const {
     const RouteFormat& f = p_.routes;
     const int64_t out = p_.width().out;
     if (f.line == 1) {
-      SpreadCodes(std::max<int>(8, f.bits), args_.routes + LineOffset(f, unit * out + begin), end - begin, codes_);
+      SpreadCodes(std::max<int>(8, f.bits), args_.routes + LineOffset(f, unit * out + begin), end - begin, codes);
       if (f.bits < 8) {
-        for (int64_t i = 0; i < end - begin; ++i) codes_[i] = static_cast<Bits>(codes_[i] & f.none());
+        for (int64_t i = 0; i < end - begin; ++i) codes[i] = static_cast<Bits>(codes[i] & f.none());
       }
     } else if (!last_) {
-      SpreadCodes(f.bits, args_.routes + LineOffset(f, unit) + begin * f.bits / 8, end - begin, codes_);
+      SpreadCodes(f.bits, args_.routes + LineOffset(f, unit) + begin * f.bits / 8, end - begin, codes);
     } else {
       const uint8_t* line = args_.routes + LineOffset(f, unit * out + begin);
-      if (channels_ * f.bits % 8 == 0) return SpreadCodes(f.bits, line, (end - begin) * channels_, codes_);
+      if (channels_ * f.bits % 8 == 0) return SpreadCodes(f.bits, line, (end - begin) * channels_, codes);
       for (int64_t ow = begin; ow < end; ++ow, line += f.line_bytes) {
-        SpreadCodes(f.bits, line, channels_, codes_ + (ow - begin) * channels_);
+        SpreadCodes(f.bits, line, channels_, codes + (ow - begin) * channels_);
       }
     }
   }
 
   // ---- Channels last: a vector over channels.
 
-  void WriteLast(const Bits* dy, int64_t first_tap, int64_t begin, int64_t end, Bits* row) const {
+  void WriteLast(const Bits* dy, const Bits* codes, int64_t first_tap, int64_t begin, int64_t end, Bits* row) const {
     const Axis& w = p_.width();
-    const Bits* codes = codes_;
-    if (dense_ && w.kernel <= 4 && end * w.kernel <= w.in) {
+    if (dense_ && end * w.kernel <= w.in) {
       Bits* to = row + begin * w.kernel * channels_;
-      const int64_t count = end - begin;
-      switch (w.kernel) {
-        case 1: WriteDense<1>(dy, codes, first_tap, count, to); break;
-        case 2: WriteDense<2>(dy, codes, first_tap, count, to); break;
-        case 3: WriteDense<3>(dy, codes, first_tap, count, to); break;
-        default: WriteDense<4>(dy, codes, first_tap, count, to);
+      for (int64_t ow = begin; ow < end; ++ow, dy += channels_, codes += channels_) {
+        for (int64_t k = 0; k < w.kernel; ++k, to += channels_) WriteTap(dy, codes, first_tap + k, to);
       }
       if (end == w.out) Zero(row, end * w.kernel, w.in);
       return;
@@ -148,44 +178,32 @@ class Tiling {
         if (tap < 0) {
           Zero(row, i, i + 1);
         } else {
-          WriteTaps<1>(dy, codes, first_tap + tap, row + i * channels_);
+          WriteTap(dy, codes, first_tap + tap, row + i * channels_);
         }
       }
     }
   }
 
-  template <int kTaps>
-  HWY_INLINE void WriteDense(const Bits* dy, const Bits* codes, int64_t first_tap, int64_t count, Bits* to) const {
-    for (int64_t i = 0; i < count; ++i, dy += channels_, codes += channels_, to += kTaps * channels_) {
-      WriteTaps<kTaps>(dy, codes, first_tap, to);
-    }
-  }
-
-  // Neighbouring positions, kTaps of them, of one window.
-  template <int kTaps>
-  HWY_INLINE void WriteTaps(const Bits* HWY_RESTRICT dy, const Bits* HWY_RESTRICT codes, int64_t first_tap,
-                            Bits* HWY_RESTRICT to) const {
+  // One position: the channels that its tap won. Positions are written one after the other, so that dx is one stream.
+  HWY_INLINE void WriteTap(const Bits* HWY_RESTRICT dy, const Bits* HWY_RESTRICT codes, int64_t tap, Bits* HWY_RESTRICT to) const {
     const D d;
     const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-    const V tap0 = hn::Set(d, static_cast<Bits>(first_tap));
-    const V tap1 = hn::Set(d, static_cast<Bits>(first_tap + 1));
-    const V tap2 = hn::Set(d, static_cast<Bits>(first_tap + 2));
-    const V tap3 = hn::Set(d, static_cast<Bits>(first_tap + 3));
+    const V wanted = hn::Set(d, static_cast<Bits>(tap));
     const auto write = [&](int64_t c) HWY_ATTR {
       const V value = AsSum<T>(d, hn::LoadU(d, dy + c));
-      const V code = hn::LoadU(d, codes + c);
-      hn::StoreU(hn::IfThenElseZero(hn::Eq(code, tap0), value), d, to + c);
-      if constexpr (kTaps > 1) hn::StoreU(hn::IfThenElseZero(hn::Eq(code, tap1), value), d, to + channels_ + c);
-      if constexpr (kTaps > 2) hn::StoreU(hn::IfThenElseZero(hn::Eq(code, tap2), value), d, to + 2 * channels_ + c);
-      if constexpr (kTaps > 3) hn::StoreU(hn::IfThenElseZero(hn::Eq(code, tap3), value), d, to + 3 * channels_ + c);
+      hn::StoreU(hn::IfThenElseZero(hn::Eq(hn::LoadU(d, codes + c), wanted), value), d, to + c);
     };
     int64_t c = 0;
+    for (; c + 4 * n <= channels_; c += 4 * n) {
+      write(c);
+      write(c + n);
+      write(c + 2 * n);
+      write(c + 3 * n);
+    }
     for (; c + n <= channels_; c += n) write(c);
     if (c == channels_) return;
     if (channels_ >= n) return write(channels_ - n);  // the same values again
-    for (; c < channels_; ++c) {
-      for (int64_t k = 0; k < kTaps; ++k) to[k * channels_ + c] = Chosen(dy[c], codes[c], first_tap + k);
-    }
+    for (; c < channels_; ++c) to[c] = Chosen(dy[c], codes[c], tap);
   }
 
   static HWY_INLINE Bits Chosen(Bits value, Bits code, int64_t tap) {
@@ -193,62 +211,68 @@ class Tiling {
     return code == static_cast<Bits>(tap) ? hn::GetLane(AsSum<T>(d, hn::Set(d, value))) : Bits{0};
   }
 
-  // ---- Channels first: a vector over width, the taps interleaved when stored. Dense windows of up to four only.
+  // ---- Channels first: a vector over width, the taps interleaved when stored. Dense windows of up to four only. One input row,
+  // or two neighbours of a window, which share dy and codes.
 
-  void WriteFirst(const Bits* dy, int64_t first_tap, int64_t begin, int64_t end, Bits* row) const {
+  template <int kRows>
+  void WriteFirst(const Bits* dy, const Bits* codes, int64_t first_tap, int64_t begin, int64_t end, Bits* row) const {
     const Axis& w = p_.width();
     // Outputs all of whose taps lie inside; at most the last one (of rounding up) does not.
     const int64_t whole = std::min(end, w.in / w.kernel);
     Bits* to = row + begin * w.kernel;
     switch (w.kernel) {
-      case 1: WriteRow<1>(dy, first_tap, whole - begin, to); break;
-      case 2: WriteRow<2>(dy, first_tap, whole - begin, to); break;
-      case 3: WriteRow<3>(dy, first_tap, whole - begin, to); break;
-      default: WriteRow<4>(dy, first_tap, whole - begin, to);
+      case 1: WriteRows<kRows, 1>(dy, codes, first_tap, whole - begin, w.in, to); break;
+      case 2: WriteRows<kRows, 2>(dy, codes, first_tap, whole - begin, w.in, to); break;
+      case 3: WriteRows<kRows, 3>(dy, codes, first_tap, whole - begin, w.in, to); break;
+      default: WriteRows<kRows, 4>(dy, codes, first_tap, whole - begin, w.in, to);
     }
-    for (int64_t ow = whole; ow < end; ++ow) {
-      for (int64_t k = 0; k < w.kernel && ow * w.kernel + k < w.in; ++k) {
-        row[ow * w.kernel + k] = Chosen(dy[ow - begin], codes_[ow - begin], first_tap + k);
-      }
-    }
-    if (end == w.out) Zero(row, std::min(end * w.kernel, w.in), w.in);
-  }
-
-  template <int kTaps>
-  HWY_INLINE void WriteRow(const Bits* HWY_RESTRICT dy, int64_t first_tap, int64_t count, Bits* HWY_RESTRICT to) const {
-    const D d;
-    const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-    const V tap0 = hn::Set(d, static_cast<Bits>(first_tap));
-    const V tap1 = hn::Set(d, static_cast<Bits>(first_tap + 1));
-    const V tap2 = hn::Set(d, static_cast<Bits>(first_tap + 2));
-    const V tap3 = hn::Set(d, static_cast<Bits>(first_tap + 3));
-    const auto write = [&](int64_t i) HWY_ATTR {
-      const V value = AsSum<T>(d, hn::LoadU(d, dy + i));
-      const V code = hn::LoadU(d, codes_ + i);
-      const V v0 = hn::IfThenElseZero(hn::Eq(code, tap0), value);
-      Bits* at = to + i * kTaps;
-      if constexpr (kTaps == 1) {
-        hn::StoreU(v0, d, at);
-      } else {
-        const V v1 = hn::IfThenElseZero(hn::Eq(code, tap1), value);
-        if constexpr (kTaps == 2) {
-          hn::StoreInterleaved2(v0, v1, d, at);
-        } else {
-          const V v2 = hn::IfThenElseZero(hn::Eq(code, tap2), value);
-          if constexpr (kTaps == 3) {
-            hn::StoreInterleaved3(v0, v1, v2, d, at);
-          } else {
-            hn::StoreInterleaved4(v0, v1, v2, hn::IfThenElseZero(hn::Eq(code, tap3), value), d, at);
-          }
+    for (int64_t r = 0; r < kRows; ++r, row += w.in, first_tap += w.kernel) {
+      for (int64_t ow = whole; ow < end; ++ow) {
+        for (int64_t k = 0; k < w.kernel && ow * w.kernel + k < w.in; ++k) {
+          row[ow * w.kernel + k] = Chosen(dy[ow - begin], codes[ow - begin], first_tap + k);
         }
       }
+      if (end == w.out) Zero(row, std::min(end * w.kernel, w.in), w.in);
+    }
+  }
+
+  template <int kRows, int kTaps>
+  static HWY_INLINE void WriteRows(const Bits* HWY_RESTRICT dy, const Bits* HWY_RESTRICT codes, int64_t first_tap, int64_t count,
+                                   int64_t row_step, Bits* HWY_RESTRICT to) {
+    const D d;
+    const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+    const auto write = [&](int64_t i) HWY_ATTR {
+      const V value = AsSum<T>(d, hn::LoadU(d, dy + i));
+      const V code = hn::LoadU(d, codes + i);
+      WriteTaps<kTaps>(value, code, first_tap, to + i * kTaps);
+      if constexpr (kRows == 2) WriteTaps<kTaps>(value, code, first_tap + kTaps, to + row_step + i * kTaps);
     };
     int64_t i = 0;
     for (; i + n <= count; i += n) write(i);
     if (i == count) return;
     if (count >= n) return write(count - n);  // the same values again
     for (; i < count; ++i) {
-      for (int64_t k = 0; k < kTaps; ++k) to[i * kTaps + k] = Chosen(dy[i], codes_[i], first_tap + k);
+      for (int64_t k = 0; k < kTaps; ++k) {
+        to[i * kTaps + k] = Chosen(dy[i], codes[i], first_tap + k);
+        if constexpr (kRows == 2) to[row_step + i * kTaps + k] = Chosen(dy[i], codes[i], first_tap + kTaps + k);
+      }
+    }
+  }
+
+  template <int kTaps>
+  static HWY_INLINE void WriteTaps(V value, V code, int64_t first_tap, Bits* HWY_RESTRICT to) {
+    const D d;
+    const auto won = [&](int64_t k) HWY_ATTR {
+      return hn::IfThenElseZero(hn::Eq(code, hn::Set(d, static_cast<Bits>(first_tap + k))), value);
+    };
+    if constexpr (kTaps == 1) {
+      hn::StoreU(won(0), d, to);
+    } else if constexpr (kTaps == 2) {
+      hn::StoreInterleaved2(won(0), won(1), d, to);
+    } else if constexpr (kTaps == 3) {
+      hn::StoreInterleaved3(won(0), won(1), won(2), d, to);
+    } else {
+      hn::StoreInterleaved4(won(0), won(1), won(2), won(3), d, to);
     }
   }
 

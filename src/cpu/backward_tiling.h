@@ -19,10 +19,11 @@ inline Range OwnedBy(const Axis& a, int64_t o) {
   return {begin, end};
 }
 
-// Outputs of a row whose codes are unpacked together; a multiple of 8, so that their codes begin at a byte.
+// Outputs whose codes are unpacked together: a part of a row, a multiple of 8 so that its codes begin at a byte, or several rows.
 inline int64_t TilingChunk(const Problem& p) {
   const int64_t channels = p.channels_last() ? std::max<int64_t>(1, p.channels) : 1;
-  return std::min(p.width().out, std::max<int64_t>(1, kTilingElements / channels / 8) * 8);
+  const int64_t chunk = std::max<int64_t>(1, kTilingElements / channels / 8) * 8;
+  return chunk < p.width().out ? chunk : chunk / p.width().out * p.width().out;
 }
 
 inline int64_t TilingScratch(const Problem& p) {

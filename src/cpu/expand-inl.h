@@ -54,7 +54,7 @@ struct Expansion {
 template <class S, int kStride>
 HWY_INLINE void SplitBlock(const S* from, S* to, int64_t phase_pitch, Watch<S>& watch) {
   const hn::ScalableTag<S> d;
-  const auto put = [&](auto phase, VecOf<S> raw) HWY_ATTR {
+  const auto put = [&](auto phase, VecOf<S> raw) POOLGRAD_LAMBDA {
     const auto key = Key<S>(raw);
     watch.template See<decltype(phase)::value>(key);
     hn::StoreU(key, d, to + decltype(phase)::value * phase_pitch);
@@ -93,7 +93,7 @@ HWY_NOINLINE void ExpandRowsBy(const Expansion& e, const S* row, int64_t row_pit
     }
     int64_t phase = e.first % stride;
     int64_t place = e.first / stride;
-    const auto put = [&](int64_t i) HWY_ATTR {
+    const auto put = [&](int64_t i) POOLGRAD_LAMBDA {
       const S key = ScalarKey<S>(row[i]);
       keys[phase * phase_pitch + place] = key;
       if (++phase == stride) {

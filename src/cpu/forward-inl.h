@@ -9,6 +9,8 @@
 #endif
 
 #include "cpu/forward.h"
+#include "cpu/global-inl.h"
+#include "cpu/interleaved-inl.h"
 #include "cpu/planes-inl.h"
 #include "cpu/rows-inl.h"
 #include "hwy/highway.h"
@@ -36,6 +38,14 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       kernel.run = RunShared<S, kRoutes>;
       break;
     }
+    case ForwardWay::kInterleaved: {
+      const InterleavedScratch<S> scratch(p, kRoutes, take);
+      kernel.run = SelectInterleaved<S, kRoutes>(p);
+      break;
+    }
+    case ForwardWay::kGlobal:
+      kernel.run = p.in_plane() < LaneCount<S>() ? nullptr : RunGlobal<S, kRoutes>;
+      break;
     case ForwardWay::kPlanes: {
       const PlaneScratch<S> scratch(p, kRoutes, take);
       kernel.run = RunPlanes<S, kRoutes>;

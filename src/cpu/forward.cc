@@ -44,6 +44,31 @@ const char* RefuseFast(const Problem& p, poolgrad_op op) {
   return nullptr;
 }
 
+bool IsPlanar(const Problem& p) { return !p.channels_last() || p.channels == 1; }
+
+// Every window of this axis lies inside the input, and together they have no gaps or overlaps.
+bool Tiles(const Axis& a) {
+  return a.kernel == a.stride && a.dilation == 1 && a.pad_lo == 0 && a.interior().size() == a.out;
+}
+
+const char* RefuseGlobal(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseFast(p, op)) return reason;
+  if (!IsPlanar(p)) return "it needs channels first";
+  for (const Axis& a : p.axis) {
+    if (a.kernel != a.in || a.out != 1 || a.dilation != 1 || a.pad_lo != 0) return "the window is not the whole plane";
+  }
+  return p.y_elements() > 0 && !Make(ForwardWay::kGlobal, p, op).run ? "a plane is shorter than a vector" : nullptr;
+}
+
+const char* RefuseInterleaved(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseFast(p, op)) return reason;
+  if (!IsPlanar(p)) return "it needs channels first";
+  if (!Tiles(p.width())) return "windows do not tile the width";
+  if (p.width().stride < 2 || p.width().stride > 4) return "the width's stride is not 2, 3 or 4";
+  if (!p.height().disjoint() || !p.depth().disjoint()) return "windows share rows";
+  return p.y_elements() > 0 && !Make(ForwardWay::kInterleaved, p, op).run ? "a row of outputs is shorter than a vector" : nullptr;
+}
+
 const char* RefuseDirect(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseFast(p, op)) return reason;
   const Range whole = p.width().interior();
@@ -55,8 +80,6 @@ const char* RefuseDirect(const Problem& p, poolgrad_op op) {
   return nullptr;
 }
 
-bool IsPlanar(const Problem& p) { return !p.channels_last() || p.channels == 1; }
-
 const char* RefuseShared(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseFast(p, op)) return reason;
   return IsPlanar(p) ? "it needs channels last" : nullptr;
@@ -67,10 +90,21 @@ const char* RefusePlanes(const Problem& p, poolgrad_op op) {
   return IsPlanar(p) ? nullptr : "it needs channels first";
 }
 
+const char* RefuseAverage(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_FORWARD) return "it only pools forward";
+  if (p.kind != POOLGRAD_AVERAGE) return "it does average pooling only";
+  return MakeForwardAverage(p).run ? nullptr : "this processor has none of the SIMD instruction sets that were built";
+}
+
+Kernel MakeAverage(const Problem& p, poolgrad_op) { return MakeForwardAverage(p); }
+
 constexpr Algorithm kForward[] = {
+    {"simd_global", RefuseGlobal, Make<ForwardWay::kGlobal>},
+    {"simd_interleaved", RefuseInterleaved, Make<ForwardWay::kInterleaved>},
     {"simd_direct", RefuseDirect, Make<ForwardWay::kDirect>},
     {"simd_shared_rows", RefuseShared, Make<ForwardWay::kShared>},
     {"simd_planes", RefusePlanes, Make<ForwardWay::kPlanes>},
+    {"simd_average", RefuseAverage, MakeAverage},
     {"simd_exact", RefuseMax, Make<ForwardWay::kExact>},
 };
 

@@ -7,12 +7,16 @@
 namespace poolgrad {
 
 // The ways to pool forward, one per name in ForwardAlgorithms.
-enum class ForwardWay { kDirect, kShared, kPlanes, kExact };
+enum class ForwardWay { kGlobal, kInterleaved, kDirect, kShared, kPlanes, kExact };
 
-// A kernel for a problem that this way takes, for the best SIMD target; `run` is null where there is none. `routes`: keeps them.
+// A kernel for a problem that this way takes, for the best SIMD target; `run` is null where there is none, or where its vectors
+// are too long for the problem. `routes`: keeps them.
 Kernel MakeForwardF32(ForwardWay way, const Problem& problem, bool routes);
 Kernel MakeForwardF64(ForwardWay way, const Problem& problem, bool routes);
 Kernel MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes);  // f16 and bf16
 Kernel MakeForwardInt(ForwardWay way, const Problem& problem, bool routes);   // i8, u8, i32
+
+// Average pooling; `run` is null where there is no SIMD target, and for integers.
+Kernel MakeForwardAverage(const Problem& problem);
 
 }  // namespace poolgrad

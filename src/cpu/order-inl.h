@@ -26,6 +26,11 @@
 #include "hwy/highway.h"
 #include "spec/problem.h"
 
+// For the lambdas of inner loops: what they capture by reference has to stay in registers, so they must be inlined.
+#ifndef POOLGRAD_LAMBDA
+#define POOLGRAD_LAMBDA HWY_ATTR __attribute__((always_inline))
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {

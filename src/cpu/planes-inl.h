@@ -43,7 +43,7 @@ struct PlaneScratch {
   int64_t slices;    // depth taps
   int64_t out_rows;  // per block
   int64_t in_rows;   // per block and slice
-  bool doubles_across, doubles_down;
+  bool doubles_down, doubles_across;  // across only where down too, so that codes are of one kind
   Expansion expansion;
   int64_t row_pitch, slice_pitch;  // of reduced rows; expanded rows have the same
   int64_t code_pitch;
@@ -51,10 +51,12 @@ struct PlaneScratch {
   Row<S> reduced;
   Code<S>* places;  // the code of every place of the block; doubles_across only
   Code<S>* out_codes;
+  Code<S>* exact_codes;  // of one row
   bool* special;
   Row<S>* list;
   const S** taps;
   Code<S>* tap_codes;
+  Code<S>* row_codes;
 
   // Input rows per slice so that a block stays within `kBlockBytes`.
   static int64_t InRows(const Problem& p, bool with_codes) {
@@ -69,24 +71,26 @@ struct PlaneScratch {
 
   PlaneScratch(const Problem& p, bool with_codes, ScratchTaker& take)
       : slices(p.depth().kernel), in_rows(InRows(p, with_codes)),
-        doubles_across(p.width().stride == 1 && p.width().kernel > 4 && slices == 1),
         doubles_down(p.height().stride == 1 && p.height().kernel > 4 && slices == 1),
+        doubles_across(p.width().stride == 1 && p.width().kernel > 4 && doubles_down),
         expansion(p.width(), slices * in_rows, LaneCount<S>()) {
     const Axis& h = p.height();
     out_rows = in_rows >= h.in ? h.out : std::max<int64_t>(1, (in_rows - h.extent()) / h.stride + 1);
     row_pitch = expansion.places;
     slice_pitch = in_rows * row_pitch;
-    code_pitch = p.width().out + LaneCount<S>();
+    code_pitch = p.width().out + LaneCount<uint8_t>();
     keys = take.Take<S>(expansion.size());
     const int64_t size = slices * slice_pitch + LaneCount<S>();
     reduced.keys = take.Take<S>(size);
     reduced.codes = take.Take<Code<S>>(with_codes ? size : 0);
     places = take.Take<Code<S>>(with_codes && doubles_across ? size : 0);
     out_codes = take.Take<Code<S>>(with_codes ? out_rows * code_pitch : 0);
+    exact_codes = take.Take<Code<S>>(with_codes ? code_pitch : 0);
     special = take.Take<bool>(slices * in_rows);
     list = take.Take<Row<S>>(slices * h.kernel);
     taps = take.Take<const S*>(p.width().kernel);
     tap_codes = take.Take<Code<S>>(p.width().kernel);
+    row_codes = take.Take<Code<S>>(slices * h.kernel);
   }
 };
 
@@ -94,7 +98,8 @@ template <class S, bool kRoutes>
 class PlaneRunner {
  public:
   PlaneRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p), height_(p.height()), width_(p.width()), rows_(p, args), take_(memory), s_(p, kRoutes, take_) {
+      : p_(p), height_(p.height()), width_(p.width()), rows_(p, args), take_(memory), s_(p, kRoutes, take_),
+        has_empty_row_(p.height().has_empty_window()) {
     std::fill(s_.keys, s_.keys + s_.expansion.size(), LowestKey<S>());
   }
 
@@ -126,9 +131,9 @@ class PlaneRunner {
     const bool special = has_rows && watch.Fired() != Alarm::kNone && FindSpecialRows(plane, od, d, first, last - first);
     for (int64_t o = oh.begin; o < oh.end; ++o, ++r) {
       uint8_t* routes = kRoutes ? rows_.route_row(r) : nullptr;
-      Code<S>* codes = kRoutes ? s_.out_codes + (o - oh.begin) * s_.code_pitch : nullptr;
-      if (!has_rows || (special && SeesSpecialRow(d, o, first)) || height_.valid_taps(o).size() == 0) {
-        RunExactRow<S>(p_, plane, od, o, {0, width_.out}, rows_.y_row(r), routes, codes);
+      const OutCodes<S> codes = OutCodesOf<S>(p_, s_.out_codes) + (o - oh.begin) * s_.code_pitch;
+      if (!has_rows || (special && SeesSpecialRow(d, o, first)) || (has_empty_row_ && height_.valid_taps(o).size() == 0)) {
+        RunExactRow<S>(p_, plane, od, o, {0, width_.out}, rows_.y_row(r), routes, kRoutes ? s_.exact_codes : nullptr);
       } else if (kRoutes) {
         PackRow(p_, codes, {0, width_.out}, routes);
       }
@@ -150,22 +155,31 @@ class PlaneRunner {
     for (int64_t k = 0; k < width_.kernel; ++k) {
       const int64_t kw = rows_.backwards ? width_.kernel - 1 - k : k;
       s_.taps[k] = s_.keys + kd * s_.slice_pitch + s_.expansion.at(kw * width_.dilation);
-      s_.tap_codes[k] = static_cast<Code<S>>(kd * height_.kernel * width_.kernel + kw);
+      s_.tap_codes[k] = static_cast<Code<S>>(kw);
     }
-    RowCode<Code<S>> code = CodeOf(first, first, 1);
     const Row<S> to = s_.reduced + kd * s_.slice_pitch;
     Watch<S> unused(p_.dtype);
-    ReduceTaps<S, kRoutes, Flow::kKeysToRow>({s_.taps, s_.tap_codes, width_.kernel, rows, width_.out, s_.row_pitch, s_.row_pitch,
-                                              s_.keys + s_.expansion.size(), to.keys, kRoutes ? to.codes : nullptr,
-                                              s_.reduced.keys + s_.slices * s_.slice_pitch + LaneCount<S>(), &code},
+    const int64_t size = (rows - 1) * s_.row_pitch + width_.out;  // what lies between the rows is computed and not used
+    ReduceTaps<S, kRoutes, Flow::kKeysToRow>({s_.taps, s_.tap_codes, width_.kernel, 1, size, 0, 0,
+                                              s_.keys + s_.expansion.size(), to.keys, {to.codes},
+                                              s_.reduced.keys + s_.slices * s_.slice_pitch + LaneCount<S>()},
                                              unused);
     if constexpr (kRoutes && kIsInt<S>) {
-      code = CodeOf(first, first, 1);
-      for (int64_t row = 0; row < rows; ++row, code.Advance()) {
-        CorrectPadding(to + row * s_.row_pitch, [&](int64_t, int64_t kw) {
-          return static_cast<Code<S>>(code.value() + kd * height_.kernel * width_.kernel + kw);
-        });
+      for (int64_t row = 0; row < rows; ++row) {
+        CorrectPadding(to + row * s_.row_pitch, [&](int64_t, int64_t kw) { return static_cast<Code<S>>(kw); });
       }
+    }
+    if constexpr (kRoutes) {
+      if (s_.doubles_down) AddRowCodes(first, rows);
+    }
+  }
+
+  // Rows that double downwards need codes that count rows.
+  void AddRowCodes(int64_t first, int64_t rows) {
+    RowCode<Code<S>> code = CodeOf(first, first, 1);
+    for (int64_t row = 0; row < rows; ++row, code.Advance()) {
+      Code<S>* codes = s_.reduced.codes + row * s_.row_pitch;
+      for (int64_t o = 0; o < width_.out; ++o) codes[o] = static_cast<Code<S>>(codes[o] + code.value());
     }
   }
 
@@ -193,7 +207,7 @@ class PlaneRunner {
     if (length <= 0) return;
     Row<S> two[] = {from, from + offset};
     if (rows_.backwards) std::swap(two[0], two[1]);
-    MeetRows<S, kRoutes, Meeting::kToRow>({two, 2, 1, length, 0, 0, 0, s_.reduced.keys, s_.reduced.codes, nullptr});
+    MeetRows<S, kRoutes, Meeting::kToRow>({two, 2, 1, length, 0, 0, 0, s_.reduced.keys, {s_.reduced.codes}, nullptr});
   }
 
   void FillPlaces(int64_t first, int64_t rows) {
@@ -237,9 +251,11 @@ class PlaneRunner {
         int64_t n = 0;
         for (int64_t kd = d.begin; kd < d.end; ++kd) {
           for (int64_t kh = h.begin; kh < h.end; ++kh) {
+            s_.row_codes[n] = static_cast<Code<S>>((kd * height_.kernel + kh) * width_.kernel);
             s_.list[n++] = s_.reduced + kd * s_.slice_pitch + (height_.start(o) + kh * height_.dilation - first) * s_.row_pitch;
           }
         }
+        if (rows_.backwards) std::reverse(s_.row_codes, s_.row_codes + n);
         if (n > 0) Emit(n, o, count, oh.begin, first, r, watch);
         o += count;
       }
@@ -269,11 +285,19 @@ class PlaneRunner {
   // Output rows o .. o + count - 1 from the n rows in the list; those of the next output row lie a stride further.
   void Emit(int64_t n, int64_t o, int64_t count, int64_t block_begin, int64_t first, int64_t r, Watch<S>& watch) {
     if (rows_.backwards) std::reverse(s_.list, s_.list + n);
-    RowCode<Code<S>> base = CodeOf(height_.start(o), first, height_.stride);
     S* y = rows_.y_row(r + o - block_begin);
-    Code<S>* codes = kRoutes ? s_.out_codes + (o - block_begin) * s_.code_pitch : nullptr;
-    MeetRows<S, kRoutes, Meeting::kToY>({s_.list, n, count, width_.out, height_.stride * s_.row_pitch, width_.out, s_.code_pitch, y,
-                                         codes, y + count * width_.out, &base, s_.doubles_across ? s_.places : nullptr, &watch});
+    MeetJob<S> job = {s_.list, n, count, width_.out, height_.stride * s_.row_pitch, width_.out, s_.code_pitch,
+                      y, OutCodesOf<S>(p_, s_.out_codes) + (o - block_begin) * s_.code_pitch,
+                      y + count * width_.out, &watch};
+    if (s_.doubles_down) {
+      RowCode<Code<S>> base = CodeOf(height_.start(o), first, height_.stride);
+      job.base = &base;
+      job.starts = s_.doubles_across ? s_.places : nullptr;
+      MeetRows<S, kRoutes, Meeting::kSpansToY>(job);
+    } else {
+      job.row_codes = s_.row_codes;
+      MeetRows<S, kRoutes, Meeting::kToY>(job);
+    }
   }
 
   bool FindSpecialRows(const S* plane, int64_t od, Range d, int64_t first, int64_t rows) {
@@ -304,6 +328,7 @@ class PlaneRunner {
   Rows<S> rows_;
   ScratchTaker take_;
   PlaneScratch<S> s_;
+  bool has_empty_row_;
   int64_t filled_phase_ = -1;
   int64_t filled_rows_ = 0;
 };

@@ -27,8 +27,79 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// The code of an input row's first tap: its number among the rows that windows at its phase can see, times the taps of a row.
-// Walks along rows that are `step` apart without dividing.
+// Codes of outputs in scratch, on their way to route lines: bytes where every code fits one, else lanes as wide as the values.
+template <class S>
+struct OutCodes {
+  Code<S>* lanes = nullptr;
+  bool bytes = false;
+
+  OutCodes operator+(int64_t outputs) const {
+    if (lanes == nullptr) return *this;
+    return bytes ? OutCodes{reinterpret_cast<Code<S>*>(reinterpret_cast<uint8_t*>(lanes) + outputs), true}
+                 : OutCodes{lanes + outputs, false};
+  }
+
+  // One vector of codes, for outputs from `at` on.
+  HWY_INLINE void Store(CodeVec<S> codes, int64_t at) const {
+    const hn::ScalableTag<Code<S>> du;
+    if constexpr (sizeof(S) > 1) {
+      if (bytes) {
+        const hn::Rebind<uint8_t, decltype(du)> d8;
+        hn::StoreU(hn::TruncateTo(d8, codes), d8, reinterpret_cast<uint8_t*>(lanes) + at);
+        return;
+      }
+    }
+    hn::StoreU(codes, du, lanes + at);
+  }
+};
+
+// Several vectors of codes as one of bytes, in order.
+template <class U>
+HWY_INLINE hn::Vec<hn::ScalableTag<uint8_t>> BytesOf(const hn::Vec<hn::ScalableTag<U>>* codes) {
+  const hn::ScalableTag<uint8_t> d8;
+  if constexpr (sizeof(U) == 1) {
+    return codes[0];
+  } else {
+    using Narrower = std::conditional_t<sizeof(U) == 2, uint8_t, std::conditional_t<sizeof(U) == 4, uint16_t, uint32_t>>;
+    const hn::ScalableTag<Narrower> d;
+    hn::Vec<decltype(d)> narrowed[sizeof(Narrower)];
+    for (size_t i = 0; i < sizeof(Narrower); ++i) {
+      narrowed[i] = hn::ConcatEven(d, hn::BitCast(d, codes[2 * i + 1]), hn::BitCast(d, codes[2 * i]));
+    }
+    (void)d8;
+    return BytesOf<Narrower>(narrowed);
+  }
+}
+
+// Computes at(j) for every whole vector of [0, full), hands it to put(best, j), and stores the codes.
+template <class S, bool kRoutes, class At, class Put>
+HWY_INLINE void ForWholeVectors(int64_t full, OutCodes<S> codes, const At& at, const Put& put) {
+  const int64_t lanes = LaneCount<S>();
+  int64_t j = 0;
+  if constexpr (kRoutes && sizeof(S) > 1) {
+    constexpr int64_t kBlock = sizeof(S);
+    if (codes.bytes) {
+      for (; j + kBlock * lanes <= full; j += kBlock * lanes) {
+        CodeVec<S> of[kBlock];
+        for (int64_t k = 0; k < kBlock; ++k) {
+          const auto best = at(j + k * lanes);
+          put(best, j + k * lanes);
+          of[k] = best.code;
+        }
+        hn::StoreU(BytesOf<Code<S>>(of), hn::ScalableTag<uint8_t>(), reinterpret_cast<uint8_t*>(codes.lanes) + j);
+      }
+    }
+  }
+  for (; j < full; j += lanes) {
+    const auto best = at(j);
+    put(best, j);
+    if constexpr (kRoutes) codes.Store(best.code, j);
+  }
+}
+
+// Where spans of rows double, codes count rows from an origin: a row's number among those that windows at its phase can see, times
+// the taps of a row. Codes wrap around in their lanes: only the difference to the window's own start has to fit. Walks along
+// rows that are `step` apart without dividing.
 template <class C>
 class RowCode {
  public:
@@ -60,39 +131,34 @@ struct TapJob {
   int64_t runs, run, in_pitch, out_pitch;
   const S* in_end;  // nothing is read from here on
   S* out;
-  Code<S>* out_codes;
+  OutCodes<S> out_codes;
   S* out_end;  // nothing is written from here on
-  RowCode<Code<S>>* base = nullptr;  // added to the codes, and advanced from run to run; may be null
 };
 
-// The codes of a job's taps in the run that is being done: in registers where their number is known.
+// The codes of n sources: in registers where their number is known.
 template <class S, int kN>
-struct TapCodes {
+struct SourceCodes {
   CodeVec<S> of[kN > 0 ? kN : 1];
-  CodeVec<S> base;
   const Code<S>* list;
 
-  HWY_INLINE explicit TapCodes(const Code<S>* codes) : list(codes) { SetBase(0); }
-  HWY_INLINE void SetBase(Code<S> value) {
-    const hn::ScalableTag<Code<S>> du;
-    base = hn::Set(du, value);
-    for (int t = 0; t < kN; ++t) of[t] = hn::Set(du, static_cast<Code<S>>((list ? list[t] : Code<S>{0}) + value));
+  HWY_INLINE explicit SourceCodes(const Code<S>* codes) : list(codes) {
+    for (int t = 0; t < kN; ++t) of[t] = hn::Set(hn::ScalableTag<Code<S>>(), list ? list[t] : Code<S>{0});
   }
   HWY_INLINE CodeVec<S> operator[](int64_t t) const {
     if constexpr (kN > 0) {
       return of[t];
     } else {
-      return hn::Add(hn::Set(hn::ScalableTag<Code<S>>(), list[t]), base);
+      return hn::Set(hn::ScalableTag<Code<S>>(), list[t]);
     }
   }
 };
 
 template <class S, bool kRoutes, Flow kFlow, int kN>
-HWY_INLINE Best<S, kRoutes> ReduceAt(const S* const* taps, const TapCodes<S, kN>& codes, int64_t n, int64_t at,
+HWY_INLINE Best<S, kRoutes> ReduceAt(const S* const* taps, const SourceCodes<S, kN>& codes, int64_t n, int64_t at,
                                      Watch<S>& watch) {
   const hn::ScalableTag<S> d;
   constexpr bool kRaw = kFlow != Flow::kKeysToRow;
-  const auto load = [&](const S* tap) HWY_ATTR {
+  const auto load = [&](const S* tap) POOLGRAD_LAMBDA {
     const auto v = hn::LoadU(d, tap + at);
     return kRaw ? Key<S>(v) : v;
   };
@@ -100,10 +166,10 @@ HWY_INLINE Best<S, kRoutes> ReduceAt(const S* const* taps, const TapCodes<S, kN>
   best.key = load(taps[0]);
   if constexpr (kRoutes) best.code = codes[0];
   if constexpr (kRaw) watch.template See<0>(best.key);
-  const auto meet = [&](auto chain, int64_t t) HWY_ATTR {
+  const auto meet = [&](auto chain, int64_t t) POOLGRAD_LAMBDA {
     const auto v = load(taps[t]);
     if constexpr (kRaw) watch.template See<decltype(chain)::value>(v);
-    best.Meet(v, [&]() HWY_ATTR { return codes[t]; });
+    best.Meet(v, [&]() POOLGRAD_LAMBDA { return codes[t]; });
   };
   if constexpr (kN > 1) meet(std::integral_constant<int, 1>(), 1);
   if constexpr (kN > 2) meet(std::integral_constant<int, 2>(), 2);
@@ -123,61 +189,54 @@ HWY_INLINE Best<S, kRoutes> ReduceAt(const S* const* taps, const TapCodes<S, kN>
 template <class S, bool kRoutes, Flow kFlow, int kN>
 HWY_NOINLINE void ReduceTapsN(const TapJob<S>& job, Watch<S>& shared_watch) {
   const hn::ScalableTag<S> d;
-  const hn::ScalableTag<Code<S>> du;
   const int64_t lanes = LaneCount<S>();
   Watch<S> watch = shared_watch;
   const S* taps[kN > 0 ? kN : 1];
   for (int t = 0; t < kN; ++t) taps[t] = job.taps[t];
-  TapCodes<S, kN> codes(kRoutes ? job.codes : nullptr);
+  SourceCodes<S, kN> codes(kRoutes ? job.codes : nullptr);
   const S* const* tap_list = kN > 0 ? taps : job.taps;
   const S* farthest = *std::max_element(job.taps, job.taps + job.n);
   S* out = job.out;
-  Code<S>* out_codes = job.out_codes;
-  const auto store = [&](const Best<S, kRoutes>& best, S* to, Code<S>* to_code) HWY_ATTR {
-    hn::StoreU(kFlow == Flow::kRawToY ? Key<S>(best.key) : best.key, d, to);
-    if constexpr (kRoutes) hn::StoreU(best.code, du, to_code);
-  };
+  OutCodes<S> out_codes = job.out_codes;
   const int64_t full = job.run / lanes * lanes;
-  for (int64_t r = 0; r < job.runs; ++r, out += job.out_pitch, out_codes += kRoutes ? job.out_pitch : 0) {
+  for (int64_t r = 0; r < job.runs; ++r, out += job.out_pitch, out_codes = out_codes + job.out_pitch) {
     const int64_t base = r * job.in_pitch;
-    if constexpr (kRoutes) {
-      if (job.base) {
-        codes.SetBase(job.base->value());
-        job.base->Advance();
-      }
-    }
-    const auto at = [&](int64_t j) HWY_ATTR {
+    const auto put = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA {
+      hn::StoreU(kFlow == Flow::kRawToY ? Key<S>(best.key) : best.key, d, out + j);
+    };
+    const auto store = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA {
+      put(best, j);
+      if constexpr (kRoutes) out_codes.Store(best.code, j);
+    };
+    const auto at = [&](int64_t j) POOLGRAD_LAMBDA {
       return ReduceAt<S, kRoutes, kFlow, kN>(tap_list, codes, job.n, base + j, watch);
     };
-    for (int64_t j = 0; j < full; j += lanes) store(at(j), out + j, kRoutes ? out_codes + j : nullptr);
+    ForWholeVectors<S, kRoutes>(full, out_codes, at, put);
     if (full == job.run) continue;
     // The last vector: beyond the run where that is our own memory, over the one before it, or in a small copy.
     if (farthest + base + full + lanes <= job.in_end && out + full + lanes <= job.out_end) {
-      store(at(full), out + full, kRoutes ? out_codes + full : nullptr);
+      store(at(full), full);
     } else if (full > 0) {
-      const int64_t j = job.run - lanes;
-      store(at(j), out + j, kRoutes ? out_codes + j : nullptr);
+      store(at(job.run - lanes), job.run - lanes);
     } else {
       constexpr size_t kMax = hn::MaxLanes(hn::ScalableTag<S>());
       HWY_ALIGN S copy[kMax] = {};
       HWY_ALIGN S result[kMax];
-      HWY_ALIGN Code<S> result_codes[kMax];
       const auto bytes = static_cast<size_t>(job.run) * sizeof(S);
-      const auto one = [&](int64_t t) HWY_ATTR {
+      const auto one = [&](int64_t t) POOLGRAD_LAMBDA {
         std::memcpy(copy, job.taps[t] + base, bytes);
         const S* source[] = {copy};
-        TapCodes<S, 1> code(kRoutes ? job.codes + t : nullptr);
+        SourceCodes<S, 1> code(kRoutes ? job.codes + t : nullptr);
         return ReduceAt<S, kRoutes, kFlow, 1>(source, code, 1, 0, watch);
       };
       Best<S, kRoutes> best = one(0);
       for (int64_t t = 1; t < job.n; ++t) {
         const Best<S, kRoutes> next = one(t);
-        best.Meet(next.key, [&]() HWY_ATTR { return next.code; });
+        best.Meet(next.key, [&]() POOLGRAD_LAMBDA { return next.code; });
       }
-      if constexpr (kRoutes) best.code = hn::Add(best.code, codes.base);
-      store(best, result, result_codes);
+      hn::Store(kFlow == Flow::kRawToY ? Key<S>(best.key) : best.key, d, result);
       std::memcpy(out, result, bytes);
-      if constexpr (kRoutes) std::memcpy(out_codes, result_codes, static_cast<size_t>(job.run) * sizeof(Code<S>));
+      if constexpr (kRoutes) out_codes.Store(best.code, 0);  // scratch has room for the whole vector
     }
   }
   shared_watch = watch;
@@ -202,8 +261,9 @@ struct Row {
   Row operator+(int64_t elements) const { return {keys + elements, codes ? codes + elements : nullptr}; }
 };
 
-// What becomes of the best of several rows: another row, or y, with the window's own codes in scratch.
-enum class Meeting { kToRow, kToY };
+// What becomes of the best of several rows: another row; y from rows that know only their width taps; y from spans of rows
+// whose codes count from some origin. Codes go to scratch.
+enum class Meeting { kToRow, kToY, kSpansToY };
 
 // The best of n rows, in order of preference, in runs as above.
 template <class S>
@@ -212,11 +272,12 @@ struct MeetJob {
   int64_t n;
   int64_t runs, run, in_pitch, out_pitch, code_pitch;
   S* out;
-  Code<S>* out_codes;
-  S* out_end;                       // of y: nothing is written from here on
-  RowCode<Code<S>>* base = nullptr;  // to y: subtracted from the codes, and advanced from run to run
-  const Code<S>* starts = nullptr;  // to y: starts[j] is subtracted too; may be null
-  Watch<S>* watch = nullptr;        // to y: sees the winners
+  OutCodes<S> out_codes;
+  S* out_end;                            // of y: nothing is written from here on
+  Watch<S>* watch = nullptr;             // to y: sees the winners
+  const Code<S>* row_codes = nullptr;    // kToY: added to the codes of each row
+  RowCode<Code<S>>* base = nullptr;      // kSpansToY: subtracted from the codes, and advanced from run to run
+  const Code<S>* starts = nullptr;       // kSpansToY: starts[j] is subtracted too; may be null
 };
 
 // A row may be its own result: elements are read before those at lower or equal places are written.
@@ -225,66 +286,70 @@ HWY_NOINLINE void MeetRowsN(const MeetJob<S>& job) {
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
   const int64_t lanes = LaneCount<S>();
-  constexpr bool kToY = kWhat == Meeting::kToY;
+  constexpr bool kToY = kWhat != Meeting::kToRow;
   Watch<S> watch = kToY ? *job.watch : Watch<S>(POOLGRAD_F32);
   Row<S> rows[kN > 0 ? kN : 1];
   for (int t = 0; t < kN; ++t) rows[t] = job.rows[t];
   const Row<S>* list = kN > 0 ? rows : job.rows;
+  const SourceCodes<S, kN> row_codes(kRoutes && kWhat == Meeting::kToY ? job.row_codes : nullptr);
   S* out = job.out;
-  Code<S>* out_codes = job.out_codes;
+  OutCodes<S> out_codes = job.out_codes;
   const int64_t full = job.run / lanes * lanes;
-  for (int64_t r = 0; r < job.runs; ++r, out += job.out_pitch, out_codes += kRoutes ? job.code_pitch : 0) {
+  for (int64_t r = 0; r < job.runs; ++r, out += job.out_pitch, out_codes = out_codes + job.code_pitch) {
     const int64_t from = r * job.in_pitch;
     auto base = hn::Zero(du);
-    if constexpr (kRoutes && kToY) {
+    if constexpr (kRoutes && kWhat == Meeting::kSpansToY) {
       base = hn::Set(du, job.base->value());
       job.base->Advance();
     }
-    const auto at = [&](int64_t j) HWY_ATTR {
+    const auto code_at = [&](int64_t t, int64_t j) POOLGRAD_LAMBDA {
+      const auto code = hn::LoadU(du, list[t].codes + from + j);
+      return kWhat == Meeting::kToY ? hn::Add(code, row_codes[t]) : code;
+    };
+    const auto at = [&](int64_t j) POOLGRAD_LAMBDA {
       Best<S, kRoutes> best;
       best.key = hn::LoadU(d, list[0].keys + from + j);
-      if constexpr (kRoutes) best.code = hn::LoadU(du, list[0].codes + from + j);
+      if constexpr (kRoutes) best.code = code_at(0, j);
       const int64_t count = kN > 0 ? kN : job.n;
       for (int64_t t = 1; t < count; ++t) {
-        best.Meet(hn::LoadU(d, list[t].keys + from + j),
-                  [&]() HWY_ATTR { return hn::LoadU(du, list[t].codes + from + j); });
+        best.Meet(hn::LoadU(d, list[t].keys + from + j), [&]() POOLGRAD_LAMBDA { return code_at(t, j); });
       }
-      if constexpr (kRoutes && kToY) {
+      if constexpr (kRoutes && kWhat == Meeting::kSpansToY) {
         best.code = hn::Sub(best.code, base);
         if (job.starts) best.code = hn::Sub(best.code, hn::LoadU(du, job.starts + j));
       }
       return best;
     };
-    const auto store = [&](const Best<S, kRoutes>& best, S* to, Code<S>* to_code) HWY_ATTR {
-      hn::StoreU(kToY ? Key<S>(best.key) : best.key, d, to);
-      if constexpr (kRoutes) hn::StoreU(best.code, du, to_code);
-    };
-    for (int64_t j = 0; j < full; j += lanes) {
-      const Best<S, kRoutes> best = at(j);
+    const auto put = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA {
       if constexpr (kToY) watch.SeeWinner(best.key);
-      store(best, out + j, kRoutes ? out_codes + j : nullptr);
-    }
+      hn::StoreU(kToY ? Key<S>(best.key) : best.key, d, out + j);
+    };
+    ForWholeVectors<S, kRoutes>(full, out_codes, at, put);
     if (full == job.run) continue;
-    if constexpr (kToY) watch.SeeWinner(at(full).key, job.run - full);
+    const Best<S, kRoutes> tail = at(full);
+    if constexpr (kToY) watch.SeeWinner(tail.key, job.run - full);
     if (!kToY || out + full + lanes <= job.out_end) {
-      store(at(full), out + full, kRoutes ? out_codes + full : nullptr);
-    } else if (full > 0) {
-      store(at(job.run - lanes), out + job.run - lanes, kRoutes ? out_codes + job.run - lanes : nullptr);
+      hn::StoreU(kToY ? Key<S>(tail.key) : tail.key, d, out + full);
     } else {
       HWY_ALIGN S values[hn::MaxLanes(hn::ScalableTag<S>())];
-      store(at(0), values, out_codes);
-      std::memcpy(out, values, static_cast<size_t>(job.run) * sizeof(S));
+      hn::Store(Key<S>(tail.key), d, values);
+      std::memcpy(out + full, values, static_cast<size_t>(job.run - full) * sizeof(S));
     }
+    if constexpr (kRoutes) out_codes.Store(tail.code, full);  // scratch has room for the whole vector
   }
   if constexpr (kToY) *job.watch = watch;
 }
 
 template <class S, bool kRoutes, Meeting kWhat>
 void MeetRows(const MeetJob<S>& job) {
-  switch (job.n) {
-    case 2: return MeetRowsN<S, kRoutes, kWhat, 2>(job);
-    case 3: return MeetRowsN<S, kRoutes, kWhat, 3>(job);
-    default: return MeetRowsN<S, kRoutes, kWhat, 0>(job);
+  if constexpr (kWhat == Meeting::kToRow) {
+    MeetRowsN<S, kRoutes, kWhat, 2>(job);  // spans double two by two
+  } else {
+    switch (job.n) {
+      case 2: return MeetRowsN<S, kRoutes, kWhat, 2>(job);
+      case 3: return MeetRowsN<S, kRoutes, kWhat, kWhat == Meeting::kToY ? 3 : 0>(job);
+      default: return MeetRowsN<S, kRoutes, kWhat, 0>(job);
+    }
   }
 }
 

@@ -86,13 +86,16 @@ void PackNarrow(const L* codes, int64_t n, uint8_t* line) {
   constexpr int64_t kPerByte = 8 / kBits;
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) StorePacked<kBits>(LoadTruncated<uint8_t>(codes + i), line + i / kPerByte);
-  for (; i < n; i += kPerByte) {
-    uint32_t byte = 0;
-    for (int64_t k = 0; k < kPerByte && i + k < n; ++k) {
-      byte |= (static_cast<uint32_t>(codes[i + k]) & ((1u << kBits) - 1u)) << (k * kBits);
-    }
-    line[i / kPerByte] = static_cast<uint8_t>(byte);
+  if (i == n) return;
+  if (i > 0 && (n - lanes) % kPerByte == 0) {  // the last vector, over the one before it
+    StorePacked<kBits>(LoadTruncated<uint8_t>(codes + n - lanes), line + (n - lanes) / kPerByte);
+    return;
   }
+  HWY_ALIGN L last[hn::MaxLanes(hn::ScalableTag<uint8_t>())] = {};
+  HWY_ALIGN uint8_t packed[hn::MaxLanes(hn::ScalableTag<uint8_t>())];
+  std::memcpy(last, codes + i, static_cast<size_t>(n - i) * sizeof(L));
+  StorePacked<kBits>(LoadTruncated<uint8_t>(last), packed);
+  std::memcpy(line + i / kPerByte, packed, static_cast<size_t>((n - i + kPerByte - 1) / kPerByte));
 }
 
 // U is uint16_t or uint32_t: codes of 16 and 32 bits, little-endian as every target is.

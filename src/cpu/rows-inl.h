@@ -4,10 +4,6 @@
 // Shared rows: each input row is reduced along the width once, into a ring of rows that stays in L1, and an output row is the
 // best of the reduced rows it covers. Rows keep the first of their ties and earlier rows win ties, which is exactly the
 // first in row-major order; ties=last turns both orders around.
-//
-// Codes in the ring count rows from the top of the input (rows that a dilated window skips do not count), so that one reduced
-// row serves every window; the window's own start is subtracted at the end. Codes wrap around in their lanes: only the
-// difference has to fit.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -63,6 +59,21 @@ struct Rows {
   }
 };
 
+// The codes of a row's outputs, in scratch: as bytes if the format's codes fit.
+template <class S>
+OutCodes<S> OutCodesOf(const Problem& p, Code<S>* scratch) {
+  return {scratch, sizeof(S) > 1 && p.routes.bits <= 8};
+}
+
+template <class S>
+void PackRow(const Problem& p, OutCodes<S> codes, Range ow, uint8_t* routes) {
+  if (codes.bytes) {
+    PackRow(p, reinterpret_cast<const uint8_t*>(codes.lanes), ow, routes);
+  } else {
+    PackRow(p, codes.lanes, ow, routes);
+  }
+}
+
 // An input row and the code of its tap 0.
 template <class S>
 struct Source {
@@ -73,7 +84,7 @@ struct Source {
 // The best over n rows and all width taps, for outputs `ow`: interior at once, clipped windows one by one.
 template <class S, bool kRoutes, Flow kFlow>
 void ReduceWidth(const Rows<S>& rows, const Source<S>* sources, int64_t n, Range ow, const S** taps, Code<S>* codes, S* out,
-                 Code<S>* out_codes, S* out_end, Watch<S>& watch) {
+                 OutCodes<S> out_codes, S* out_end, Watch<S>& watch) {
   const Axis& width = rows.p.width();
   const Range whole = width.interior();
   const int64_t first = ow.begin;
@@ -94,7 +105,7 @@ void ReduceWidth(const Rows<S>& rows, const Source<S>* sources, int64_t n, Range
     const int64_t at = (piece.begin - first) * rows.inner;
     const TapJob<S> job = {taps, codes, count,
                            one_run ? 1 : piece.size(), one_run ? piece.size() * rows.inner : rows.inner,
-                           width.stride * rows.inner, rows.inner, rows.x_end, out + at, kRoutes ? out_codes + at : nullptr, out_end};
+                           width.stride * rows.inner, rows.inner, rows.x_end, out + at, out_codes + at, out_end};
     ReduceTaps<S, kRoutes, kFlow>(job, watch);
     ow.begin = piece.end;
   }
@@ -162,7 +173,7 @@ void RunDirect(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       S* piece = y + ow.begin * rows.inner;
       if (n > 0) {
         ReduceWidth<S, kRoutes, Flow::kRawToY>(rows, scratch.sources, n, ow, scratch.taps, scratch.codes, piece,
-                                               scratch.out_codes, y + ow.end * rows.inner, watch);
+                                               OutCodesOf<S>(p, scratch.out_codes), y + ow.end * rows.inner, watch);
       }
       bool special = n == 0;
       if (const Alarm alarm = watch.Fired(); alarm != Alarm::kNone) {
@@ -171,7 +182,7 @@ void RunDirect(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       if (special) {
         RunExactRow<S>(p, plane, od, oh, ow, y, routes, kRoutes ? scratch.out_codes : nullptr);
       } else if (kRoutes) {
-        PackRow(p, scratch.out_codes, ow, routes);
+        PackRow(p, OutCodesOf<S>(p, scratch.out_codes), ow, routes);
       }
     }
   }
@@ -188,6 +199,7 @@ struct RingScratch {
   int64_t* held;  // which row a slot holds; -1 none
   bool* special;  // whether the Watch fired for it
   Row<S>* list;
+  Code<S>* row_codes;
   const S** taps;
   Code<S>* tap_codes;
 
@@ -201,6 +213,7 @@ struct RingScratch {
     held = take.Take<int64_t>(all);
     special = take.Take<bool>(all);
     list = take.Take<Row<S>>(p.depth().kernel * p.height().kernel);
+    row_codes = take.Take<Code<S>>(p.depth().kernel * p.height().kernel);
     taps = take.Take<const S*>(p.width().kernel);
     tap_codes = take.Take<Code<S>>(p.width().kernel);
   }
@@ -264,34 +277,36 @@ void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, s
             const Row<S> to = ring.row(slot);
             if (ring.held[slot] != in_h) {
               Watch<S> watch(p.dtype);
-              const RowCode<Code<S>> code(in_h, 1, height.dilation, width.kernel);
-              const Source<S> source = {rows.row(plane, in_d, in_h),
-                                        static_cast<Code<S>>(code.value() + kd * height.kernel * width.kernel)};
-              ReduceWidth<S, kRoutes, Flow::kRawToRow>(rows, &source, 1, ow, ring.taps, ring.tap_codes, to.keys, to.codes,
+              const Source<S> source = {rows.row(plane, in_d, in_h), 0};
+              ReduceWidth<S, kRoutes, Flow::kRawToRow>(rows, &source, 1, ow, ring.taps, ring.tap_codes, to.keys, {to.codes},
                                                        to.keys + ring.pitch, watch);
               ring.special[slot] = watch.Fired() != Alarm::kNone;
               ring.held[slot] = in_h;
             }
             special = special || ring.special[slot];
+            ring.row_codes[n] = static_cast<Code<S>>((kd * height.kernel + kh) * width.kernel);
             ring.list[n++] = to;
           }
         }
         S* y = rows.y_row(at);
         uint8_t* routes = kRoutes ? rows.route_row(at) : nullptr;
         Watch<S> watch(p.dtype);
-        if (rows.backwards) std::reverse(ring.list, ring.list + n);
-        RowCode<Code<S>> base(height.start(oh), 1, height.dilation, width.kernel);
+        if (rows.backwards) {
+          std::reverse(ring.list, ring.list + n);
+          std::reverse(ring.row_codes, ring.row_codes + n);
+        }
         const int64_t length = ow.size() * rows.inner;
         S* out = y + ow.begin * rows.inner;
         if (!special) {
-          MeetRows<S, kRoutes, Meeting::kToY>({ring.list, n, 1, length, 0, 0, 0, out, ring.out_codes, out + length, &base,
-                                               nullptr, &watch});
+          MeetRows<S, kRoutes, Meeting::kToY>({ring.list, n, 1, length, 0, 0, 0, out, OutCodesOf<S>(p, ring.out_codes), out + length,
+                                               &watch,
+                                               ring.row_codes});
           special = watch.Fired() != Alarm::kNone && SeesSpecial(rows, plane, od, oh, ow);
         }
         if (special) {
           RunExactRow<S>(p, plane, od, oh, ow, y, routes, kRoutes ? ring.out_codes : nullptr);
         } else if (kRoutes) {
-          PackRow(p, ring.out_codes, ow, routes);
+          PackRow(p, OutCodesOf<S>(p, ring.out_codes), ow, routes);
         }
       }
     }

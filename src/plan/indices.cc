@@ -31,8 +31,8 @@ int64_t NumberOf(const Problem& p, const Shape& s, const Place& q, poolgrad_numb
 
 // The other way: the place that `index` names, if it lies in batch o.n and channel o.c.
 bool PlaceAt(const Problem& p, const Shape& s, int64_t index, const Place& o, poolgrad_numbering numbering, Place* q) {
-  if (index < 0) return false;
   const int64_t plane = Product(s);
+  if (index < 0 || plane == 0) return false;
   int64_t n = o.n;
   int64_t c = o.c;
   switch (numbering) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cuda/cuda.h"
+#include "cuda/tuning.h"
 #include "plan/indices.h"
 #include "plan/plan.h"
 #include "reference/reference.h"
@@ -431,6 +432,26 @@ void CheckPlan() {
   poolgrad_plan_destroy(plan);
 }
 
+// Settings far from one another: none of them may change a bit.
+std::vector<cuda::Tuning> Tunings() {
+  cuda::Tuning small, large;
+  small.strip_rows_last = small.strip_rows_first = small.cell_rows_last = small.cell_rows_first = 1;
+  small.enough_threads = 1;
+  small.staged_bytes = 4 << 10;
+  small.plane_bytes = 4 << 10;
+  small.vector_run = 3;
+  small.ring_threads = 64;
+  small.strip_blocks = 0;
+  small.streamed = small.split = true;
+  large.strip_rows_last = large.strip_rows_first = large.cell_rows_last = large.cell_rows_first = 5;
+  large.enough_threads = 1;
+  large.staged_bytes = 96 << 10;
+  large.vector_run = 32;
+  large.ring_threads = 512;
+  large.strip_blocks = 2;
+  return {cuda::Tuning{}, small, large};
+}
+
 int Main(int argc, char** argv) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
@@ -442,18 +463,25 @@ int Main(int argc, char** argv) {
   const int threads = argc > 3 ? std::atoi(argv[3]) : 4;
   std::atomic<int> next{0};
   std::atomic<int64_t> runs{0};
-  std::vector<std::thread> pool;
-  for (int t = 0; t < threads; ++t) {
-    pool.emplace_back([&] {
-      Worker worker;
-      for (int i; (i = next.fetch_add(1)) < problems;) {
-        Random r(seed * 1000003 + static_cast<uint64_t>(i));
-        worker.Check(r, RandomProblem(r));
-      }
-      runs += worker.runs;
-    });
+  const std::vector<cuda::Tuning> tunings = Tunings();
+  for (size_t share = 0; share < tunings.size(); ++share) {
+    cuda::tuning = tunings[share];
+    next = static_cast<int>(problems * share / tunings.size());
+    const int end = static_cast<int>(problems * (share + 1) / tunings.size());
+    std::vector<std::thread> pool;
+    for (int t = 0; t < threads; ++t) {
+      pool.emplace_back([&] {
+        Worker worker;
+        for (int i; (i = next.fetch_add(1)) < end;) {
+          Random r(seed * 1000003 + static_cast<uint64_t>(i));
+          worker.Check(r, RandomProblem(r));
+        }
+        runs += worker.runs;
+      });
+    }
+    for (std::thread& t : pool) t.join();
   }
-  for (std::thread& t : pool) t.join();
+  cuda::tuning = cuda::Tuning{};
   CheckGraphAndStreams();
   CheckErrors();
   CheckPlan();

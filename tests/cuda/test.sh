@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Builds the library with CUDA and its checks, for one architecture, and runs those that need a GPU where there is one. Without
+# nvcc there is nothing to build, without a GPU nothing to run; both are said and are no failure.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+PATH=$PATH:/usr/local/cuda/bin
+if ! command -v nvcc > /dev/null; then
+  echo "skipped: no nvcc"
+  exit 0
+fi
+build=build/cuda-test
+mkdir -p "$build"
+launcher=()
+command -v ccache > /dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+quietly() {
+  "$@" > "$build/build.log" 2>&1 || { tail -60 "$build/build.log"; exit 1; }
+}
+quietly cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOOLGRAD_SIMD=OFF -DPOOLGRAD_THREADS=OFF -DPOOLGRAD_CUDA=ON \
+  -DPOOLGRAD_TESTS=OFF -DPOOLGRAD_CLI=OFF -DPOOLGRAD_CUDA_CHECKS=ON -DPOOLGRAD_CUDA_ARCHITECTURES=90-real "${launcher[@]}"
+quietly cmake --build "$build"
+quietly ctest --test-dir "$build" -L gpu -V
+grep -oE "skipped: no CUDA device|[0-9]+ problems, .*" "$build/build.log"

@@ -79,6 +79,16 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.run_script("report.py", path, "--svg", str(chart)).returncode, 0)
         self.assertIn("vgg1 nchw forward: 2.00 times torch", chart.read_text())
 
+    def test_tables_go_between_the_marks(self):
+        page = pathlib.Path(self.save("page.md", "before", "<!-- tables -->", "old", "<!-- /tables -->", "after"))
+        results = self.save("results", line(1.0), line(3.0, "torch"))
+        self.assertEqual(self.run_script("report.py", results, "--into", str(page)).returncode, 0)
+        text = page.read_text()
+        self.assertTrue(text.startswith("before\n<!-- tables -->\n") and text.endswith("<!-- /tables -->\nafter\n"))
+        self.assertIn("**3.0×** torch", text)
+        self.assertNotIn("old", text)
+        self.assertNotEqual(self.run_script("report.py", results, "--into", results).returncode, 0)
+
     def test_every_case_can_be_asked(self):
         for family in ("peers", "shapes"):
             for case in cells.read_family(family):

@@ -34,7 +34,7 @@ TEST(Differential, EveryTailLength) {
       for (int length = 1; length <= 68; length += length < 36 ? 1 : 4) {
         for (const std::string& shape : {"nchw 1x2x3x" + std::to_string(2 * length + 1), "nhwc 1x3x3x" + std::to_string(length)}) {
           const std::string text = std::string("max ") + dtype + " " + shape + " " + window;
-          const Checked checked = CheckProblem(*ParseProblem(text), static_cast<uint64_t>(length));
+          const Checked checked = CheckProblem(*ParseProblem(text), static_cast<uint64_t>(length), QuickEffort());
           ASSERT_FALSE(checked.refused) << text;
           ASSERT_EQ(checked.failure, "");
         }
@@ -53,7 +53,7 @@ TEST(Differential, EveryPairOfRules) {
           raw.ties = ties;
           raw.nan = nan;
           for (uint64_t seed = 0; seed < 3; ++seed) {
-            const Checked checked = CheckProblem(raw, seed * 1000 + static_cast<uint64_t>(ties * 10 + nan));
+            const Checked checked = CheckProblem(raw, seed * 1000 + static_cast<uint64_t>(ties * 10 + nan), QuickEffort());
             ASSERT_FALSE(checked.refused);
             ASSERT_EQ(checked.failure, "");
           }

@@ -58,6 +58,23 @@ def compare(cells):
     return rows
 
 
+def provenance(paths):
+    """The sentence that says where the numbers come from, of the last run."""
+    text = ""
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                record = json.loads(line)
+                if "about" in record:
+                    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+                    text = (
+                        f"{record['about']}, {record['threads']} threads, {record['date']}. Copy {record['copy_gbps']:.1f} GB/s, "
+                        f"4 reads to 1 write {record['read_heavy_gbps']:.1f}, 1 read to 4 writes "
+                        f"{record['write_heavy_gbps']:.1f}. {versions}."
+                    )
+    return text
+
+
 def geometric_mean(values):
     return math.exp(sum(math.log(v) for v in values) / len(values))
 
@@ -114,6 +131,28 @@ def markdown(rows):
     return "\n".join(lines)
 
 
+def markdown_means(rows):
+    lines = ["| type | operation | geometric mean | least | cells |", "| --- | --- | --- | --- | --- |"]
+    for m in means(rows):
+        if m["layout"] == "both":
+            lines.append(
+                f"| {m['dtype']} | {OPS[m['op']]} | {m['geometric_mean']:.2f}× | {m['least']:.2f}× | {m['cells']} |"
+            )
+    return "\n".join(lines)
+
+
+def replace_between(path, name, text):
+    """Puts `text` between the marks <!-- NAME --> and <!-- /NAME --> of a Markdown file."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    with open(path, encoding="utf-8") as file:
+        page = file.read()
+    if begin not in page or end not in page:
+        raise SystemExit(f"{path} lacks the marks {begin} and {end}; expected both")
+    head, rest = page.split(begin, 1)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"{head}{begin}\n{text.strip()}\n{end}{rest.split(end, 1)[1]}")
+
+
 def cell_text(row):
     ms = f"{row['ms']:.2f}" if row["ms"] >= 0.1 else f"{row['ms'] * 1000:.1f} µs"
     return f"{ms} ({row['fraction']:.2f})" + (f", **{row['ratio']:.1f}×** {row['best_peer']}" if row["ratio"] else "")
@@ -163,14 +202,21 @@ def main():
     parser.add_argument("results", nargs="+", help="files of JSON lines, of one or several runs")
     parser.add_argument("--json", action="store_true", help="one object per cell and per mean")
     parser.add_argument("--markdown", action="store_true", help="the tables of docs/benchmarks.md")
+    parser.add_argument("--into", help="put the tables between the marks of this Markdown file")
+    parser.add_argument("--mark", default="tables", help="the name of those marks (default %(default)s)")
     parser.add_argument("--svg", help="also write the chart to this file")
     options = parser.parse_args()
     rows = compare(read(options.results))
     if options.json:
         for record in rows + means(rows):
             print(json.dumps(record))
-    elif options.markdown:
-        print(markdown(rows))
+    elif options.markdown or options.into:
+        means_text = "Times faster than the best peer:\n\n" + markdown_means(rows)
+        page = "\n\n".join([provenance(options.results), means_text, markdown(rows)])
+        if options.into:
+            replace_between(options.into, options.mark, page)
+        else:
+            print(page)
     else:
         print_table(rows)
         print_means(rows)

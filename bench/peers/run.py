@@ -5,6 +5,7 @@ Every peer is one long-lived driver process that answers questions (cell.h), so 
 of ours is measured just before the peers' same cell. All use the same buffer policy and the same copy bandwidth.
 """
 import argparse
+import datetime
 import json
 import os
 import pathlib
@@ -56,6 +57,41 @@ class Peer:
             self.process.wait()
 
 
+def first_line(*command):
+    """What a command prints first, or nothing where it is not there or fails."""
+    try:
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    except OSError:
+        return ""
+    return result.stdout.splitlines()[0].strip() if result.returncode == 0 and result.stdout else ""
+
+
+def cpu_model():
+    for line in subprocess.run(["lscpu"], stdout=subprocess.PIPE, text=True, check=False).stdout.splitlines():
+        if line.startswith("Model name:"):
+            return line.split(":", 1)[1].strip()
+    return os.uname().machine
+
+
+def about(options, bandwidth):
+    """Everything a reader of the tables needs to know about where they come from."""
+    version = ("dpkg-query", "-W", "-f", "${Version}\\n")
+    ort = BUILT / "node" / "node_modules" / "onnxruntime-node" / "package.json"
+    versions = {
+        "poolgrad": first_line(options.poolgrad, "--version").removeprefix("poolgrad "),
+        "oneDNN": first_line(*version, "libdnnl-dev"),
+        "XNNPACK": first_line(*version, "libxnnpack-dev"),
+        "PyTorch": first_line(sys.executable, "-c", "import torch; print(torch.__version__)"),
+        "ONNX Runtime": json.loads(ort.read_text())["version"] if ort.exists() else "",
+    }
+    return {
+        "about": f"{cpu_model()}, {os.cpu_count()} cores",
+        "date": datetime.date.today().isoformat(),
+        "versions": {name: text for name, text in versions.items() if text},
+        **bandwidth,
+    }
+
+
 def commands():
     torch, node = [sys.executable, str(HERE / "torch_peer.py")], ["node", str(HERE / "ort.mjs")]
     return {
@@ -104,6 +140,7 @@ def main():
             out.write(json.dumps(record) + "\n")
             out.flush()
 
+        write(about(options, bandwidth))
         for dtype in options.dtype.split(","):
             for case in chosen:
                 for layout in options.layout.split(","):

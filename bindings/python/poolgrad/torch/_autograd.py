@@ -65,7 +65,7 @@ class _Pool(Function):
         routes_out.append(routes)
         ctx.plan = plan
         ctx.save_for_backward(routes)
-        if _in_forward_mode():
+        if _forward_ad._current_level >= 0:
             ctx.save_for_forward(routes)
         return y
 

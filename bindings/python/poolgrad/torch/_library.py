@@ -69,7 +69,10 @@ if AVAILABLE:
         padding_kind: int, dilation: List[int], ceil_mode: bool, ties: int, channels_last: bool,
     ) -> torch.Tensor:  # fmt: skip
         window = _window(kernel, stride, padding, padding_kind, dilation, ceil_mode, ties)
-        return _plan(dy, x_shape, channels_last, window).scatter(dy, routes)
+        plan = _plan(dy, x_shape, channels_last, window)
+        plan.check("dy", dy, plan.tensor_y, dy.dtype)
+        plan.check_routes(routes)
+        return plan.scatter(dy, routes)
 
     @_scatter.register_fake
     def _(dy, routes, x_shape, kernel, stride, padding, padding_kind, dilation, ceil_mode, ties, channels_last):
@@ -81,7 +84,9 @@ if AVAILABLE:
         dilation: List[int], ceil_mode: bool, ties: int, channels_last: bool,
     ) -> torch.Tensor:  # fmt: skip
         window = _window(kernel, stride, padding, padding_kind, dilation, ceil_mode, ties)
-        return _plan(tx, tx.shape, channels_last, window).gather(tx, routes)
+        plan = _plan(tx, tx.shape, channels_last, window)
+        plan.check_routes(routes)
+        return plan.gather(tx, routes)
 
     @_gather.register_fake
     def _(tx, routes, kernel, stride, padding, padding_kind, dilation, ceil_mode, ties, channels_last):
@@ -94,7 +99,9 @@ if AVAILABLE:
         dilation: List[int], ceil_mode: bool, ties: int, channels_last: bool,
     ) -> torch.Tensor:  # fmt: skip
         window = _window(kernel, stride, padding, padding_kind, dilation, ceil_mode, ties)
-        return _plan(x, x.shape, channels_last, window).indices(routes)
+        plan = _plan(x, x.shape, channels_last, window)
+        plan.check_routes(routes)
+        return plan.indices(routes)
 
     @_indices.register_fake
     def _(x, routes, kernel, stride, padding, padding_kind, dilation, ceil_mode, ties, channels_last):

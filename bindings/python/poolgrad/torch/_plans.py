@@ -145,16 +145,16 @@ class TorchPlan(CorePlan):
         shape, dtype, device, channels_last, window = self.args
         return plan_of((batch, *shape[-self.rank - 1 :]), dtype, device, channels_last, window)
 
-    # ---- running --------------------------------------------------------------------------------------------------------
+    # ---- running: tensors are trusted to have the plan's shape, type and device; autograd sees to it, the operators check -----
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self._input(x, self.tensor_x, "input")
+        x = x.contiguous(memory_format=self.format)
         y = _empty_like(self._like_y, memory_format=self.format)
         self._run("forward", x.data_ptr(), y.data_ptr(), None)
         return y
 
     def forward_routes(self, x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-        x = self._input(x, self.tensor_x, "input")
+        x = x.contiguous(memory_format=self.format)
         y = _empty_like(self._like_y, memory_format=self.format)
         routes = _empty_like(self._like_routes, memory_format=_DENSE)
         self._run("forward_routes", x.data_ptr(), y.data_ptr(), routes.data_ptr())
@@ -162,58 +162,47 @@ class TorchPlan(CorePlan):
 
     def scatter(self, dy: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
         """dx = S^T dy."""
-        dy = self._input(dy, self.tensor_y, "the gradient")
-        routes = self._routes(routes)
+        dy = dy.contiguous(memory_format=self.format)
         dx = _empty_like(self._like_x, memory_format=self.format)
-        self._run("backward", dy.data_ptr(), routes.data_ptr(), dx.data_ptr())
+        self._run("backward", dy.data_ptr(), routes.contiguous().data_ptr(), dx.data_ptr())
         return dx
 
     def gather(self, tx: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
         """ty = S tx."""
-        tx = self._input(tx, self.tensor_x, "the tangent")
-        routes = self._routes(routes)
+        tx = tx.contiguous(memory_format=self.format)
         ty = _empty_like(self._like_y, memory_format=self.format)
-        self._run("gather", tx.data_ptr(), routes.data_ptr(), ty.data_ptr())
+        self._run("gather", tx.data_ptr(), routes.contiguous().data_ptr(), ty.data_ptr())
         return ty
 
     def indices(self, routes: torch.Tensor) -> torch.Tensor:
         """torch's int64 indices, in y's memory format."""
-        routes = self._routes(routes)
         indices = _empty_like(self._like_y, dtype=torch.int64, memory_format=self.format)
-        self._run("indices", routes.data_ptr(), _abi.NUMBERINGS["torch"], indices.data_ptr())
+        self._run("indices", routes.contiguous().data_ptr(), _abi.NUMBERINGS["torch"], indices.data_ptr())
         return indices
 
     def _run(self, op: str, first: Any, second: Any, third: Any) -> None:
-        function = self._functions[op]
         if self._on_cpu:
-            status = function(self.handle, first, second, third, _cpu_exec())
+            status = self._functions[op](self.handle, first, second, third, _cpu_exec())
         else:
             needed = self._scratch.get(op, 0)
             scratch = torch.empty(needed, dtype=torch.uint8, device=self.device) if needed else None
             stream = torch.cuda.current_stream(self.device).cuda_stream
             run = _abi.make_exec(0, scratch.data_ptr() if needed else 0, needed, stream)
-            with torch.cuda.device(self.device):
-                status = function(self.handle, first, second, third, ctypes.addressof(run))
+            status = self._functions[op](self.handle, first, second, third, ctypes.addressof(run))
         if status:
             _abi.raise_status(status)
 
-    def _input(self, tensor: torch.Tensor, shape: Tuple[int, ...], name: str) -> torch.Tensor:
+    def check(self, name: str, tensor: torch.Tensor, shape: Tuple[int, ...], dtype: Any) -> None:
+        """Refuses a tensor that is not what this plan's memory accesses assume."""
         if tensor.shape != shape:
             raise PoolValueError(f"{name} has the shape {tuple(tensor.shape)}; this pooling expects {shape}")
-        if tensor.dtype is not self.dtype:
-            raise PoolTypeError(f"{name} has the type {tensor.dtype}; this pooling is of {self.dtype}")
+        if tensor.dtype is not dtype:
+            raise PoolTypeError(f"{name} has the type {tensor.dtype}; this pooling expects {dtype}")
         if tensor.device != self.device:
             raise PoolValueError(f"{name} is on {tensor.device}; this pooling is on {self.device}")
-        return tensor.contiguous(memory_format=self.format)
 
-    def _routes(self, routes: torch.Tensor) -> torch.Tensor:
-        if routes.dtype is not torch.uint8 or routes.shape != self.tensor_routes:
-            raise PoolValueError(
-                f"routes is a {tuple(routes.shape)} of {routes.dtype}; this pooling keeps {self.tensor_routes} of torch.uint8"
-            )
-        if routes.device != self.device:
-            raise PoolValueError(f"routes is on {routes.device}; this pooling is on {self.device}")
-        return routes.contiguous()
+    def check_routes(self, routes: torch.Tensor) -> None:
+        self.check("routes", routes, self.tensor_routes, torch.uint8)
 
 
 _FUNCTIONS = {

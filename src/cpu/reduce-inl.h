@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "cpu/order-inl.h"
 #include "hwy/highway.h"
@@ -171,9 +172,11 @@ HWY_INLINE Best<S, kRoutes> ReduceAt(const S* const* taps, const SourceCodes<S, 
     if constexpr (kRaw) watch.template See<decltype(chain)::value>(v);
     best.Meet(v, [&]() POOLGRAD_LAMBDA { return codes[t]; });
   };
-  if constexpr (kN > 1) meet(std::integral_constant<int, 1>(), 1);
-  if constexpr (kN > 2) meet(std::integral_constant<int, 2>(), 2);
-  if constexpr (kN > 3) meet(std::integral_constant<int, 3>(), 3);
+  if constexpr (kN > 1) {
+    [&]<int... kTaps>(std::integer_sequence<int, kTaps...>) POOLGRAD_LAMBDA {
+      (meet(std::integral_constant<int, (kTaps + 1) % 4>(), kTaps + 1), ...);
+    }(std::make_integer_sequence<int, kN - 1>());
+  }
   if constexpr (kN == 0) {
     int64_t t = 1;
     for (; t + 2 <= n; t += 2) {
@@ -248,6 +251,8 @@ void ReduceTaps(const TapJob<S>& job, Watch<S>& watch) {
     case 2: return ReduceTapsN<S, kRoutes, kFlow, 2>(job, watch);
     case 3: return ReduceTapsN<S, kRoutes, kFlow, 3>(job, watch);
     case 4: return ReduceTapsN<S, kRoutes, kFlow, 4>(job, watch);
+    case 8: return ReduceTapsN<S, kRoutes, kFlow, kFlow == Flow::kRawToY ? 8 : 0>(job, watch);
+    case 9: return ReduceTapsN<S, kRoutes, kFlow, kFlow == Flow::kRawToY ? 9 : 0>(job, watch);
     default: return ReduceTapsN<S, kRoutes, kFlow, 0>(job, watch);
   }
 }

@@ -1,7 +1,8 @@
 // Max pooling row by row, mainly for channels last.
 //
-// Direct: every window's taps are read from x and compared in registers; right where windows do not share rows.
-// Shared rows: each input row is reduced along the width once, into a ring of rows that stays in L1, and an output row is the
+// Direct: every window's taps are read from x and compared in registers; right where windows do not share rows, and for up to
+// 9 taps at a stride of 2 or more even if they do: comparing again costs less than passing through scratch.
+// Shared rows: each input row is reduced along the width once, into a ring of rows that stays in cache, and an output row is the
 // best of the reduced rows it covers. Rows keep the first of their ties and earlier rows win ties, which is exactly the
 // first in row-major order; ties=last turns both orders around.
 
@@ -220,12 +221,13 @@ struct RingScratch {
   Row<S> row(int64_t slot) const { return {keys + slot * pitch, codes + slot * pitch}; }
 };
 
-// Output pixels per pass over the rows, so that the ring stays in L1.
+// Output pixels per pass over the rows, so that the ring stays in L2. Whole rows in L2 measured better than pieces of rows in L1:
+// the input streams in without breaks.
 template <class S>
 int64_t RingTile(const Problem& p, bool with_codes) {
   const int64_t slots = std::min(p.height().extent(), p.height().in) * p.depth().kernel;
   const int64_t bytes = slots * p.channels * static_cast<int64_t>(sizeof(S)) * (with_codes ? 2 : 1);
-  return std::clamp<int64_t>((24 << 10) / bytes, 1, p.width().out);
+  return std::clamp<int64_t>((512 << 10) / bytes, 1, p.width().out);
 }
 
 // Whether a window of outputs `ow` at (od, oh) reads a special value.

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "cpu/backward_lanes-inl.h"
 #include "cpu/backward_tiles.h"
@@ -99,8 +100,12 @@ class Gather {
         EmitInterleaved(row);
       } else {
         switch (p_.width().stride) {
-          case 1: EmitPlanar<1>(row); break;
-          case 2: EmitPlanar<2>(row); break;
+          case 1:
+            if (!EmitFew<1>(row)) EmitPlanar<1>(row);
+            break;
+          case 2:
+            if (!EmitFew<2>(row)) EmitPlanar<2>(row);
+            break;
           case 3: EmitPlanar<3>(row); break;
           case 4: EmitPlanar<4>(row); break;
           default: EmitStrided(row);
@@ -128,12 +133,12 @@ class Gather {
     for (int64_t od = over_d.begin; od < over_d.end; ++od) {
       const int64_t tap_d = TapAt(p_.depth(), od, d);
       if (tap_d < 0) continue;
-      for (int64_t oh = over_h.begin; oh < over_h.end; ++oh) {
+      const int64_t slots_before = t_.slots_depth == 1 ? 0 : od % t_.slots_depth * t_.slots_height;
+      int64_t turn = t_.slots_height == 1 ? 0 : over_h.begin % t_.slots_height;  // oh modulo the slots
+      for (int64_t oh = over_h.begin; oh < over_h.end; ++oh, turn = turn + 1 == t_.slots_height ? 0 : turn + 1) {
         const int64_t tap_h = TapAt(p_.height(), oh, h);
         if (tap_h < 0) continue;
-        const int64_t slot = !t_.slot_by_place ? covers
-                             : t_.slots() == 1 ? 0
-                                               : od % t_.slots_depth * t_.slots_height + oh % t_.slots_height;
+        const int64_t slot = t_.slot_by_place ? slots_before + turn : covers;
         const int64_t tag = od * p_.height().out + oh;
         if (tags_[slot] != tag) {
           tags_[slot] = tag;
@@ -415,6 +420,95 @@ class Gather {
       StoreTogether(to, s0.v0, s1.v0, s2.v0, s3.v0);
       if constexpr (kVectors > 1) StoreTogether(to + 4 * n, s0.v1, s1.v1, s2.v1, s3.v1);
     }
+  }
+
+  // ---- The same for the numbers of visits that windows of three have: unrolled, with all addresses in registers. False when
+  // this row has others.
+
+  template <int kStride>
+  bool EmitFew(T* row) const {
+    if constexpr (!kAdd || kMatch != Match::kCode) {
+      (void)row;
+      return false;
+    } else {
+      if (t_.phases != kStride) return false;
+      const int32_t visits0 = visit_starts_[1];
+      if constexpr (kStride == 1) {
+        switch (visits0) {
+          case 2: return EmitUnrolled<1, 2, 0>(row);
+          case 3: return EmitUnrolled<1, 3, 0>(row);
+          case 4: return EmitUnrolled<1, 4, 0>(row);
+          case 6: return EmitUnrolled<1, 6, 0>(row);
+          case 9: return EmitUnrolled<1, 9, 0>(row);
+          default: return false;
+        }
+      } else {
+        const int32_t visits1 = visit_starts_[2] - visits0;
+        switch (visits0 * 8 + visits1) {
+          case 1 * 8 + 2: return EmitUnrolled<2, 1, 2>(row);
+          case 2 * 8 + 1: return EmitUnrolled<2, 2, 1>(row);
+          case 2 * 8 + 4: return EmitUnrolled<2, 2, 4>(row);
+          case 4 * 8 + 2: return EmitUnrolled<2, 4, 2>(row);
+          default: return false;
+        }
+      }
+    }
+  }
+
+  template <int kVisits>
+  struct Few {
+    const Lane* values[kVisits];
+    const Code* codes[kVisits];
+    Code taps[kVisits];
+
+    template <size_t... kAt>
+    HWY_INLINE V Gather(int64_t at, std::index_sequence<kAt...>) const {
+      const D d;
+      const DC dc;
+      const auto term = [&](size_t i) HWY_ATTR {
+        const auto meant = hn::RebindMask(d, hn::Eq(hn::LoadU(dc, codes[i] + at), hn::Set(dc, taps[i])));
+        return hn::IfThenElseZero(meant, hn::LoadU(d, values[i] + at));
+      };
+      V sum = term(0);  // no value is -0, so this is 0 + value
+      ((sum = kAt == 0 ? sum : hn::Add(sum, term(kAt))), ...);
+      return sum;
+    }
+    HWY_INLINE V operator()(int64_t at) const { return Gather(at, std::make_index_sequence<kVisits>()); }
+  };
+
+  template <int kVisits>
+  HWY_INLINE Few<kVisits> FewOf(int64_t phase) const {
+    Few<kVisits> few;
+    const Visit* visit = visits_ + visit_starts_[phase];
+    for (int i = 0; i < kVisits; ++i) {
+      few.values[i] = values_ + visit[i].values;
+      few.codes[i] = codes_ + visit[i].codes;
+      few.taps[i] = static_cast<Code>(visit[i].tap);
+    }
+    return few;
+  }
+
+  template <int kStride, int kVisits0, int kVisits1>
+  bool EmitUnrolled(T* row) const {
+    const int64_t n = static_cast<int64_t>(hn::Lanes(D()));
+    const int64_t count = std::min(q1_ * kStride, p_.width().in) - q0_ * kStride;
+    T* const to = row + q0_ * kStride;
+    const Few<kVisits0> few0 = FewOf<kVisits0>(0);
+    if constexpr (kStride == 1) {
+      int64_t q = 0;
+      for (; q + n <= count; q += n) Store(few0(q), to + q);
+      if (q < count) StorePart(few0(q), count - q, to + q);
+    } else {
+      const Few<kVisits1> few1 = FewOf<kVisits1>(1);
+      int64_t q = 0;
+      for (; (q + n) * 2 <= count; q += n) StoreTogether(to + 2 * q, few0(q), few1(q));
+      if (2 * q < count) {
+        HWY_ALIGN T whole[2 * hn::MaxLanes(D())];
+        StoreTogether(whole, few0(q), few1(q));
+        std::memcpy(static_cast<void*>(to + 2 * q), whole, static_cast<size_t>(count - 2 * q) * sizeof(T));
+      }
+    }
+    return true;
   }
 
   static HWY_INLINE void StoreTogether(T* to, V a, V b) {

@@ -178,24 +178,64 @@ class Scatter {
       for (int64_t ow = 0; ow < out_; ++ow) bases_[ow] = static_cast<uint16_t>(ow * p_.width().stride * t_.block);
     }
     if (p_.routes.bits <= 8) UnpackPlanes(first, images);
-    int64_t row = 0;
+    const auto add_row = [&](int64_t od, int64_t oh, V* sums) HWY_ATTR {
+      for (int64_t quad = 0; quad < quads; ++quad) {
+        ReadQuad(first, quad * t_.block, std::min(t_.block, images - quad * t_.block), od * p_.height().out + oh,
+                 indices_ + quad * step, values_ + quad * step);
+      }
+      AddQuads(sums, quads);
+    };
+    T* const dx = static_cast<T*>(args_.result) + first * p_.in_plane();
+    const auto emit_row = [&](V* sums, int64_t begin, int64_t end, int64_t row, int64_t quad) HWY_ATTR {
+      const int64_t count = std::min(t_.block, images - quad * t_.block);
+      EmitQuad(sums, begin, end, count, dx + quad * t_.block * p_.in_plane() + row * p_.width().in);
+    };
+    if (t_.banded) return RunBands(quads, add_row, emit_row);
     for (int64_t od = 0; od < p_.depth().out; ++od) {
-      for (int64_t oh = 0; oh < p_.height().out; ++oh, ++row) {
+      for (int64_t oh = 0; oh < p_.height().out; ++oh) add_row(od, oh, sums_ + StartOf(od, oh));
+    }
+    for (int64_t quad = 0; quad < quads; ++quad) {
+      EmitRows([&](V* sums, int64_t begin, int64_t end, int64_t row) HWY_ATTR { emit_row(sums, begin, end, row, quad); },
+               quad * t_.plane);
+    }
+  }
+
+  // Every depth by itself; input rows that no later band reaches are written as soon as a band is done, and the others slide to
+  // the top of the plane of sums.
+  template <class AddRow, class EmitRow>
+  void RunBands(int64_t quads, const AddRow& add_row, const EmitRow& emit_row) {
+    const Axis& h = p_.height();
+    const Axis& w = p_.width();
+    const int64_t row_size = t_.span[2] * t_.block;
+    const Range columns = SummedColumns();
+    for (int64_t od = 0; od < p_.depth().out; ++od) {
+      int64_t next = 0;  // the input row to write
+      for (int64_t band = 0; band < h.out; band += t_.band) {
+        const int64_t past = std::min(band + t_.band, h.out);
+        for (int64_t oh = band; oh < past; ++oh) add_row(od, oh, sums_ + StartOf(0, oh - band));
+        const int64_t done = past == h.out ? h.in : std::clamp<int64_t>(h.start(past), next, h.in);
         for (int64_t quad = 0; quad < quads; ++quad) {
-          ReadQuad(first, quad * t_.block, std::min(t_.block, images - quad * t_.block), row, indices_ + quad * step,
-                   values_ + quad * step);
+          V* const sums = sums_ + quad * t_.plane;
+          for (int64_t i = next; i < done; ++i) {
+            const int64_t at = i - h.start(band);
+            const bool inside = at >= 0 && at < t_.span[1];
+            emit_row(inside ? sums + at * row_size + (columns.begin + w.pad_lo) * t_.block : sums, inside ? columns.begin : 0,
+                     inside ? columns.end : 0, od * h.in + i, quad);
+          }
+          const int64_t kept = past == h.out ? 0 : std::max<int64_t>(0, h.extent() - h.stride) * row_size;
+          if (kept > 0) std::memmove(sums, sums + t_.band * h.stride * row_size, static_cast<size_t>(kept) * sizeof(V));
+          std::memset(static_cast<void*>(sums + kept), 0, static_cast<size_t>(t_.plane - kept) * sizeof(V));
         }
-        AddQuads(sums_ + StartOf(od, oh), quads);
+        next = done;
       }
     }
-    const int64_t in = p_.width().in;
-    for (int64_t quad = 0; quad < quads; ++quad) {
-      const int64_t count = std::min(t_.block, images - quad * t_.block);
-      T* to = static_cast<T*>(args_.result) + (first + quad * t_.block) * p_.in_plane();
-      EmitRows([&](V* sums, int64_t begin, int64_t end, int64_t at) HWY_ATTR {
-        EmitQuad(sums, begin, end, count, to + at * in);
-      }, quad * t_.plane);
-    }
+  }
+
+  // Inputs of a row that the plane of sums spans.
+  Range SummedColumns() const {
+    const Axis& w = p_.width();
+    const int64_t begin = std::clamp<int64_t>(-w.pad_lo, 0, w.in);
+    return {begin, std::clamp<int64_t>(t_.span[2] - w.pad_lo, begin, w.in)};
   }
 
   HWY_INLINE void AddQuads(V* HWY_RESTRICT sums, int64_t quads) const {
@@ -421,16 +461,15 @@ class Scatter {
   template <class F>
   void EmitRows(const F& emit, int64_t plane = 0) {
     const Axis& w = p_.width();
-    const int64_t begin = std::clamp<int64_t>(-w.pad_lo, 0, w.in);
-    const int64_t end = std::clamp<int64_t>(t_.span[2] - w.pad_lo, begin, w.in);
+    const Range columns = SummedColumns();
     int64_t row = 0;
     for (int64_t d = 0; d < p_.depth().in; ++d) {
       const int64_t at_d = d + p_.depth().pad_lo;
       for (int64_t h = 0; h < p_.height().in; ++h, ++row) {
         const int64_t at_h = h + p_.height().pad_lo;
         const bool inside = at_d >= 0 && at_d < t_.span[0] && at_h >= 0 && at_h < t_.span[1];
-        V* sums = sums_ + plane + ((at_d * t_.span[1] + at_h) * t_.span[2] + begin + w.pad_lo) * t_.block;
-        emit(inside ? sums : sums_, inside ? begin : 0, inside ? end : 0, row);
+        V* sums = sums_ + plane + ((at_d * t_.span[1] + at_h) * t_.span[2] + columns.begin + w.pad_lo) * t_.block;
+        emit(inside ? sums : sums_, inside ? columns.begin : 0, inside ? columns.end : 0, row);
       }
     }
   }

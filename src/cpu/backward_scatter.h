@@ -1,7 +1,8 @@
 // How accumulation in planes is cut: the scalar half of backward_scatter-inl.h, shared by all SIMD targets.
 //
 // A plane of sums in scratch spans the input and all its padding that windows reach, so that every tap of every output lands
-// inside it. Positions inside the stretch of that plane which one output row reaches are numbered in 16 bits.
+// inside it. Positions inside the stretch of that plane which one output row reaches are numbered in 16 bits. Channels first
+// keeps only the rows that a band of output rows reaches, and slides.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,7 @@ namespace poolgrad {
 
 inline constexpr int64_t kScatterLanes = 4;          // planes interleaved into one plane of sums, channels first
 inline constexpr int64_t kScatterTogether = 4;       // such planes walked in step
+inline constexpr int64_t kScatterBand = 4;           // output rows, so that their sums stay in the first-level cache
 inline constexpr int64_t kScatterBytes = 512 << 10;  // of sums
 inline constexpr int64_t kScatterReach = 1 << 16;    // elements
 inline constexpr int64_t kScatterSlack = 64;         // elements after rows of codes
@@ -26,6 +28,8 @@ struct ScatterTiles {
   int64_t images;          // batch, or batch times channels
   int64_t together;        // planes of sums walked in step
   int64_t groups;          // of images
+  bool banded;             // the plane of sums holds a band of output rows at a time
+  int64_t band;            // output rows of a band
   int64_t span[3];         // positions of the plane of sums, per axis
   int64_t plane;           // elements of one plane of sums
   int64_t row;             // elements of one output row, times block
@@ -41,10 +45,14 @@ inline ScatterTiles LayOutScatter(const Problem& p, int64_t lane_bytes) {
   t.interleaved = p.channels_last() && p.channels > 1;
   t.channels = t.interleaved ? p.channels : 1;
   t.images = t.interleaved ? p.batch : p.batch * p.channels;
+  const Axis& depth = p.depth();
+  t.banded = !t.interleaved && depth.kernel == 1 && depth.stride == 1 && depth.pad_lo == 0 && depth.in == depth.out;
+  t.band = t.banded ? std::min(p.height().out, kScatterBand) : p.height().out;
   int64_t positions = 1;
   for (int i = 0; i < 3; ++i) {
     const Axis& a = p.axis[i];
-    t.span[i] = (a.out - 1) * a.stride + a.extent();
+    const int64_t outputs = i == 1 ? t.band : i == 0 && t.banded ? 1 : a.out;
+    t.span[i] = (outputs - 1) * a.stride + a.extent();
     positions = std::min<int64_t>(positions * t.span[i], int64_t{1} << 40);
   }
   const int64_t reach = ((p.depth().extent() - 1) * t.span[1] + p.height().extent()) * t.span[2];

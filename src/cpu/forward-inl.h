@@ -1,4 +1,5 @@
-// From a way and an element type to the kernel that runs it.
+// From a way and an element type to the kernel that runs it. POOLGRAD_SMALL (the WebAssembly build) leaves out the ways that
+// cost more bytes than they are worth there.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -38,6 +39,7 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       kernel.run = RunShared<S, kRoutes>;
       break;
     }
+#ifndef POOLGRAD_SMALL  // without these two, planes are pooled the general way
     case ForwardWay::kInterleaved: {
       const InterleavedScratch<S> scratch(p, kRoutes, take);
       kernel.run = SelectInterleaved<S, kRoutes>(p);
@@ -46,6 +48,7 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
     case ForwardWay::kGlobal:
       kernel.run = p.in_plane() < LaneCount<S>() ? nullptr : RunGlobal<S, kRoutes>;
       break;
+#endif
     case ForwardWay::kPlanes: {
       const PlaneScratch<S> scratch(p, kRoutes, take);
       kernel.run = RunPlanes<S, kRoutes>;
@@ -55,6 +58,7 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       take.Take<Code<S>>(kRoutes ? std::max(rows.inner, p.width().out) : 0);
       kernel.run = RunExact<S, kRoutes>;
       break;
+    default: break;
   }
   kernel.scratch_bytes = take.used();
   return kernel;

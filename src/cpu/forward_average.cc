@@ -16,9 +16,11 @@ Kernel MakeAverageOf([[maybe_unused]] const Problem& p) {
 #if HWY_TARGET != HWY_SCALAR
   switch (p.dtype) {
     case POOLGRAD_F32: return MakeAverage<float>(p);
+#ifndef POOLGRAD_SMALL
     case POOLGRAD_F64: return MakeAverage<double>(p);
     case POOLGRAD_F16: return MakeAverage<F16>(p);
     case POOLGRAD_BF16: return MakeAverage<BF16>(p);
+#endif
     default: break;
   }
 #endif

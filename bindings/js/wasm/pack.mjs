@@ -1,28 +1,32 @@
-// Turns a module linked with --emit-relocs into one that can be placed anywhere in another module's memory.
-//   node wasm/pack.mjs linked.wasm packed.wasm
-// The result keeps types, imports, functions and code, loses its data and all names, and gains a custom section
-// "poolgrad.place" that the loader (src/tfjs/heap.ts) reads. All numbers are LEB128:
-//   start, size       the addresses it was linked for: [start, start + size) hold data, zeros and stack
+// Makes a module that can be placed anywhere in another module's memory, from the same module linked for two places.
+//   node wasm/pack.mjs here.wasm there.wasm packed.wasm
+// The two were linked 2^26 bytes apart, above 2^28 and below 2^31, where every address takes five bytes of LEB128. So they have
+// the same length, and differ only where they hold addresses: bit 26, in the fourth byte of each. All of this is checked.
+//
+// The result keeps types, imports, functions and code, loses its data, and gains a custom section "poolgrad.place" that the
+// loader (src/tfjs/heap.ts) reads. All numbers are LEB128:
+//   start, size            the addresses it was linked for: [start, start + size) hold data, zeros and stack
 //   image length, image    the data, from start
-//   count, words      where the image holds addresses: distances from one 32-bit word to the next
-//   count, places     where the code holds addresses: 2 * distance + (1 if signed), from the start of the code section's body
+//   count, words           where the image holds addresses, 32 bits each: distances from one to the next
+//   count, places          where the code holds addresses: the same, from the start of the code section's body
 import { readFileSync, writeFileSync } from 'node:fs';
 
-const [source, target] = process.argv.slice(2);
-const file = readFileSync(source);
+const [here, there, target] = process.argv.slice(2);
+const APART = 2 ** 26;
+const CUSTOM = 0, IMPORT = 2, GLOBAL = 6, EXPORT = 7, CODE = 10, DATA = 11, DATA_COUNT = 12;
+const I32_CONST = 0x41;
 
 class Reader {
   constructor(bytes) { this.bytes = bytes; this.at = 0; }
   byte() { return this.bytes[this.at++]; }
-  // LEB128, unsigned or (with a sign) signed.
-  number(signed = false) {
-    let value = 0n, shift = 0n, byte;
+  number() {
+    let value = 0, scale = 1, byte;
     do {
       byte = this.byte();
-      value |= BigInt(byte & 0x7f) << shift;
-      shift += 7n;
+      value += (byte & 0x7f) * scale;
+      scale *= 128;
     } while (byte & 0x80);
-    return Number(signed && byte & 0x40 ? value - (1n << shift) : value);
+    return value;
   }
   take(length) { return this.bytes.subarray(this.at, (this.at += length)); }
   name() { return Buffer.from(this.take(this.number())).toString(); }
@@ -38,91 +42,105 @@ function leb(value) {
   return bytes;
 }
 
-const CUSTOM = 0, GLOBAL = 6, EXPORT = 7, CODE = 10, DATA = 11, DATA_COUNT = 12;
-const MEMORY_ADDR_LEB = 3, MEMORY_ADDR_SLEB = 4, MEMORY_ADDR_I32 = 5;
-const WITH_ADDEND = new Set([3, 4, 5, 8, 9, 11, 14, 15, 16, 17, 21, 22, 23]);
-const OTHER_ADDRESSES = new Set([11, 14, 15, 16, 17, 21, 23]);  // of 64-bit, position-independent and threaded code
-
-const sections = [];
-const reader = new Reader(file);
-reader.take(8);
-while (!reader.done) sections.push({ id: reader.byte(), body: reader.take(reader.number()) });
-const section = (id) => sections.find((s) => s.id === id);
-
-// The addresses of exported constants are what the linker decided.
-function globals() {
-  const values = [];
-  const g = new Reader(section(GLOBAL).body);
-  for (let count = g.number(); count > 0; --count) {
-    g.take(2);  // type, mutability
-    if (g.byte() !== 0x41) throw new Error('a global does not start from a constant 32-bit number');
-    values.push(g.number(true));
-    g.byte();
-  }
-  const found = {};
-  const e = new Reader(section(EXPORT).body);
-  for (let count = e.number(); count > 0; --count) {
-    const name = e.name(), kind = e.byte(), index = e.number();
-    if (kind === 3) found[name] = values[index];
-  }
-  return found;
+function sectionsOf(file) {
+  const reader = new Reader(readFileSync(file));
+  reader.take(8);
+  const sections = [];
+  while (!reader.done) sections.push({ id: reader.byte(), body: reader.take(reader.number()) });
+  return sections;
 }
+const bodyOf = (sections, id) => sections.find((s) => s.id === id).body;
 
-// Data segments, each with its address and where its bytes lie in the section.
-function segments() {
-  const d = new Reader(section(DATA).body);
-  return Array.from({ length: d.number() }, () => {
-    if (d.number() !== 0 || d.byte() !== 0x41) throw new Error('a data segment is not at a constant address');
-    const address = d.number(true);
-    d.byte();
-    const length = d.number();
-    const offset = d.at;
-    return { address, offset, bytes: d.take(length) };
+/** The value of an exported global that is a constant address. */
+function exportedGlobal(sections, wanted) {
+  const globals = new Reader(bodyOf(sections, GLOBAL));
+  const values = Array.from({ length: globals.number() }, () => {
+    globals.take(2);  // type, mutability
+    if (globals.byte() !== I32_CONST) throw new Error('a global does not start from a constant 32-bit number');
+    const value = globals.number();
+    globals.byte();
+    return value;
   });
-}
-
-function relocations(name) {
-  for (const { id, body } of sections) {
-    const r = new Reader(body);
-    if (id !== CUSTOM || r.name() !== name) continue;
-    r.number();  // the section they apply to
-    return Array.from({ length: r.number() }, () => {
-      const type = r.byte(), offset = r.number();
-      r.number();  // the symbol
-      if (WITH_ADDEND.has(type)) r.number(true);
-      return { type, offset };
-    });
+  const exports = new Reader(bodyOf(sections, EXPORT));
+  for (let count = exports.number(); count > 0; --count) {
+    const name = exports.name(), kind = exports.byte(), index = exports.number();
+    if (kind === 3 && name === wanted) return values[index];
   }
-  return [];
+  throw new Error(`the module does not export ${wanted}`);
 }
 
-const data = segments();
-const start = Math.min(...data.map((s) => s.address));
-const end = globals().__heap_base;
-const image = new Uint8Array(Math.max(...data.map((s) => s.address + s.bytes.length)) - start);
-for (const { address, bytes } of data) image.set(bytes, address - start);
+/** All data as one piece, from the first segment's address. */
+function imageOf(sections) {
+  const data = new Reader(bodyOf(sections, DATA));
+  const segments = Array.from({ length: data.number() }, () => {
+    if (data.number() !== 0 || data.byte() !== I32_CONST) throw new Error('a data segment is not at a constant address');
+    const address = data.number();
+    data.byte();
+    return { address, bytes: data.take(data.number()) };
+  });
+  const start = Math.min(...segments.map((s) => s.address));
+  const image = Buffer.alloc(Math.max(...segments.map((s) => s.address + s.bytes.length)) - start);
+  for (const { address, bytes } of segments) image.set(bytes, address - start);
+  return { start, image };
+}
 
-const words = relocations('reloc.DATA').filter((r) => r.type === MEMORY_ADDR_I32).map(({ offset }) => {
-  const s = data.find((d) => offset >= d.offset && offset < d.offset + d.bytes.length);
-  return s.address + offset - s.offset - start;
-}).sort((a, b) => a - b);
-const places = relocations('reloc.CODE').filter((r) => r.type === MEMORY_ADDR_LEB || r.type === MEMORY_ADDR_SLEB)
-  .map(({ type, offset }) => ({ offset, signed: Number(type === MEMORY_ADDR_SLEB) })).sort((a, b) => a.offset - b.offset);
-if (places.length === 0) throw new Error(`${source} has no relocations; link it with --emit-relocs`);
-const strange = [...relocations('reloc.CODE'), ...relocations('reloc.DATA')].find((r) => OTHER_ADDRESSES.has(r.type));
-if (strange) throw new Error(`${source} has a relocation of type ${strange.type}, which this tool cannot move`);
+/** Where the addresses begin in which a and b differ; `read` gives the number at such a place. */
+function addresses(what, a, b, read) {
+  if (a.length !== b.length) throw new Error(`the ${what} of ${here} and ${there} differ in length`);
+  const places = [];
+  for (let i = 0; i < a.length; ++i) {
+    if (a[i] === b[i]) continue;
+    const place = i - 3;
+    if (read(b, place) - read(a, place) !== APART) throw new Error(`the ${what} differ at ${i} by something that is no address`);
+    places.push(place);
+    i = place + 4;
+  }
+  return places;
+}
 
-const distances = (offsets) => offsets.map((offset, i) => offset - (i ? offsets[i - 1] : 0));
-const place = [
-  ...leb(start), ...leb(end - start), ...leb(image.length), ...image,
-  ...leb(words.length), ...distances(words).flatMap(leb),
-  ...leb(places.length), ...distances(places.map((p) => p.offset)).flatMap((d, i) => leb(2 * d + places[i].signed)),
-];
-const named = [...leb(14), ...Buffer.from('poolgrad.place'), ...place];
+function readFiveBytes(bytes, at) {
+  const reader = new Reader(bytes);
+  reader.at = at;
+  const value = reader.number();
+  return reader.at === at + 5 ? value : NaN;
+}
 
-const kept = sections.filter(({ id }) => ![CUSTOM, DATA, DATA_COUNT].includes(id));
+/** The import section with the memory's least size taken down to one page. */
+function importsForAnyMemory(body) {
+  const reader = new Reader(body);
+  const parts = [];
+  const count = reader.number();
+  for (let i = 0; i < count; ++i) {
+    const begin = reader.at;
+    reader.name();
+    reader.name();
+    const kind = reader.byte();
+    if (kind === 0) reader.number();
+    else if (kind !== 2) throw new Error(`import ${i} is neither a function nor a memory`);
+    const head = [...body.subarray(begin, reader.at)];
+    if (kind === 2) {
+      if (reader.number() !== 0) throw new Error('the imported memory has a limit or is shared');
+      reader.number();
+      head.push(0, 1);
+    }
+    parts.push(...head);
+  }
+  return [...leb(count), ...parts];
+}
+
+const first = sectionsOf(here), second = sectionsOf(there);
+const { start, image } = imageOf(first);
+const words = addresses('data', image, imageOf(second).image, (bytes, at) => bytes.readUInt32LE(at));
+const places = addresses('code', bodyOf(first, CODE), bodyOf(second, CODE), readFiveBytes);
+const size = exportedGlobal(first, '__heap_base') - start;
+
+const distances = (offsets) => [...leb(offsets.length), ...offsets.flatMap((offset, i) => leb(offset - (i ? offsets[i - 1] : 0)))];
+const named = [...leb(14), ...Buffer.from('poolgrad.place'), ...leb(start), ...leb(size), ...leb(image.length), ...image,
+               ...distances(words), ...distances(places)];
+const kept = first.filter(({ id }) => ![CUSTOM, DATA, DATA_COUNT].includes(id))
+  .map(({ id, body }) => ({ id, body: id === IMPORT ? importsForAnyMemory(body) : body }));
 writeFileSync(target, Buffer.from([
-  ...file.subarray(0, 8),
+  ...readFileSync(here).subarray(0, 8),
   ...kept.flatMap(({ id, body }) => [id, ...leb(body.length), ...body]),
   CUSTOM, ...leb(named.length), ...named,
 ]));

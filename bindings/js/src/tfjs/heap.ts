@@ -2,8 +2,8 @@
 //
 // dist/poolgrad-heap.wasm imports memory, malloc and free, and says where it holds addresses (wasm/pack.mjs). A block of
 // TensorFlow.js's heap is taken for our data and stack, every address is moved there, and the module is started on that memory.
-// It needs a memory that is not shared: where TensorFlow.js runs threads (a cross-origin isolated page), there is no such
-// engine, and the caller copies instead.
+// It needs a memory that is not shared, and a place in its lower half: where TensorFlow.js runs threads (a cross-origin isolated
+// page) or has filled 2 GiB before, there is no such engine, and the caller copies instead.
 import { engineFromInstance, type Engine } from 'poolgrad';
 import type { WasmBackend } from './hosts';
 import { heapModuleBytes } from './platform';
@@ -12,6 +12,7 @@ const CODE_SECTION = 10;
 const CUSTOM_SECTION = 0;
 const PLACE = 'poolgrad.place';
 const ALIGNMENT = 64;
+const HALF_OF_MEMORY = 2 ** 31;
 
 class Reader {
   at = 0;
@@ -44,7 +45,7 @@ interface Place {
   size: number;
   image: Uint8Array;     // initialised data, from start
   words: number[];       // offsets in the image that hold addresses
-  code: { offset: number; signed: boolean }[];  // offsets in the file that hold addresses, as five-byte LEB128
+  code: number[];        // offsets in the file that hold addresses, as five bytes of LEB128
 }
 
 function readPlace(module: Uint8Array): Place {
@@ -60,37 +61,35 @@ function readPlace(module: Uint8Array): Place {
     const start = body.number();
     const size = body.number();
     const image = body.take(body.number());
-    let at = 0;
-    const words = Array.from({ length: body.number() }, () => (at += body.number()));
-    at = codeStart;
-    const code = Array.from({ length: body.number() }, () => {
-      const step = body.number();
-      return { offset: (at += step >>> 1), signed: (step & 1) === 1 };
-    });
-    return { start, size, image, words, code };
+    const places = (from: number): number[] => {
+      let at = from;
+      return Array.from({ length: body.number() }, () => (at += body.number()));
+    };
+    return { start, size, image, words: places(0), code: places(codeStart) };
   }
   throw new Error(`the module for TensorFlow.js's heap has no section "${PLACE}"; build it with build-wasm.sh`);
 }
 
-// Adds `delta` to a five-byte LEB128 number. A signed one carries its sign into the last byte's upper bits.
-function moveLeb(bytes: Uint8Array, at: number, delta: number, signed: boolean): void {
+// Adds `delta` to five bytes of LEB128. Both numbers are below 2^31, so signed and unsigned ones look the same.
+function moveLeb(bytes: Uint8Array, at: number, delta: number): void {
   let value = delta;
   for (let i = 0; i < 5; ++i) value += ((bytes[at + i] as number) & 0x7f) * 2 ** (7 * i);
-  value |= 0;  // addresses are 32 bits
-  for (let i = 0; i < 4; ++i) bytes[at + i] = ((value >>> (7 * i)) & 0x7f) | 0x80;
-  bytes[at + 4] = signed ? (value >> 28) & 0x7f : value >>> 28;
+  for (let i = 0; i < 5; ++i) bytes[at + i] = ((value >>> (7 * i)) & 0x7f) | (i < 4 ? 0x80 : 0);
 }
 
-function start(backend: WasmBackend, memory: WebAssembly.Memory): Engine {
+function start(backend: WasmBackend, memory: WebAssembly.Memory): Engine | null {
   const { _malloc, _free } = backend.wasm;
   const module = heapModuleBytes();
   const place = readPlace(module);
   const block = _malloc(place.size + ALIGNMENT) >>> 0;
-  if (block === 0) throw new Error(`TensorFlow.js's WebAssembly memory has no room for ${place.size} more bytes`);
+  if (block === 0 || block + place.size >= HALF_OF_MEMORY) {
+    _free(block);
+    return null;
+  }
   const base = Math.ceil(block / ALIGNMENT) * ALIGNMENT;
   const delta = base - place.start;
 
-  for (const { offset, signed } of place.code) moveLeb(module, offset, delta, signed);
+  for (const at of place.code) moveLeb(module, at, delta);
   const instance = new WebAssembly.Instance(new WebAssembly.Module(module), {
     env: { memory, malloc: _malloc, free: _free },
   });

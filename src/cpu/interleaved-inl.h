@@ -93,7 +93,7 @@ HWY_NOINLINE void InterleavedRows(const S* const* inputs, const Code<S>* input_c
       return best;
     };
     const auto put = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA { hn::StoreU(Key<S>(best.key), d, y + j); };
-    ForWholeVectors<S, kRoutes>(full, y_codes, at, put);
+    ForWholeVectors<S, kRoutes>(0, full, y_codes, at, put);
     if (full < length) {
       const Best<S, kRoutes> last = at(length - lanes);
       put(last, length - lanes);

@@ -72,11 +72,10 @@ HWY_INLINE hn::Vec<hn::ScalableTag<uint8_t>> BytesOf(const hn::Vec<hn::ScalableT
   }
 }
 
-// Computes at(j) for every whole vector of [0, full), hands it to put(best, j), and stores the codes.
+// Computes at(j) for every whole vector of [j, full), hands it to put(best, j), and stores the codes.
 template <class S, bool kRoutes, class At, class Put>
-HWY_INLINE void ForWholeVectors(int64_t full, OutCodes<S> codes, const At& at, const Put& put) {
+HWY_INLINE void ForWholeVectors(int64_t j, int64_t full, OutCodes<S> codes, const At& at, const Put& put) {
   const int64_t lanes = LaneCount<S>();
-  int64_t j = 0;
   if constexpr (kRoutes && sizeof(S) > 1) {
     constexpr int64_t kBlock = sizeof(S);
     if (codes.bytes) {
@@ -96,6 +95,32 @@ HWY_INLINE void ForWholeVectors(int64_t full, OutCodes<S> codes, const At& at, c
     put(best, j);
     if constexpr (kRoutes) codes.Store(best.code, j);
   }
+}
+
+// Many sources: four vectors at a time, because the comparisons of one are a chain, each waiting for the one before.
+// key(t, j) and code(t, j) are those of source t. Returns how many elements are done; the rest is left to ForWholeVectors.
+template <class S, bool kRoutes, class Put, class KeyOf, class CodeOf>
+HWY_INLINE int64_t ForBlocks(int64_t full, int64_t n, OutCodes<S> codes, const Put& put, const KeyOf& key, const CodeOf& code) {
+  const int64_t lanes = LaneCount<S>();
+  constexpr int kBlock = 4;
+  int64_t j = 0;
+  for (; j + kBlock * lanes <= full; j += kBlock * lanes) {
+    Best<S, kRoutes> best[kBlock];
+    for (int b = 0; b < kBlock; ++b) {
+      best[b].key = key(0, j + b * lanes);
+      if constexpr (kRoutes) best[b].code = code(0, j + b * lanes);
+    }
+    for (int64_t t = 1; t < n; ++t) {
+      for (int b = 0; b < kBlock; ++b) {
+        best[b].Meet(key(t, j + b * lanes), [&]() POOLGRAD_LAMBDA { return code(t, j + b * lanes); });
+      }
+    }
+    for (int b = 0; b < kBlock; ++b) {
+      put(best[b], j + b * lanes);
+      if constexpr (kRoutes) codes.Store(best[b].code, j + b * lanes);
+    }
+  }
+  return j;
 }
 
 // Where spans of rows double, codes count rows from an origin: a row's number among those that windows at its phase can see, times
@@ -185,7 +210,6 @@ HWY_INLINE Best<S, kRoutes> ReduceAt(const S* const* taps, const SourceCodes<S, 
     }
     if (t < n) meet(std::integral_constant<int, 1>(), t);
   }
-  if constexpr (kFlow == Flow::kRawToY) watch.SeeWinner(best.key);
   return best;
 }
 
@@ -205,6 +229,7 @@ HWY_NOINLINE void ReduceTapsN(const TapJob<S>& job, Watch<S>& shared_watch) {
   for (int64_t r = 0; r < job.runs; ++r, out += job.out_pitch, out_codes = out_codes + job.out_pitch) {
     const int64_t base = r * job.in_pitch;
     const auto put = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA {
+      if constexpr (kFlow == Flow::kRawToY) watch.SeeWinner(best.key);
       hn::StoreU(kFlow == Flow::kRawToY ? Key<S>(best.key) : best.key, d, out + j);
     };
     const auto store = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA {
@@ -214,7 +239,13 @@ HWY_NOINLINE void ReduceTapsN(const TapJob<S>& job, Watch<S>& shared_watch) {
     const auto at = [&](int64_t j) POOLGRAD_LAMBDA {
       return ReduceAt<S, kRoutes, kFlow, kN>(tap_list, codes, job.n, base + j, watch);
     };
-    ForWholeVectors<S, kRoutes>(full, out_codes, at, put);
+    const int64_t done = kN > 0 ? 0 : ForBlocks<S, kRoutes>(full, job.n, out_codes, put, [&](int64_t t, int64_t j) POOLGRAD_LAMBDA {
+      const auto v = hn::LoadU(d, job.taps[t] + base + j);
+      const auto key = kFlow != Flow::kKeysToRow ? Key<S>(v) : v;
+      if constexpr (kFlow != Flow::kKeysToRow) watch.See(key);
+      return key;
+    }, [&](int64_t t, int64_t) POOLGRAD_LAMBDA { return codes[t]; });
+    ForWholeVectors<S, kRoutes>(done, full, out_codes, at, put);
     if (full == job.run) continue;
     // The last vector: beyond the run where that is our own memory, over the one before it, or in a small copy.
     if (farthest + base + full + lanes <= job.in_end && out + full + lanes <= job.out_end) {
@@ -237,6 +268,7 @@ HWY_NOINLINE void ReduceTapsN(const TapJob<S>& job, Watch<S>& shared_watch) {
         const Best<S, kRoutes> next = one(t);
         best.Meet(next.key, [&]() POOLGRAD_LAMBDA { return next.code; });
       }
+      if constexpr (kFlow == Flow::kRawToY) watch.SeeWinner(best.key, job.run);
       hn::Store(kFlow == Flow::kRawToY ? Key<S>(best.key) : best.key, d, result);
       std::memcpy(out, result, bytes);
       if constexpr (kRoutes) out_codes.Store(best.code, 0);  // scratch has room for the whole vector
@@ -329,7 +361,13 @@ HWY_NOINLINE void MeetRowsN(const MeetJob<S>& job) {
       if constexpr (kToY) watch.SeeWinner(best.key);
       hn::StoreU(kToY ? Key<S>(best.key) : best.key, d, out + j);
     };
-    ForWholeVectors<S, kRoutes>(full, out_codes, at, put);
+    int64_t done = 0;
+    if constexpr (kN == 0 && kWhat == Meeting::kToY) {
+      done = ForBlocks<S, kRoutes>(full, job.n, out_codes, put, [&](int64_t t, int64_t j) POOLGRAD_LAMBDA {
+        return hn::LoadU(d, list[t].keys + from + j);
+      }, code_at);
+    }
+    ForWholeVectors<S, kRoutes>(done, full, out_codes, at, put);
     if (full == job.run) continue;
     const Best<S, kRoutes> tail = at(full);
     if constexpr (kToY) watch.SeeWinner(tail.key, job.run - full);

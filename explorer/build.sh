@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-make -s -C ../bindings/js -f wasm.mk
+bash ../bindings/js/build-wasm.sh
 # The lock file decides what is installed; a folder that already matches it is left alone.
 if ! cmp -s package-lock.json node_modules/.installed-lock.json; then
   npm ci --no-progress --loglevel=error

@@ -124,7 +124,8 @@ function cpp({ state, shape, line, numbers, info }: Job): Snippet {
   return { text, note: `The plan may also be made from the line: poolgrad::Plan("${line}").` };
 }
 
-function numpyArguments({ state, shape }: Job): string[] {
+/** Kernel, stride, padding and dilation as both Python faces take them. */
+function pythonWindow(state: State): string[] {
   const words = [either(state.kernel, '(', ')'), `stride=${either(state.stride, '(', ')')}`];
   if (state.padding === 'explicit') {
     const even = evenPads(state);
@@ -133,6 +134,11 @@ function numpyArguments({ state, shape }: Job): string[] {
     words.push(`padding="${state.padding}"`);
   }
   if (!isOne(state.dilation)) words.push(`dilation=${either(state.dilation, '(', ')')}`);
+  return words;
+}
+
+function numpyArguments({ state, shape }: Job): string[] {
+  const words = pythonWindow(state);
   if (state.rounding) words.push(`rounding="${state.rounding}"`);
   if (shape.layout === 'nhwc') words.push('layout="channels_last"');
   if (state.ties) words.push(`ties="${state.ties}"`);
@@ -167,26 +173,29 @@ function usesSpecials({ x, dy }: Numbers): boolean {
   return [...x, ...dy].some((value) => !Number.isFinite(value));
 }
 
+function holdsNan({ numbers }: Job): boolean {
+  return numbers?.x.some(Number.isNaN) ?? false;
+}
+
+/** A framework's own NaN rule is no loss where there is no NaN. */
+function nanDiffers(job: Job, framework: string): boolean {
+  return job.info.nan !== framework && (job.state.nan !== '' || holdsNan(job));
+}
+
 /** Settings that poolgrad.torch has no argument for: it has torch's own signature, plus padding and ties. */
-function torchLacks({ state }: Job): string[] {
+function torchLacks(job: Job): string[] {
+  const { state, info } = job;
   const lacks: string[] = [];
   if (state.dialect && state.dialect !== 'torch') lacks.push(`dialect ${state.dialect}`);
-  if (state.nan && state.nan !== 'propagate_last') lacks.push(`NaN rule ${state.nan}`);
-  if (['ceil_keep', 'round'].includes(state.rounding)) lacks.push(`rounding ${state.rounding}`);
+  if (nanDiffers(job, 'propagate_last')) lacks.push(`NaN rule ${info.nan}`);
+  if (['ceil_keep', 'round'].includes(info.rounding)) lacks.push(`rounding ${info.rounding}`);
   return lacks;
 }
 
 function torch(job: Job): Snippet {
   const { state, numbers, shape, info } = job;
-  const words = [either(state.kernel, '(', ')'), `stride=${either(state.stride, '(', ')')}`];
-  if (state.padding === 'explicit') {
-    const even = evenPads(state);
-    words.push(`padding=${even ? either(even, '(', ')') : padPairs(state, '(', ')')}`);
-  } else if (state.padding !== 'valid') {
-    words.push(`padding="${state.padding}"`);
-  }
-  if (!isOne(state.dilation)) words.push(`dilation=${either(state.dilation, '(', ')')}`);
-  if (state.rounding.startsWith('ceil')) words.push('ceil_mode=True');
+  const words = pythonWindow(state);
+  if (info.rounding.startsWith('ceil')) words.push('ceil_mode=True');
   if (state.ties) words.push(`ties="${state.ties}"`);
   const channelsLast = shape.layout === 'nhwc';
   const data = numbers
@@ -209,19 +218,20 @@ function torch(job: Job): Snippet {
   ].join('\n');
   const lacks = torchLacks(job);
   const note = lacks.length
-    ? `poolgrad.torch does what torch.nn.functional.max_pool2d does, so it leaves out: ${lacks.join(', ')}.`
+    ? `poolgrad.torch does what torch.nn.functional.max_pool2d does, so this program leaves out: ${lacks.join(', ')}.`
     : '';
   return { text, note };
 }
 
 /** Settings that tf.maxPool has no argument for. */
-function tfLacks({ state }: Job): string[] {
+function tfLacks(job: Job): string[] {
+  const { state, info } = job;
   const lacks: string[] = [];
   if (!isOne(state.dilation)) lacks.push('dilation');
   if (state.padding === 'same_lower') lacks.push('padding same_lower');
-  if (state.ties) lacks.push(`tie rule ${state.ties}`);
-  if (state.nan && state.nan !== 'ignore') lacks.push(`NaN rule ${state.nan}`);
-  if (state.rounding === 'ceil_drop') lacks.push('rounding ceil_drop');
+  if (state.ties && state.ties !== 'first') lacks.push(`tie rule ${state.ties}`);
+  if (nanDiffers(job, 'ignore')) lacks.push(`NaN rule ${info.nan}`);
+  if (info.rounding === 'ceil_drop') lacks.push('rounding ceil_drop');
   if (state.dialect && state.dialect !== 'tfjs') lacks.push(`dialect ${state.dialect}`);
   return lacks;
 }
@@ -240,7 +250,7 @@ function scriptData({ numbers, shape, info }: Job, wrap: (text: string, sizes: r
 }
 
 function tfjs(job: Job): Snippet {
-  const { state, line } = job;
+  const { state, line, info } = job;
   const lacks = tfLacks(job);
   if (lacks.length) {
     const text = [
@@ -254,16 +264,18 @@ function tfjs(job: Job): Snippet {
     ].join('\n');
     return { text, note: `tf.maxPool has no argument for ${lacks.join(', ')}; this is the package below it.` };
   }
-  const pad = state.padding === 'explicit'
-    ? `[[0, 0], [${state.pads[0]}, ${state.pads[1]}], [${state.pads[2]}, ${state.pads[3]}], [0, 0]]`
-    : `'${state.padding}'`;
-  const rounding = state.rounding && state.padding === 'explicit' ? `, '${state.rounding.replace('_keep', '')}'` : '';
+  // TensorFlow.js takes a rounding with numeric padding only.
+  const rounding = { floor: '', ceil_keep: 'ceil', round: 'round' }[info.rounding as string] ?? '';
+  const [top, bottom, left, right] = state.padding === 'explicit' ? state.pads : ['0', '0', '0', '0'];
+  const numeric = state.padding === 'explicit' || (state.padding === 'valid' && rounding);
+  const pad = numeric ? `[[0, 0], [${top}, ${bottom}], [${left}, ${right}], [0, 0]]` : `'${state.padding}'`;
+  const mode = numeric && rounding ? `, '${rounding}'` : '';
   const text = [
     "import * as tf from '@tensorflow/tfjs';",
     "import 'poolgrad/tfjs';",
     '',
     ...scriptData(job, (values, sizes) => `tf.tensor4d(${values}, [${sizes.join(', ')}])`),
-    `const pool = (x) => tf.maxPool(x, ${either(state.kernel, '[', ']')}, ${either(state.stride, '[', ']')}, ${pad}${rounding});`,
+    `const pool = (x) => tf.maxPool(x, ${either(state.kernel, '[', ']')}, ${either(state.stride, '[', ']')}, ${pad}${mode});`,
     'pool(x).print();',
     'tf.grad(pool)(x, dy).print();',
   ].join('\n');

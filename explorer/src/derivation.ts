@@ -1,7 +1,7 @@
 // The derivation in eight lines. Each line has its formula, a sentence, what it means for the numbers on the page right now,
 // and its own light in the picture (lighting.ts).
 import katex from 'katex';
-import { inputName, outputName } from './formula';
+import { inputName, outputName, plainWeight } from './formula';
 import { exampleInput, exampleOutput, tiedOutputs, type LineName } from './lighting';
 import { count, longNumber } from './numbers';
 import type { Pooled } from './pool';
@@ -114,12 +114,12 @@ function here(line: LineName, pooled: Pooled, dy: ArrayLike<number>, dx: ArrayLi
       const names = pooled.winners[output]!.map((winner) => small('x', inputName(pooled, winner.input)));
       const weight = pooled.winners[output]![0]?.weight;
       if (weight === undefined) return `Here: nobody won the window of ${y}, so every derivative is 0.`;
-      return `Here: ∂${y}/∂x is ${longNumber(weight)} at ${names.join(' and ')} and 0 at the other inputs.`;
+      return `Here: ∂${y}/∂x is ${plainWeight(weight)} at ${names.join(' and ')} and 0 at the other inputs.`;
     }
     case 'chain':
       return `Here: ${x} lies in ${count(covering, 'window')}.`;
     case 'message':
-      return `Here: ${x} won ${won} of its ${count(covering, 'window')}, so ${target} = ${longNumber(dx[input]!)}.`;
+      return `Here: ${x} lies in ${count(covering, 'window')} and wins ${won}, so ${target} = ${longNumber(dx[input]!)}.`;
     case 'disjoint': {
       const shared = pooled.coveredBy.filter((outputs) => outputs.length > 1).length;
       return shared === 0

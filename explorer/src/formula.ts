@@ -30,7 +30,8 @@ function texWeight(weight: number): string {
   return weight === 0 || weight === 1 ? String(weight) : `\\tfrac{1}{${whole}}`;
 }
 
-function plainWeight(weight: number): string {
+/** 1, 0 or 1/3 as text. */
+export function plainWeight(weight: number): string {
   return weight === 0 || weight === 1 ? String(weight) : `1/${Math.round(1 / weight)}`;
 }
 

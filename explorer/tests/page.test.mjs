@@ -325,7 +325,7 @@ visit('each line of the derivation lights its part of the picture', {}, async (v
   assert.deepEqual(await lit('message'), [4, 1, 1, 1, 1]);
   assert.deepEqual(await lit('disjoint'), [4, 0, 0, 9, 0]);
   assert.deepEqual(await lit('matrix'), [0, 0, 4, 0, 4]);
-  assert.match(await page.locator('[data-line="message"] .line-here').innerText(), /x₁₁ won 1 of its 4 windows, so dx₁₁ = 1/);
+  assert.match(await page.locator('[data-line="message"] .line-here').innerText(), /x₁₁ lies in 4 windows and wins 1, so dx₁₁ = 1/);
   assert.match(await page.locator('[data-line="ties"] .line-here').innerText(), /no window has a tie/);
   // The picture comes along when it is out of sight.
   assert.equal(await page.locator('.picture-host.floating').count(), 1);

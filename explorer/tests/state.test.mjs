@@ -168,6 +168,8 @@ test('each program carries the settings, and says where a face cannot', async ()
   for (const word of ['Rounding::ceil_keep', 'Ties::last', 'Nan::ignore', 'Dialect::onnx']) assert.ok(rich.cpp.text.includes(word));
   assert.match(rich.numpy.text, /padding=\(\(1, 0\), \(0, 0\)\), dilation=\(1, 2\), rounding="ceil_keep", ties="last", nan="ignore", dialect="onnx"/);
   assert.match(rich.torch.note, /leaves out: dialect onnx, NaN rule ignore, rounding ceil_keep/);
+  assert.match(code({ x: [NaN, 2, 3, 4, 5, 6, 7, 8, 9] }).torch.note, /leaves out: NaN rule propagate_first/);
+  assert.match(code({ rounding: 'ceil_keep', stride: ['2', '2'] }).tfjs.text, /\[\[0, 0\], \[0, 0\], \[0, 0\], \[0, 0\]\], 'ceil'\)/);
   assert.match(rich.tfjs.note, /tf\.maxPool has no argument for dilation/);
   assert.ok(rich.tfjs.text.includes(rich.problem.text));
 });

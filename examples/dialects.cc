@@ -13,9 +13,12 @@ int main() {
     std::vector<int64_t> winners;  // expected: who wins {2, 2}, {1, NaN}, {NaN, 1} and {NaN, NaN}
   };
   const Named dialects[] = {
-      {Dialect::standard, "default", {0, 3, 4, 6}},   {Dialect::torch, "torch", {0, 3, 4, 7}},
-      {Dialect::tensorflow, "tensorflow", {0, 2, 4, 6}}, {Dialect::tfjs, "tfjs", {0, 2, 5, -1}},
-      {Dialect::jax, "jax", {0, 3, 5, 7}},            {Dialect::onnx, "onnx", {0, 3, 4, 6}},
+      {Dialect::standard, "default", {0, 3, 4, 6}},
+      {Dialect::torch, "torch", {0, 3, 4, 7}},
+      {Dialect::tensorflow, "tensorflow", {0, 2, 4, 6}},
+      {Dialect::tfjs, "tfjs", {0, 2, 5, -1}},
+      {Dialect::jax, "jax", {0, 3, 5, 7}},
+      {Dialect::onnx, "onnx", {0, 3, 4, 6}},
   };
   const float nan = std::nanf("");
   const std::vector<float> x = {2, 2, 1, nan, nan, 1, nan, nan};
@@ -27,8 +30,8 @@ int main() {
     const auto [y, routes] = pool.forward_routes(x);
     const auto winners = pool.indices(routes, poolgrad::Numbering::torch);
     std::printf("%-10s  y %4g %4g %4g %4g   winners %2lld %2lld %2lld %2lld\n", named.name, y[0], y[1], y[2], y[3],
-                static_cast<long long>(winners[0]), static_cast<long long>(winners[1]), static_cast<long long>(winners[2]),
-                static_cast<long long>(winners[3]));
+                static_cast<long long>(winners[0]), static_cast<long long>(winners[1]),
+                static_cast<long long>(winners[2]), static_cast<long long>(winners[3]));
     wrong += winners != named.winners;
   }
   return wrong;

@@ -1,5 +1,5 @@
-// Nothing but the caller's memory and the caller's threads: buffers, routes, scratch and loop are all brought along, as an
-// engine with its own allocator and scheduler would do it.
+// Nothing but the caller's memory and the caller's threads: buffers, routes, scratch and loop are all brought along, as
+// an engine with its own allocator and scheduler would do it.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -9,7 +9,8 @@
 #include "poolgrad/poolgrad.hpp"
 
 int main() {
-  const poolgrad::Plan pool(poolgrad::Problem::max<float>(poolgrad::Layout::channels_last, {4, 56, 56, 32}).kernel(3).stride(2).pad(1));
+  const poolgrad::Plan pool(
+      poolgrad::Problem::max<float>(poolgrad::Layout::channels_last, {4, 56, 56, 32}).kernel(3).stride(2).pad(1));
   std::printf("%s", pool.explain().c_str());
 
   std::vector<float> x(static_cast<size_t>(pool.info().x_elements));

@@ -1,9 +1,9 @@
-// Fuzzes the library from its text form down: the first line of the input is a problem in its one-line form, the rest fills
-// x, dy, tx and hostile routes. Whatever parses must survive formatting; whatever resolves and is small enough is run by every
-// algorithm in both directions and compared with the reference, under AddressSanitizer and UBSan.
+// Fuzzes the library from its text form down: the first line of the input is a problem in its one-line form, the rest
+// fills x, dy, tx and hostile routes. Whatever parses must survive formatting; whatever resolves and is small enough is
+// run by every algorithm in both directions and compared with the reference, under AddressSanitizer and UBSan.
 //
-// An input that begins with a zero byte is instead the bytes of a poolgrad_problem, for the numbers that no text would hold:
-// making a plan of it may fail, with a sentence, but nothing else.
+// An input that begins with a zero byte is instead the bytes of a poolgrad_problem, for the numbers that no text would
+// hold: making a plan of it may fail, with a sentence, but nothing else.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -41,7 +41,8 @@ void PlanRawBytes(const uint8_t* data, size_t size) {
     return;
   }
   size_t needed = 0;
-  if (poolgrad_plan_explain(plan, nullptr, 0, &needed) != POOLGRAD_OK || needed == 0) Fail("a plan cannot explain itself");
+  if (poolgrad_plan_explain(plan, nullptr, 0, &needed) != POOLGRAD_OK || needed == 0)
+    Fail("a plan cannot explain itself");
   poolgrad_plan_destroy(plan);
 }
 

@@ -1,8 +1,8 @@
 // The differential check as a plain program, for machines that have nothing else: bare servers, emulators, sanitizers.
 //
-//   differential SECONDS SEED [quick]    draws problems until the time is up; prints "N passed, M failed". quick: less of each
-//   differential "PROBLEM" DATA_SEED     runs one problem again, as a failure printed it
-//   differential --targets               names the SIMD targets that this machine can run, each forced by POOLGRAD_SIMD
+//   differential SECONDS SEED [quick]    draws problems until the time is up; prints "N passed, M failed". quick: less
+//   of each differential "PROBLEM" DATA_SEED     runs one problem again, as a failure printed it differential --targets
+//   names the SIMD targets that this machine can run, each forced by POOLGRAD_SIMD
 //
 // The exit status is 0 when nothing failed.
 #include <chrono>
@@ -64,8 +64,8 @@ int RunFor(double seconds, uint64_t seed, const poolgrad::oracle::Effort& effort
     }
   }
   std::printf("%lld problems refused, %lld results compared, seed %llu\n%lld passed, %lld failed\n",
-              static_cast<long long>(refused), static_cast<long long>(comparisons), static_cast<unsigned long long>(seed),
-              static_cast<long long>(passed), static_cast<long long>(failed));
+              static_cast<long long>(refused), static_cast<long long>(comparisons),
+              static_cast<unsigned long long>(seed), static_cast<long long>(passed), static_cast<long long>(failed));
   return failed == 0 && passed > refused ? 0 : 1;
 }
 
@@ -78,7 +78,9 @@ int main(int argc, char** argv) {
   }
   const bool quick = argc == 4 && std::strcmp(argv[3], "quick") == 0;
   if (argc != 3 && !quick) {
-    std::fprintf(stderr, "usage: differential SECONDS SEED [quick] | differential \"PROBLEM\" DATA_SEED | differential --targets\n");
+    std::fprintf(
+        stderr,
+        "usage: differential SECONDS SEED [quick] | differential \"PROBLEM\" DATA_SEED | differential --targets\n");
     return 2;
   }
   const uint64_t seed = std::strtoull(argv[2], nullptr, 10);

@@ -1,7 +1,6 @@
 // What a user's program looks like: one header, one line of text for the problem, a gradient.
-#include <poolgrad/poolgrad.hpp>
-
 #include <cstdio>
+#include <poolgrad/poolgrad.hpp>
 #include <vector>
 
 int main() {
@@ -13,6 +12,7 @@ int main() {
   float gave = 0, received = 0;
   for (const float v : y) gave += v;
   for (const float v : dx) received += v;
-  std::printf("poolgrad %s on %s: y sums to %g, its gradient to %g\n", poolgrad_version(), poolgrad_simd_target(), gave, received);
+  std::printf("poolgrad %s on %s: y sums to %g, its gradient to %g\n", poolgrad_version(), poolgrad_simd_target(), gave,
+              received);
   return gave == received ? 0 : 1;
 }

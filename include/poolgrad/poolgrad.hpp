@@ -5,9 +5,9 @@
 //   auto [y, pullback] = poolgrad::vjp(pool, x);   // x: any contiguous range of float
 //   auto dx = pullback(dy);
 //
-// A Problem is built by naming what differs from the default, a Plan is an immutable handle that may be copied and shared
-// between threads, and every failure is a poolgrad::Error that carries the library's own sentence. Where a buffer is passed
-// its element type and its length are checked against the plan before anything runs.
+// A Problem is built by naming what differs from the default, a Plan is an immutable handle that may be copied and
+// shared between threads, and every failure is a poolgrad::Error that carries the library's own sentence. Where a
+// buffer is passed its element type and its length are checked against the plan before anything runs.
 //
 // Everything lives in the inline namespace v1, so that no symbol made here can meet one inside a static libpoolgrad.
 #pragma once
@@ -181,8 +181,9 @@ class Problem {
   Problem(poolgrad_kind kind, Dtype dtype, Layout layout, std::span<const int64_t> shape) {
     poolgrad_problem_init(&raw_);
     if (shape.size() < 3 || shape.size() > 5) {
-      throw Error(POOLGRAD_INVALID_ARGUMENT, "shape has " + std::to_string(shape.size()) +
-                                                 " dimensions; a tensor to pool has 3, 4 or 5 (batch, channels, space)");
+      throw Error(POOLGRAD_INVALID_ARGUMENT,
+                  "shape has " + std::to_string(shape.size()) +
+                      " dimensions; a tensor to pool has 3, 4 or 5 (batch, channels, space)");
     }
     const bool last = layout == Layout::channels_last;
     raw_.kind = kind;
@@ -250,9 +251,8 @@ class Problem {
 
   const poolgrad_problem& raw() const { return raw_; }
   std::string text() const {
-    return sized_text([&](char* text, size_t n, size_t* needed) {
-      return poolgrad_problem_format(&raw_, text, n, needed);
-    });
+    return sized_text(
+        [&](char* text, size_t n, size_t* needed) { return poolgrad_problem_format(&raw_, text, n, needed); });
   }
 
   // Calls a C function that writes text into a buffer, twice: for the size, then for the text.
@@ -286,7 +286,8 @@ class Problem {
   bool stride_given_ = false;
 };
 
-// How to run: threads, scratch, stream, or the caller's own loop. Cheap to make; default: all threads, scratch from the heap.
+// How to run: threads, scratch, stream, or the caller's own loop. Cheap to make; default: all threads, scratch from the
+// heap.
 class Exec {
  public:
   Exec() {
@@ -357,9 +358,8 @@ class Plan {
   Dtype dtype() const { return dtype_; }
   bool is_average() const { return average_; }
   std::string explain() const {
-    return Problem::sized_text([&](char* text, size_t n, size_t* needed) {
-      return poolgrad_plan_explain(raw(), text, n, needed);
-    });
+    return Problem::sized_text(
+        [&](char* text, size_t n, size_t* needed) { return poolgrad_plan_explain(raw(), text, n, needed); });
   }
   // The algorithm chosen for an operation; empty when the plan cannot do it.
   std::string algorithm(poolgrad_op op) const {
@@ -425,8 +425,8 @@ class Plan {
     return dx;
   }
   template <Buffer Y, Buffer X>
-    requires std::same_as<ElementOf<Y>, ElementOf<X>>
-  std::vector<ElementOf<Y>> backward_x(const Y& dy, const X& x) const {
+  requires std::same_as<ElementOf<Y>, ElementOf<X>> std::vector<ElementOf<Y>> backward_x(const Y& dy, const X& x)
+  const {
     std::vector<ElementOf<Y>> dx(static_cast<size_t>(info_.x_elements));
     backward_x(dy, x, dx);
     return dx;
@@ -519,7 +519,8 @@ class Plan {
   bool average_ = false;
 };
 
-// What vjp returns beside y: dy -> dx = S^T dy. Holds the plan and the routes, never x; may be called any number of times.
+// What vjp returns beside y: dy -> dx = S^T dy. Holds the plan and the routes, never x; may be called any number of
+// times.
 class Pullback {
  public:
   Pullback(Plan plan, Routes routes) : plan_(std::move(plan)), routes_(std::move(routes)) {}

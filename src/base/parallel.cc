@@ -40,6 +40,17 @@ struct Call {
   void* context;
 };
 
+// pthreadpool orders its threads with atomics that ThreadSanitizer cannot see into; these tell it what they guarantee.
+#if defined(__SANITIZE_THREAD__)
+extern "C" void __tsan_acquire(void*);
+extern "C" void __tsan_release(void*);
+void Before(void* call) { __tsan_acquire(call); }
+void After(void* call) { __tsan_release(call); }
+#else
+void Before(void*) {}
+void After(void*) {}
+#endif
+
 }  // namespace
 
 int DefaultThreads() {
@@ -58,13 +69,17 @@ void ParallelFor(int threads, int64_t count, poolgrad_task_fn task, void* contex
     return;
   }
   Call call{task, context};
+  After(&call);
   pthreadpool_parallelize_1d(
       pool,
       [](void* c, size_t i) {
+        Before(c);
         const Call& one = *static_cast<const Call*>(c);
         one.task(one.context, static_cast<int64_t>(i));
+        After(c);
       },
       &call, static_cast<size_t>(count), 0);
+  Before(&call);
 }
 
 #endif

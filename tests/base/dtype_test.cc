@@ -33,7 +33,8 @@ TEST(Dtype, F16MeansWhatTheStandardSays) {
   EXPECT_TRUE(std::isnan(ToF32(F16{0x7C01})));
 }
 
-// Between two neighbouring halves lies a midpoint that f32 holds exactly: below it rounds down, above it up, on it to even.
+// Between two neighbouring halves lies a midpoint that f32 holds exactly: below it rounds down, above it up, on it to
+// even.
 template <class Half, class ToHalf>
 void RoundsToNearestEven(uint16_t last_finite, ToHalf to_half) {
   for (uint32_t bits = 0; bits < last_finite; ++bits) {

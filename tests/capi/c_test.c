@@ -1,4 +1,5 @@
-/* The C ABI from C: the worked example of docs/derivation.md, start to end, and the struct sizes that bindings rely on. */
+/* The C ABI from C: the worked example of docs/derivation.md, start to end, and the struct sizes that bindings rely on.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,13 +7,12 @@
 
 static int failures = 0;
 
-#define EXPECT(condition)                                                               \
-  do {                                                                                  \
-    if (!(condition)) {                                                                 \
-      fprintf(stderr, "%s:%d: %s; the last error: %s\n", __FILE__, __LINE__, #condition, \
-              poolgrad_last_error());                                                   \
-      ++failures;                                                                       \
-    }                                                                                   \
+#define EXPECT(condition)                                                                                        \
+  do {                                                                                                           \
+    if (!(condition)) {                                                                                          \
+      fprintf(stderr, "%s:%d: %s; the last error: %s\n", __FILE__, __LINE__, #condition, poolgrad_last_error()); \
+      ++failures;                                                                                                \
+    }                                                                                                            \
   } while (0)
 
 static void run_in_order(void* context, int64_t count, poolgrad_task_fn task, void* task_context) {

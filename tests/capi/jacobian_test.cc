@@ -1,4 +1,5 @@
-// S itself: the Jacobian as CSR agrees with backward and gather, which are products with it; and what integers do with sets.
+// S itself: the Jacobian as CSR agrees with backward and gather, which are products with it; and what integers do with
+// sets.
 #include <gtest/gtest.h>
 
 #include "support/pool.h"
@@ -28,8 +29,9 @@ TEST(Jacobian, OfTheWorkedExample) {
 }
 
 TEST(Jacobian, TimesAVectorIsBackward) {
-  for (const char* text : {"max f64 nchw 2x2x4x5 k3 s1 p1", "max f64 nhwc 1x5x4x3 k2 s1 ties=split", "max f64 ncw 1x2x9 k3 s2 ties=all",
-                           "avg f64 nchw 1x2x5x5 k3 s2 p1", "avg f64 nhwc 1x5x5x2 k2 s1 p1 count_padding", "max f64 ncw 1x1x4 k2 s2 p2"}) {
+  for (const char* text :
+       {"max f64 nchw 2x2x4x5 k3 s1 p1", "max f64 nhwc 1x5x4x3 k2 s1 ties=split", "max f64 ncw 1x2x9 k3 s2 ties=all",
+        "avg f64 nchw 1x2x5x5 k3 s2 p1", "avg f64 nhwc 1x5x5x2 k2 s1 p1 count_padding", "max f64 ncw 1x1x4 k2 s2 p2"}) {
     const Plan plan{std::string(text)};
     Doubles x(static_cast<size_t>(plan.info().x_elements));
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i * 7 % 5);  // ties

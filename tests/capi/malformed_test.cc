@@ -1,5 +1,5 @@
-// Malformed calls: each gets a status and a full sentence, and changes nothing. Outputs are poisoned before every call and
-// must still be poison after it.
+// Malformed calls: each gets a status and a full sentence, and changes nothing. Outputs are poisoned before every call
+// and must still be poison after it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -127,14 +127,14 @@ TEST_F(Malformed, NullPointers) {
   ExpectRefusal(refused, "y is null", [&] { return poolgrad_unpool(plan_, nullptr, routes_, out_, nullptr); });
   ExpectRefusal(refused, "routes is null", [&] { return poolgrad_unpool(plan_, y, nullptr, out_, nullptr); });
   ExpectRefusal(refused, "info is null", [&] { return poolgrad_plan_info(plan_, nullptr); });
-  ExpectRefusal(refused, "bytes is null", [&] { return poolgrad_plan_scratch_bytes(plan_, POOLGRAD_OP_FORWARD, 1, nullptr); });
-  ExpectRefusal(refused, "row_start is null", [&] { return poolgrad_jacobian(plan_, routes_, nullptr, nullptr, nullptr); });
-  ExpectRefusal(refused, "indices is null", [&] {
-    return poolgrad_routes_to_indices(plan_, routes_, POOLGRAD_INDEX_TORCH, nullptr, nullptr);
-  });
-  ExpectRefusal(refused, "indices is null", [&] {
-    return poolgrad_routes_from_indices(plan_, nullptr, POOLGRAD_INDEX_TORCH, out_);
-  });
+  ExpectRefusal(refused, "bytes is null",
+                [&] { return poolgrad_plan_scratch_bytes(plan_, POOLGRAD_OP_FORWARD, 1, nullptr); });
+  ExpectRefusal(refused, "row_start is null",
+                [&] { return poolgrad_jacobian(plan_, routes_, nullptr, nullptr, nullptr); });
+  ExpectRefusal(refused, "indices is null",
+                [&] { return poolgrad_routes_to_indices(plan_, routes_, POOLGRAD_INDEX_TORCH, nullptr, nullptr); });
+  ExpectRefusal(refused, "indices is null",
+                [&] { return poolgrad_routes_from_indices(plan_, nullptr, POOLGRAD_INDEX_TORCH, out_); });
   poolgrad_problem_init(nullptr);
   EXPECT_EQ(poolgrad_plan_algorithm(nullptr, POOLGRAD_OP_FORWARD), nullptr);
 }
@@ -142,7 +142,8 @@ TEST_F(Malformed, NullPointers) {
 TEST_F(Malformed, MismatchedStructSizes) {
   poolgrad_exec exec = {};
   exec.struct_size = sizeof exec - 8;
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "exec.struct_size is", [&] { return poolgrad_forward(plan_, x_, out_, nullptr, &exec); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "exec.struct_size is",
+                [&] { return poolgrad_forward(plan_, x_, out_, nullptr, &exec); });
   poolgrad_info info = {};
   info.struct_size = 1;
   ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "info.struct_size is 1", [&] { return poolgrad_plan_info(plan_, &info); });
@@ -150,23 +151,24 @@ TEST_F(Malformed, MismatchedStructSizes) {
   poolgrad_plan_options options = {};
   const poolgrad_problem p = Good();
   poolgrad_plan* plan = nullptr;
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "options.struct_size is 0", [&] { return poolgrad_plan_create(&p, &options, &plan); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "options.struct_size is 0",
+                [&] { return poolgrad_plan_create(&p, &options, &plan); });
 }
 
 TEST_F(Malformed, ExecValues) {
   poolgrad_exec exec = {};
   exec.struct_size = sizeof exec;
   exec.threads = -1;
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "threads is -1", [&] { return poolgrad_forward(plan_, x_, out_, nullptr, &exec); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "threads is -1",
+                [&] { return poolgrad_forward(plan_, x_, out_, nullptr, &exec); });
   exec.threads = 1000000;
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "threads is 1000000", [&] { return poolgrad_forward(plan_, x_, out_, nullptr, &exec); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "threads is 1000000",
+                [&] { return poolgrad_forward(plan_, x_, out_, nullptr, &exec); });
   uint64_t bytes = 7;
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "threads is -5", [&] {
-    return poolgrad_plan_scratch_bytes(plan_, POOLGRAD_OP_FORWARD, -5, &bytes);
-  });
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "op is 6", [&] {
-    return poolgrad_plan_scratch_bytes(plan_, static_cast<poolgrad_op>(6), 1, &bytes);
-  });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "threads is -5",
+                [&] { return poolgrad_plan_scratch_bytes(plan_, POOLGRAD_OP_FORWARD, -5, &bytes); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "op is 6",
+                [&] { return poolgrad_plan_scratch_bytes(plan_, static_cast<poolgrad_op>(6), 1, &bytes); });
   EXPECT_EQ(bytes, 7u);
 }
 
@@ -182,21 +184,26 @@ TEST_F(Malformed, ScratchThatIsTooSmallOrCrooked) {
   exec.scratch = scratch;
   exec.scratch_bytes = needed - 1;
   const float dy[9] = {};
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "scratch_bytes is", [&] { return poolgrad_backward_x(plan.raw(), dy, x_, out_, &exec); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "scratch_bytes is",
+                [&] { return poolgrad_backward_x(plan.raw(), dy, x_, out_, &exec); });
   exec.scratch = scratch + 1;
   exec.scratch_bytes = sizeof scratch - 1;
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "aligned", [&] { return poolgrad_backward_x(plan.raw(), dy, x_, out_, &exec); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "aligned",
+                [&] { return poolgrad_backward_x(plan.raw(), dy, x_, out_, &exec); });
 }
 
 TEST_F(Malformed, TextBuffers) {
   const poolgrad_problem p = Good();
   auto* text = reinterpret_cast<char*>(out_);
   size_t needed = 0;
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "capacity is 5", [&] { return poolgrad_problem_format(&p, text, 5, &needed); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "capacity is 5",
+                [&] { return poolgrad_problem_format(&p, text, 5, &needed); });
   EXPECT_GT(needed, 5u) << "the size that would do is told all the same";
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "capacity is 1", [&] { return poolgrad_plan_explain(plan_, text, 1, nullptr); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "capacity is 1",
+                [&] { return poolgrad_plan_explain(plan_, text, 1, nullptr); });
   poolgrad_problem parsed = p;
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "'f33'", [&] { return poolgrad_problem_parse("max f33 ncw 1x1x3 k2", &parsed); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "'f33'",
+                [&] { return poolgrad_problem_parse("max f33 ncw 1x1x3 k2", &parsed); });
   EXPECT_EQ(std::memcmp(&parsed, &p, sizeof p), 0);
 }
 
@@ -204,8 +211,8 @@ TEST_F(Malformed, IndicesThatNameNoTapOfTheirWindow) {
   std::vector<int64_t> good = {0, 2, 4, 12, 14, 16, 24, 26, 28};
   unsigned char routes[64];
   ASSERT_EQ(poolgrad_routes_from_indices(plan_, good.data(), POOLGRAD_INDEX_TORCH, routes), POOLGRAD_OK);
-  for (const int64_t bad : {int64_t{2}, int64_t{-1}, int64_t{-2}, int64_t{36}, int64_t{1} << 62, std::numeric_limits<int64_t>::min(),
-                            std::numeric_limits<int64_t>::max()}) {
+  for (const int64_t bad : {int64_t{2}, int64_t{-1}, int64_t{-2}, int64_t{36}, int64_t{1} << 62,
+                            std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
     for (const auto numbering : {POOLGRAD_INDEX_TORCH, POOLGRAD_INDEX_TENSORFLOW, POOLGRAD_INDEX_TENSORFLOW_BATCH,
                                  POOLGRAD_INDEX_ONNX, POOLGRAD_INDEX_ONNX_COLUMN}) {
       std::vector<int64_t> indices(9, bad);
@@ -223,7 +230,8 @@ TEST_F(Malformed, IndicesThatNameNoTapOfTheirWindow) {
 
 TEST_F(Malformed, UnpoolIndicesOutsideTheTensor) {
   const float y[9] = {};
-  for (const int64_t bad : {int64_t{36}, int64_t{-2}, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()}) {
+  for (const int64_t bad :
+       {int64_t{36}, int64_t{-2}, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()}) {
     std::vector<int64_t> indices(9, 0);
     indices[8] = bad;
     ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "indices[8] is " + std::to_string(bad), [&] {
@@ -232,13 +240,11 @@ TEST_F(Malformed, UnpoolIndicesOutsideTheTensor) {
   }
   const std::vector<int64_t> zeros(9, 0);
   const int64_t larger[] = {6, 7};
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "index_shape[1] is 7", [&] {
-    return poolgrad_unpool_indices(plan_, y, zeros.data(), POOLGRAD_INDEX_TORCH, larger, out_);
-  });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "index_shape[1] is 7",
+                [&] { return poolgrad_unpool_indices(plan_, y, zeros.data(), POOLGRAD_INDEX_TORCH, larger, out_); });
   const int64_t none[] = {0, 6};
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "index_shape[0] is 0", [&] {
-    return poolgrad_unpool_indices(plan_, y, zeros.data(), POOLGRAD_INDEX_ONNX, none, out_);
-  });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "index_shape[0] is 0",
+                [&] { return poolgrad_unpool_indices(plan_, y, zeros.data(), POOLGRAD_INDEX_ONNX, none, out_); });
 }
 
 TEST_F(Malformed, IndicesIntoAnEmptyInput) {
@@ -246,7 +252,8 @@ TEST_F(Malformed, IndicesIntoAnEmptyInput) {
   const Plan plan("max f32 nchw 1x1x0x3 k1 s1 p1x0 jax");
   ASSERT_EQ(plan.info().y_elements, 6);
   const float y[6] = {};
-  for (const auto numbering : {Numbering::torch, Numbering::tensorflow_batch, Numbering::onnx, Numbering::onnx_column}) {
+  for (const auto numbering :
+       {Numbering::torch, Numbering::tensorflow_batch, Numbering::onnx, Numbering::onnx_column}) {
     const Indices zeros(6, 0);
     EXPECT_THROW((void)plan.routes_from(zeros, numbering), Error);
     EXPECT_THROW((void)plan.unpool_indices(y, zeros, numbering), Error);
@@ -256,20 +263,24 @@ TEST_F(Malformed, IndicesIntoAnEmptyInput) {
 
 TEST_F(Malformed, OperationsThatAProblemDoesNotHave) {
   const Plan average("avg f32 nchw 1x1x6x6 k2");
-  ExpectRefusal(POOLGRAD_UNSUPPORTED, "average", [&] { return poolgrad_forward(average.raw(), x_, out_, out_ + 512, nullptr); });
-  ExpectRefusal(POOLGRAD_UNSUPPORTED, "average", [&] { return poolgrad_gather(average.raw(), x_, routes_, out_, nullptr); });
-  ExpectRefusal(POOLGRAD_UNSUPPORTED, "average", [&] { return poolgrad_unpool(average.raw(), x_, routes_, out_, nullptr); });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "average",
+                [&] { return poolgrad_forward(average.raw(), x_, out_, out_ + 512, nullptr); });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "average",
+                [&] { return poolgrad_gather(average.raw(), x_, routes_, out_, nullptr); });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "average",
+                [&] { return poolgrad_unpool(average.raw(), x_, routes_, out_, nullptr); });
   auto* indices = reinterpret_cast<int64_t*>(out_);
   ExpectRefusal(POOLGRAD_UNSUPPORTED, "average", [&] {
     return poolgrad_routes_to_indices(average.raw(), routes_, POOLGRAD_INDEX_ONNX, indices, nullptr);
   });
   const Plan integers("max i8 nchw 1x1x6x6 k2");
-  ExpectRefusal(POOLGRAD_UNSUPPORTED, "integer", [&] { return poolgrad_backward(integers.raw(), x_, routes_, out_, nullptr); });
-  ExpectRefusal(POOLGRAD_UNSUPPORTED, "integer", [&] { return poolgrad_backward_x(integers.raw(), x_, x_, out_, nullptr); });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "integer",
+                [&] { return poolgrad_backward(integers.raw(), x_, routes_, out_, nullptr); });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "integer",
+                [&] { return poolgrad_backward_x(integers.raw(), x_, x_, out_, nullptr); });
   const Plan sets("max f32 nchw 1x1x6x6 k2 ties=all");
-  ExpectRefusal(POOLGRAD_UNSUPPORTED, "ties", [&] {
-    return poolgrad_routes_to_indices(sets.raw(), routes_, POOLGRAD_INDEX_ONNX, indices, nullptr);
-  });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "ties",
+                [&] { return poolgrad_routes_to_indices(sets.raw(), routes_, POOLGRAD_INDEX_ONNX, indices, nullptr); });
 }
 
 TEST_F(Malformed, UnknownAlgorithmAndMissingDevice) {
@@ -283,7 +294,8 @@ TEST_F(Malformed, UnknownAlgorithmAndMissingDevice) {
 }
 
 TEST_F(Malformed, TheLastErrorBelongsToItsThreadAndStays) {
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "x is null", [&] { return poolgrad_forward(plan_, nullptr, out_, nullptr, nullptr); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "x is null",
+                [&] { return poolgrad_forward(plan_, nullptr, out_, nullptr, nullptr); });
   float y[9];
   ASSERT_EQ(poolgrad_forward(plan_, x_, y, nullptr, nullptr), POOLGRAD_OK);
   EXPECT_NE(std::string(poolgrad_last_error()).find("x is null"), std::string::npos);

@@ -14,9 +14,11 @@ namespace {
 
 // Large enough that a plan really splits it.
 constexpr const char* kProblems[] = {
-    "max f32 nchw 4x16x64x64 k3 s2 p1",      "max f32 nhwc 4x64x64x16 k3 s2 p1",       "max f32 nchw 2x16x64x64 k2 s2 torch",
-    "max f64 nhwc 2x48x48x24 k3 s1 p1",      "max f16 nchw 4x16x96x64 k5 s1 p2",       "max f32 nhwc 2x64x64x24 k2 ties=split",
-    "avg f32 nchw 4x16x64x64 k3 s2 p1",      "max bf16 ncdhw 2x8x16x48x32 k2x3x3 s1",  "max f32 ncw 4x64x4096 k4 s4",
+    "max f32 nchw 4x16x64x64 k3 s2 p1",    "max f32 nhwc 4x64x64x16 k3 s2 p1",
+    "max f32 nchw 2x16x64x64 k2 s2 torch", "max f64 nhwc 2x48x48x24 k3 s1 p1",
+    "max f16 nchw 4x16x96x64 k5 s1 p2",    "max f32 nhwc 2x64x64x24 k2 ties=split",
+    "avg f32 nchw 4x16x64x64 k3 s2 p1",    "max bf16 ncdhw 2x8x16x48x32 k2x3x3 s1",
+    "max f32 ncw 4x64x4096 k4 s4",
 };
 
 struct Results {
@@ -58,7 +60,8 @@ TEST(Threads, TheBitsDoNotDependOnTheirNumber) {
     const Plan plan{std::string(text)};
     const Inputs in(plan);
     const Results one = RunAll(plan, in, Exec().threads(1));
-    for (const int threads : {2, 3, 5, 16}) EXPECT_EQ(RunAll(plan, in, Exec().threads(threads)), one) << text << " on " << threads;
+    for (const int threads : {2, 3, 5, 16})
+      EXPECT_EQ(RunAll(plan, in, Exec().threads(threads)), one) << text << " on " << threads;
     if (!plan.is_average()) {
       EXPECT_EQ(one.dx, one.dx_x) << text << ": backward from routes and from x";
     }

@@ -1,6 +1,7 @@
-// Each dialect agrees with its framework, matter by matter: ties, NaN, all -inf, signed zeros, padding, SAME, rounding, windows
-// with no valid tap, index numbering, windows longer than the input, empty batches, unpooling, and what an average counts.
-// The expected values were measured on the frameworks (or read in their source) and are written out here.
+// Each dialect agrees with its framework, matter by matter: ties, NaN, all -inf, signed zeros, padding, SAME, rounding,
+// windows with no valid tap, index numbering, windows longer than the input, empty batches, unpooling, and what an
+// average counts. The expected values were measured on the frameworks (or read in their source) and are written out
+// here.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,29 +15,28 @@ namespace {
 // What differs between dialects for windows of three taps; see the NaN rules in poolgrad.h.
 struct Expected {
   const char* dialect;
-  int64_t tie_2d;             // winner of {5, 5, 5} along the width of a plane
-  int64_t tie_3d;             // the same in a volume
-  int64_t nan_first;          // {NaN, 1, 2}
-  int64_t nan_middle;         // {2, NaN, 1}
-  int64_t nan_twice;          // {NaN, 1, NaN}
-  int64_t nan_only;           // {NaN, NaN, NaN}
-  int64_t lowest_2d;          // {-inf, -inf, -inf}
+  int64_t tie_2d;      // winner of {5, 5, 5} along the width of a plane
+  int64_t tie_3d;      // the same in a volume
+  int64_t nan_first;   // {NaN, 1, 2}
+  int64_t nan_middle;  // {2, NaN, 1}
+  int64_t nan_twice;   // {NaN, 1, NaN}
+  int64_t nan_only;    // {NaN, NaN, NaN}
+  int64_t lowest_2d;   // {-inf, -inf, -inf}
 };
 
 constexpr Expected kExpected[] = {
-    {"", 0, 0, 0, 1, 0, 0, 0},
-    {"torch", 0, 0, 0, 1, 2, 2, 0},
-    {"tensorflow", 0, 0, 0, 0, 0, 0, 0},
-    {"tfjs", 0, 2, 2, 0, 1, -1, -1},
-    {"jax", 0, 0, 2, 2, 2, 2, 0},
-    {"onnx", 0, 0, 0, 1, 0, 0, 0},
+    {"", 0, 0, 0, 1, 0, 0, 0},       {"torch", 0, 0, 0, 1, 2, 2, 0}, {"tensorflow", 0, 0, 0, 0, 0, 0, 0},
+    {"tfjs", 0, 2, 2, 0, 1, -1, -1}, {"jax", 0, 0, 2, 2, 2, 2, 0},   {"onnx", 0, 0, 0, 1, 0, 0, 0},
 };
 
 TEST(Dialect, Ties) {
   for (const Expected& e : kExpected) {
-    EXPECT_EQ(Pool(std::string("max f32 nchw 1x1x1x3 k1x3 ") + e.dialect, {5, 5, 5}).winners, Indices{e.tie_2d}) << e.dialect;
-    EXPECT_EQ(Pool(std::string("max f32 ncdhw 1x1x1x1x3 k1x1x3 ") + e.dialect, {5, 5, 5}).winners, Indices{e.tie_3d}) << e.dialect;
-    EXPECT_EQ(Pool(std::string("max f32 ncw 1x1x3 k3 ") + e.dialect, {5, 5, 5}).winners, Indices{e.tie_2d}) << e.dialect;
+    EXPECT_EQ(Pool(std::string("max f32 nchw 1x1x1x3 k1x3 ") + e.dialect, {5, 5, 5}).winners, Indices{e.tie_2d})
+        << e.dialect;
+    EXPECT_EQ(Pool(std::string("max f32 ncdhw 1x1x1x1x3 k1x1x3 ") + e.dialect, {5, 5, 5}).winners, Indices{e.tie_3d})
+        << e.dialect;
+    EXPECT_EQ(Pool(std::string("max f32 ncw 1x1x3 k3 ") + e.dialect, {5, 5, 5}).winners, Indices{e.tie_2d})
+        << e.dialect;
   }
 }
 
@@ -150,8 +150,9 @@ TEST(Dialect, TheKeptWindowInPaddingHasNoRoute) {
 
 TEST(Dialect, AWindowWithNoValidTapGivesLowestAndNoGradient) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "max f32 ncw 1x1x2 k2 s2 p2"},     {"torch", "max f32 ncw 1x1x1 k2 s1 p1 d2"}, {"tfjs", "max f32 ncw 1x1x2 k2 s2 p2"},
-      {"jax", "max f32 ncw 1x1x2 k2 s2 p2"},  {"onnx", "max f32 ncw 1x1x2 k2 s2 p2"},
+      {"", "max f32 ncw 1x1x2 k2 s2 p2"},     {"torch", "max f32 ncw 1x1x1 k2 s1 p1 d2"},
+      {"tfjs", "max f32 ncw 1x1x2 k2 s2 p2"}, {"jax", "max f32 ncw 1x1x2 k2 s2 p2"},
+      {"onnx", "max f32 ncw 1x1x2 k2 s2 p2"},
   };
   for (const auto& [dialect, problem] : cases) {
     const Plan plan(std::string(problem) + " " + dialect);
@@ -201,7 +202,8 @@ TEST(Dialect, AWindowLongerThanThePaddedInput) {
   EXPECT_EQ(OutOf("max f32 ncw 1x1x3 k4 s1 tfjs"), "0") << "empty";
   EXPECT_NE(OutOf("max f32 ncw 1x1x3 k9 s1 tfjs").find("longer than the padded input"), std::string::npos) << "throws";
   const Plan empty("max f32 ncw 1x2x3 k4 s1 jax");
-  EXPECT_EQ(empty.backward(Floats{}, empty.make_routes()), Floats(6, 0.0f)) << "no window, no gradient; dx is still written";
+  EXPECT_EQ(empty.backward(Floats{}, empty.make_routes()), Floats(6, 0.0f))
+      << "no window, no gradient; dx is still written";
 }
 
 TEST(Dialect, BatchZeroAndChannelsZeroGiveEmptyResults) {
@@ -218,16 +220,20 @@ TEST(Dialect, BatchZeroAndChannelsZeroGiveEmptyResults) {
 }
 
 TEST(Dialect, UnpoolToAGivenShape) {
-  // torch and ours: the indices are numbered in the shape that is asked for (here 2x5, a longer row than the window implies).
+  // torch and ours: the indices are numbered in the shape that is asked for (here 2x5, a longer row than the window
+  // implies).
   const Plan plan("max f32 nchw 1x1x2x5 k2 s2");
   EXPECT_EQ(plan.unpool_indices(Floats{6, 8}, Indices{5, 9}, Numbering::torch), (Floats{0, 0, 0, 0, 0, 6, 0, 0, 0, 8}));
   // onnx: numbered in the shape implied by the window, 2x4, and then zero-extended: index 5 is row 1, column 1.
-  EXPECT_EQ(plan.unpool_indices(Floats{6, 8}, Indices{5, 7}, Numbering::onnx, Indices{2, 4}), (Floats{0, 0, 0, 0, 0, 0, 6, 0, 8, 0}));
+  EXPECT_EQ(plan.unpool_indices(Floats{6, 8}, Indices{5, 7}, Numbering::onnx, Indices{2, 4}),
+            (Floats{0, 0, 0, 0, 0, 0, 6, 0, 8, 0}));
 }
 
 TEST(Dialect, WhatAnAverageCounts) {
   // The first window is one tap of padding and 4; the second 8 and 2.
-  const auto average = [](const std::string& rest) { return Plan("avg f32 ncw 1x1x3 k2 s2 p1:0 " + rest).forward(Floats{4, 8, 2}); };
+  const auto average = [](const std::string& rest) {
+    return Plan("avg f32 ncw 1x1x3 k2 s2 p1:0 " + rest).forward(Floats{4, 8, 2});
+  };
   EXPECT_EQ(average(""), (Floats{4, 5})) << "default: padding does not count";
   EXPECT_EQ(average("torch"), (Floats{2, 5})) << "torch counts padding";
   EXPECT_EQ(average("tensorflow"), (Floats{4, 5}));
@@ -236,14 +242,17 @@ TEST(Dialect, WhatAnAverageCounts) {
   EXPECT_EQ(average("onnx count_padding"), (Floats{2, 5})) << "an attribute there";
   EXPECT_EQ(average("torch no_count_padding"), (Floats{4, 5}));
   EXPECT_EQ(average("torch divisor=4"), (Floats{1, 2.5}));
-  const auto gradient = [](const std::string& rest) { return Plan("avg f32 ncw 1x1x3 k2 s2 p1:0 " + rest).backward(Floats{6, 10}); };
+  const auto gradient = [](const std::string& rest) {
+    return Plan("avg f32 ncw 1x1x3 k2 s2 p1:0 " + rest).backward(Floats{6, 10});
+  };
   EXPECT_EQ(gradient(""), (Floats{6, 5, 5}));
   EXPECT_EQ(gradient("torch"), (Floats{3, 5, 5}));
   EXPECT_EQ(gradient("tfjs"), (Floats{3, 5, 5})) << "tfjs divides its gradient by the whole window";
 }
 
 TEST(Dialect, TorchCountsPaddingOnlyAsFarAsThePaddingGoes) {
-  // ceil adds a last window that hangs over the padded end: 18, one tap of padding, and one beyond it that counts for nobody.
+  // ceil adds a last window that hangs over the padded end: 18, one tap of padding, and one beyond it that counts for
+  // nobody.
   const Plan plan("avg f32 ncw 1x1x6 k3 s3 p1 ceil torch");
   ASSERT_EQ(plan.info().out[0], 3);
   EXPECT_EQ(plan.forward(Floats{3, 6, 9, 12, 15, 18}), (Floats{3, 12, 9}));

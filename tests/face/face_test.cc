@@ -28,21 +28,32 @@ TEST(Face, AveragesHaveTheSameForm) {
   auto [y, pullback] = vjp(pool, std::vector<double>{1, 3, 5, 9});
   EXPECT_EQ(y, (std::vector<double>{2, 7}));
   EXPECT_EQ(pullback(std::vector<double>{4, 8}), (std::vector<double>{2, 2, 4, 4}));
-  EXPECT_EQ(jvp(pool, std::vector<double>{0, 0, 0, 0}, std::vector<double>{1, 3, 5, 9}).second, y) << "linear: its own tangent";
+  EXPECT_EQ(jvp(pool, std::vector<double>{0, 0, 0, 0}, std::vector<double>{1, 3, 5, 9}).second, y)
+      << "linear: its own tangent";
 }
 
 TEST(Face, TheBuilderSaysWhatTheTextSays) {
   const auto text = [](const Problem& problem) { return problem.text(); };
   EXPECT_EQ(text(Problem::max<float>(Layout::channels_first, {8, 64, 112, 112}).kernel(3).stride(2).pad(1)),
             "max f32 nchw 8x64x112x112 k3 s2 p1x1");
-  EXPECT_EQ(text(Problem::max<Float16>(Layout::channels_last, {1, 8, 9, 3}).kernel({2, 3})), "max f16 nhwc 1x8x9x3 k2x3 s2x3");
+  EXPECT_EQ(text(Problem::max<Float16>(Layout::channels_last, {1, 8, 9, 3}).kernel({2, 3})),
+            "max f16 nhwc 1x8x9x3 k2x3 s2x3");
   EXPECT_EQ(text(Problem::max<int8_t>(Layout::channels_first, {1, 2, 9}).kernel(2).stride(1).dilation(3)),
             "max i8 ncw 1x2x9 k2 s1 d3");
-  EXPECT_EQ(text(Problem::max<BFloat16>(Layout::channels_last, {1, 4, 4, 4, 2}).kernel(2).same().ties(Ties::last)
-                     .nan(Nan::ignore).dialect(Dialect::tfjs).route_bits(8)),
+  EXPECT_EQ(text(Problem::max<BFloat16>(Layout::channels_last, {1, 4, 4, 4, 2})
+                     .kernel(2)
+                     .same()
+                     .ties(Ties::last)
+                     .nan(Nan::ignore)
+                     .dialect(Dialect::tfjs)
+                     .route_bits(8)),
             "max bf16 ndhwc 1x4x4x4x2 k2 s2 same tfjs ties=last nan=ignore bits=8");
-  EXPECT_EQ(text(Problem::average<double>(Layout::channels_first, {1, 1, 5, 5}).kernel(2).pad({0, 1}, {1, 0})
-                     .rounding(Rounding::ceil_keep).count_padding(true).divisor(3)),
+  EXPECT_EQ(text(Problem::average<double>(Layout::channels_first, {1, 1, 5, 5})
+                     .kernel(2)
+                     .pad({0, 1}, {1, 0})
+                     .rounding(Rounding::ceil_keep)
+                     .count_padding(true)
+                     .divisor(3)),
             "avg f64 nchw 1x1x5x5 k2 s2 p0:1x1:0 ceil_keep count_padding divisor=3");
   EXPECT_EQ(text(Problem::max<float>(Layout::channels_first, {1, 2, 7, 5}).global()), "max f32 nchw 1x2x7x5 k7x5 s7x5");
   const std::string line = "max u8 nhwc 2x6x6x4 k3 s1 p1x1 torch";
@@ -89,7 +100,8 @@ TEST(Face, HalvesConvertAsTheStandardSays) {
     BFloat16 brain;
     brain.bits = static_cast<uint16_t>(bits);
     const auto wide_brain = static_cast<float>(brain);
-    ASSERT_TRUE(std::isnan(wide_brain) ? std::isnan(static_cast<float>(BFloat16(wide_brain))) : BFloat16(wide_brain).bits == bits)
+    ASSERT_TRUE(std::isnan(wide_brain) ? std::isnan(static_cast<float>(BFloat16(wide_brain)))
+                                       : BFloat16(wide_brain).bits == bits)
         << bits;
   }
   EXPECT_EQ(Float16(65504.0f).bits, 0x7BFF);
@@ -118,16 +130,30 @@ std::string Sentence(poolgrad_status status, Call&& call) {
 
 TEST(Face, ErrorsCarryTheCoresSentences) {
   const auto invalid = POOLGRAD_INVALID_ARGUMENT;
-  EXPECT_EQ(Sentence(invalid, [] { Plan(Problem::max<float>(Layout::channels_first, {1, 1, 4}).kernel(2).stride(0)); }),
+  EXPECT_EQ(Sentence(invalid,
+                     [] {
+                       Plan(Problem::max<float>(Layout::channels_first, {1, 1, 4}).kernel(2).stride(0));
+                     }),
             "stride[0] is 0; every stride must be at least 1");
-  EXPECT_EQ(Sentence(invalid, [] { (void)Problem::max<float>(Layout::channels_first, {1, 1, 4, 4}).kernel({1, 2, 3}); }),
+  EXPECT_EQ(Sentence(invalid,
+                     [] {
+                       (void)Problem::max<float>(Layout::channels_first, {1, 1, 4, 4}).kernel({1, 2, 3});
+                     }),
             "kernel has 3 values; the problem has 2 spatial axes");
-  EXPECT_EQ(Sentence(invalid, [] { (void)Problem::max<float>(Layout::channels_first, {1, 1}); }),
+  EXPECT_EQ(Sentence(invalid,
+                     [] {
+                       (void)Problem::max<float>(Layout::channels_first, {1, 1});
+                     }),
             "shape has 2 dimensions; a tensor to pool has 3, 4 or 5 (batch, channels, space)");
   const Plan pool("max f32 ncw 1x1x4 k2");
   EXPECT_EQ(Sentence(invalid, [&] { (void)pool.forward(Floats{1, 2, 3}); }), "x holds 3 elements; the plan expects 4");
-  EXPECT_EQ(Sentence(invalid, [&] { (void)pool.forward(std::vector<double>(4)); }), "x is of type f64; the plan pools f32");
-  EXPECT_EQ(Sentence(invalid, [&] { (void)pool.backward(Floats{1, 2}, Routes(5)); }), "routes hold 5 bytes; the plan keeps 1");
+  EXPECT_EQ(Sentence(invalid, [&] { (void)pool.forward(std::vector<double>(4)); }),
+            "x is of type f64; the plan pools f32");
+  EXPECT_EQ(Sentence(invalid,
+                     [&] {
+                       (void)pool.backward(Floats{1, 2}, Routes(5));
+                     }),
+            "routes hold 5 bytes; the plan keeps 1");
   EXPECT_EQ(Sentence(invalid, [&] { (void)pool.backward(Floats{1, 2}); }), "routes hold 0 bytes; the plan keeps 1");
   EXPECT_EQ(Sentence(invalid, [&] { (void)pool.routes_from(Indices{0}, Numbering::torch); }),
             "indices holds 1 elements; the plan expects 2");

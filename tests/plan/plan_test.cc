@@ -1,4 +1,5 @@
-// The plan: which algorithm it takes and why, and how it may be forced. Environment variables are read when a plan is made.
+// The plan: which algorithm it takes and why, and how it may be forced. Environment variables are read when a plan is
+// made.
 #include "plan/plan.h"
 
 #include <gtest/gtest.h>
@@ -34,8 +35,9 @@ Plan Made(const std::string& text, const char* algorithm = nullptr) {
 }
 
 TEST(Plan, TakesTheFirstAlgorithmThatDoesNotRefuse) {
-  for (const char* text : {"max f32 nchw 2x8x16x16 k3 s2 p1", "max f32 nhwc 2x16x16x8 k2", "max f16 ncw 1x2x99 k5 s1 d3",
-                           "max i8 ndhwc 1x4x4x4x3 k2 ties=split", "avg f64 nchw 1x2x8x8 k2"}) {
+  for (const char* text :
+       {"max f32 nchw 2x8x16x16 k3 s2 p1", "max f32 nhwc 2x16x16x8 k2", "max f16 ncw 1x2x99 k5 s1 d3",
+        "max i8 ndhwc 1x4x4x4x3 k2 ties=split", "avg f64 nchw 1x2x8x8 k2"}) {
     const Plan plan = Made(text);
     for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
       const auto op = static_cast<poolgrad_op>(i);
@@ -56,9 +58,11 @@ TEST(Plan, TakesTheFirstAlgorithmThatDoesNotRefuse) {
 }
 
 TEST(Plan, EmptyProblemsAreLeftToTheReference) {
-  for (const char* text : {"max f32 nchw 0x8x16x16 k2", "max f32 nhwc 2x16x16x0 k3 s1", "max f32 ncw 1x1x3 k4 s1 jax"}) {
+  for (const char* text :
+       {"max f32 nchw 0x8x16x16 k2", "max f32 nhwc 2x16x16x0 k3 s1", "max f32 ncw 1x1x3 k4 s1 jax"}) {
     const Plan plan = Made(text);
-    for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) EXPECT_STREQ(plan.algorithm(static_cast<poolgrad_op>(i)), "reference") << text;
+    for (int i = 0; i < POOLGRAD_OP_COUNT; ++i)
+      EXPECT_STREQ(plan.algorithm(static_cast<poolgrad_op>(i)), "reference") << text;
   }
 }
 
@@ -73,9 +77,10 @@ TEST(Plan, NamesOfAlgorithmsAreDistinct) {
 
 TEST(Plan, VectorKernelsTakeWhatNetworksUse) {
   if (oracle::SimdAlgorithms(POOLGRAD_OP_FORWARD).empty()) GTEST_SKIP() << "this build has no vector kernels";
-  for (const char* text : {"max f32 nchw 8x64x112x112 k3 s2 p1", "max f32 nhwc 8x112x112x64 k3 s2 p1", "max f32 nchw 8x64x224x224 k2",
-                           "max f16 nhwc 8x56x56x64 k2", "max bf16 nchw 8x64x56x56 k3 s1 p1", "max i8 nhwc 8x56x56x64 k3 s2 p1",
-                           "max f64 nchw 1x8x32x32 k5 s1 p2"}) {
+  for (const char* text :
+       {"max f32 nchw 8x64x112x112 k3 s2 p1", "max f32 nhwc 8x112x112x64 k3 s2 p1", "max f32 nchw 8x64x224x224 k2",
+        "max f16 nhwc 8x56x56x64 k2", "max bf16 nchw 8x64x56x56 k3 s1 p1", "max i8 nhwc 8x56x56x64 k3 s2 p1",
+        "max f64 nchw 1x8x32x32 k5 s1 p2"}) {
     const Plan plan = Made(text);
     EXPECT_STRNE(plan.algorithm(POOLGRAD_OP_FORWARD_ROUTES), "reference") << text;
     if (!IsInteger(plan.problem().dtype)) {

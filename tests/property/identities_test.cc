@@ -1,5 +1,5 @@
-// What must hold whoever computes it: the adjoint identity, backward from routes = backward from x, indices that come back,
-// shares that sum to dy, finite differences. Drawn problems, through the C ABI.
+// What must hold whoever computes it: the adjoint identity, backward from routes = backward from x, indices that come
+// back, shares that sum to dy, finite differences. Drawn problems, through the C ABI.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,17 +28,20 @@ struct Drawn {
 
   Doubles Backward(const Doubles& dy) const {
     Doubles dx(x.size());
-    EXPECT_EQ(poolgrad_backward(plan.get(), dy.data(), routes.data(), dx.data(), nullptr), POOLGRAD_OK) << poolgrad_last_error();
+    EXPECT_EQ(poolgrad_backward(plan.get(), dy.data(), routes.data(), dx.data(), nullptr), POOLGRAD_OK)
+        << poolgrad_last_error();
     return dx;
   }
   Doubles Gather(const Doubles& tx) const {
     Doubles ty(y.size());
-    EXPECT_EQ(poolgrad_gather(plan.get(), tx.data(), routes.data(), ty.data(), nullptr), POOLGRAD_OK) << poolgrad_last_error();
+    EXPECT_EQ(poolgrad_gather(plan.get(), tx.data(), routes.data(), ty.data(), nullptr), POOLGRAD_OK)
+        << poolgrad_last_error();
     return ty;
   }
   Doubles Forward(const Doubles& input) const {
     Doubles output(y.size());
-    EXPECT_EQ(poolgrad_forward(plan.get(), input.data(), output.data(), nullptr, nullptr), POOLGRAD_OK) << poolgrad_last_error();
+    EXPECT_EQ(poolgrad_forward(plan.get(), input.data(), output.data(), nullptr, nullptr), POOLGRAD_OK)
+        << poolgrad_last_error();
     return output;
   }
 };
@@ -63,8 +66,8 @@ void ForEachDrawn(uint64_t seed, int count, bool distinct, Check&& check) {
     drawn.plan.reset(plan);
     drawn.x.resize(static_cast<size_t>(drawn.problem.x_elements()));
     for (size_t e = 0; e < drawn.x.size(); ++e) {
-      drawn.x[e] = distinct ? static_cast<double>(e * 7919 % (drawn.x.size() | 1))
-                            : static_cast<double>(random.Between(-2, 2));
+      drawn.x[e] =
+          distinct ? static_cast<double>(e * 7919 % (drawn.x.size() | 1)) : static_cast<double>(random.Between(-2, 2));
     }
     drawn.y.resize(static_cast<size_t>(drawn.problem.y_elements()));
     drawn.routes.resize(static_cast<size_t>(drawn.problem.routes.bytes()) + 1);
@@ -126,14 +129,19 @@ TEST(Identities, IndicesComeBackInEveryNumbering) {
     for (int numbering = 0; numbering < 5; ++numbering) {
       const auto n = static_cast<poolgrad_numbering>(numbering);
       std::vector<int64_t> indices(drawn.y.size());
-      ASSERT_EQ(poolgrad_routes_to_indices(drawn.plan.get(), drawn.routes.data(), n, indices.data(), nullptr), POOLGRAD_OK);
+      ASSERT_EQ(poolgrad_routes_to_indices(drawn.plan.get(), drawn.routes.data(), n, indices.data(), nullptr),
+                POOLGRAD_OK);
       std::vector<uint8_t> routes(drawn.routes.size(), 0);
-      ASSERT_EQ(poolgrad_routes_from_indices(drawn.plan.get(), indices.data(), n, routes.data()), POOLGRAD_OK) << poolgrad_last_error();
+      ASSERT_EQ(poolgrad_routes_from_indices(drawn.plan.get(), indices.data(), n, routes.data()), POOLGRAD_OK)
+          << poolgrad_last_error();
       routes.back() = drawn.routes.back();
       ASSERT_EQ(routes, drawn.routes) << "numbering " << numbering;
       Doubles by_routes(drawn.x.size()), by_indices(drawn.x.size());
-      ASSERT_EQ(poolgrad_unpool(drawn.plan.get(), drawn.y.data(), drawn.routes.data(), by_routes.data(), nullptr), POOLGRAD_OK);
-      ASSERT_EQ(poolgrad_unpool_indices(drawn.plan.get(), drawn.y.data(), indices.data(), n, nullptr, by_indices.data()), POOLGRAD_OK)
+      ASSERT_EQ(poolgrad_unpool(drawn.plan.get(), drawn.y.data(), drawn.routes.data(), by_routes.data(), nullptr),
+                POOLGRAD_OK);
+      ASSERT_EQ(
+          poolgrad_unpool_indices(drawn.plan.get(), drawn.y.data(), indices.data(), n, nullptr, by_indices.data()),
+          POOLGRAD_OK)
           << poolgrad_last_error();
     }
   });

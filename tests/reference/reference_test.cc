@@ -1,5 +1,5 @@
-// The definition itself: the worked example of docs/derivation.md, and a second definition written the other way round (every
-// window scatters, coordinates as vectors, no shared helper) that must agree with it on drawn problems.
+// The definition itself: the worked example of docs/derivation.md, and a second definition written the other way round
+// (every window scatters, coordinates as vectors, no shared helper) that must agree with it on drawn problems.
 #include "reference/reference.h"
 
 #include <gtest/gtest.h>
@@ -43,12 +43,16 @@ TEST(Reference, TheWorkedExample) {
   data.dy = Bytes<float>({1, 10, 100, 1000});
   const Outcome forward = RunReference(p, POOLGRAD_OP_FORWARD_ROUTES, data, data.routes);
   EXPECT_EQ(As<float>(forward.result), (Floats{5, 6, 8, 9}));
-  EXPECT_EQ(forward.routes, (std::vector<uint8_t>{0b1111, 0b1111})) << "every winner is tap 3, two bits each, a row per byte";
+  EXPECT_EQ(forward.routes, (std::vector<uint8_t>{0b1111, 0b1111}))
+      << "every winner is tap 3, two bits each, a row per byte";
   data.routes = forward.routes;
-  EXPECT_EQ(As<float>(RunReference(p, POOLGRAD_OP_BACKWARD, data, data.routes).result), (Floats{0, 0, 0, 0, 1, 10, 0, 100, 1000}));
-  EXPECT_EQ(As<float>(RunReference(p, POOLGRAD_OP_BACKWARD_X, data, data.routes).result), (Floats{0, 0, 0, 0, 1, 10, 0, 100, 1000}));
+  EXPECT_EQ(As<float>(RunReference(p, POOLGRAD_OP_BACKWARD, data, data.routes).result),
+            (Floats{0, 0, 0, 0, 1, 10, 0, 100, 1000}));
+  EXPECT_EQ(As<float>(RunReference(p, POOLGRAD_OP_BACKWARD_X, data, data.routes).result),
+            (Floats{0, 0, 0, 0, 1, 10, 0, 100, 1000}));
   EXPECT_EQ(As<float>(RunReference(p, POOLGRAD_OP_GATHER, data, data.routes).result), (Floats{50, 60, 80, 90}));
-  EXPECT_EQ(As<float>(RunReference(p, POOLGRAD_OP_UNPOOL, data, data.routes).result), (Floats{0, 0, 0, 0, 1, 10, 0, 100, 1000}));
+  EXPECT_EQ(As<float>(RunReference(p, POOLGRAD_OP_UNPOOL, data, data.routes).result),
+            (Floats{0, 0, 0, 0, 1, 10, 0, 100, 1000}));
 }
 
 TEST(Reference, OneInputThatWinsEveryWindowCollectsEveryGradient) {
@@ -56,7 +60,8 @@ TEST(Reference, OneInputThatWinsEveryWindowCollectsEveryGradient) {
   Data data;
   data.x = Bytes<float>({1, 2, 3, 4, 99, 6, 7, 8, 9});
   data.dy = Bytes<float>({1, 10, 100, 1000});
-  EXPECT_EQ(As<float>(RunReference(p, POOLGRAD_OP_BACKWARD_X, data, data.routes).result), (Floats{0, 0, 0, 0, 1111, 0, 0, 0, 0}));
+  EXPECT_EQ(As<float>(RunReference(p, POOLGRAD_OP_BACKWARD_X, data, data.routes).result),
+            (Floats{0, 0, 0, 0, 1111, 0, 0, 0, 0}));
 }
 
 TEST(Reference, TiesUnderEachRule) {
@@ -72,7 +77,8 @@ TEST(Reference, TiesUnderEachRule) {
 }
 
 TEST(Reference, HalvesAreSummedInF32AndRoundedOnce) {
-  // 1 + 2^-11 three times: each step would round away in f16; summed in f32 the three add up to one unit in the last place.
+  // 1 + 2^-11 three times: each step would round away in f16; summed in f32 the three add up to one unit in the last
+  // place.
   const Problem p = Parsed("max f16 ncw 1x1x3 k2 s1 p1");
   Data data;
   data.x = Bytes<F16>({ToF16(0), ToF16(9), ToF16(0)});
@@ -80,7 +86,8 @@ TEST(Reference, HalvesAreSummedInF32AndRoundedOnce) {
   const auto dx = As<F16>(RunReference(p, POOLGRAD_OP_BACKWARD_X, data, data.routes).result);
   EXPECT_EQ(ToF32(dx[1]), ToF32(ToF16(1.0f + 0x1p-11f)));
   data.dy = Bytes<F16>({ToF16(0), ToF16(0x1p-11f), ToF16(1), ToF16(0)});
-  EXPECT_EQ(ToF32(As<F16>(RunReference(p, POOLGRAD_OP_BACKWARD_X, data, data.routes).result)[1]), ToF32(ToF16(1.0f + 0x1p-11f)));
+  EXPECT_EQ(ToF32(As<F16>(RunReference(p, POOLGRAD_OP_BACKWARD_X, data, data.routes).result)[1]),
+            ToF32(ToF16(1.0f + 0x1p-11f)));
 }
 
 // --- The second definition ---
@@ -112,7 +119,8 @@ Second PoolAgain(const Problem& p, const std::vector<double>& x) {
         const int64_t at[3] = {o / out[2] / out[1], o / out[2] % out[1], o % out[2]};
         std::vector<std::pair<double, int64_t>> taps;  // value, x index; in row-major order
         for (int64_t t = 0; t < p.taps(); ++t) {
-          const int64_t k[3] = {t / p.axis[2].kernel / p.axis[1].kernel, t / p.axis[2].kernel % p.axis[1].kernel, t % p.axis[2].kernel};
+          const int64_t k[3] = {t / p.axis[2].kernel / p.axis[1].kernel, t / p.axis[2].kernel % p.axis[1].kernel,
+                                t % p.axis[2].kernel};
           int64_t index = n * xs[0] + c * xs[1];
           bool inside = true;
           for (int a = 0; a < 3; ++a) {
@@ -151,13 +159,16 @@ TEST(Reference, AgreesWithASecondDefinition) {
     const Problem& p = *resolved;
     SCOPED_TRACE(FormatProblem(raw));
     std::vector<double> x(static_cast<size_t>(p.x_elements()));
-    for (double& v : x) v = static_cast<double>(random.Between(-3, 3));  // many ties, no NaN: those have tests of their own
+    for (double& v : x)
+      v = static_cast<double>(random.Between(-3, 3));  // many ties, no NaN: those have tests of their own
     std::vector<double> dy(static_cast<size_t>(p.y_elements()));
-    for (double& v : dy) v = static_cast<double>(random.Between(-64, 64)) * 720720;  // sums and shares up to 13 are exact
+    for (double& v : dy)
+      v = static_cast<double>(random.Between(-64, 64)) * 720720;  // sums and shares up to 13 are exact
     const Second second = PoolAgain(p, x);
     std::vector<double> dx(x.size(), 0.0);
     for (size_t o = 0; o < second.winners.size(); ++o) {
-      const double share = p.ties == POOLGRAD_TIES_SPLIT ? dy[o] / static_cast<double>(second.winners[o].size()) : dy[o];
+      const double share =
+          p.ties == POOLGRAD_TIES_SPLIT ? dy[o] / static_cast<double>(second.winners[o].size()) : dy[o];
       for (const int64_t i : second.winners[o]) dx[static_cast<size_t>(i)] += share;
     }
     Data data;

@@ -1,4 +1,5 @@
-// Window arithmetic against counting: every small axis there is, each answer found again by walking all outputs and taps.
+// Window arithmetic against counting: every small axis there is, each answer found again by walking all outputs and
+// taps.
 #include "spec/geometry.h"
 
 #include <gtest/gtest.h>
@@ -12,9 +13,9 @@ namespace {
 int64_t Landing(const Axis& a, int64_t o, int64_t tap) { return o * a.stride - a.pad_lo + tap * a.dilation; }
 
 std::string Text(const Axis& a) {
-  return "in " + std::to_string(a.in) + " out " + std::to_string(a.out) + " kernel " + std::to_string(a.kernel) + " stride " +
-         std::to_string(a.stride) + " dilation " + std::to_string(a.dilation) + " pad_lo " + std::to_string(a.pad_lo) +
-         " pad_hi " + std::to_string(a.pad_hi);
+  return "in " + std::to_string(a.in) + " out " + std::to_string(a.out) + " kernel " + std::to_string(a.kernel) +
+         " stride " + std::to_string(a.stride) + " dilation " + std::to_string(a.dilation) + " pad_lo " +
+         std::to_string(a.pad_lo) + " pad_hi " + std::to_string(a.pad_hi);
 }
 
 // Calls check for every axis with small numbers, crops (negative padding) included.

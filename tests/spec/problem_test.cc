@@ -37,7 +37,8 @@ TEST(Problem, RoundingOfTheOutputSize) {
 }
 
 TEST(Problem, TheTwoCeilsDifferInALastWindowThatStartsInTheHighPadding) {
-  // 5 with padding 1 and 1, kernel 2, stride 2: ceil(5 / 2) + 1 = 4 windows, and the fourth starts at 5, in the padding.
+  // 5 with padding 1 and 1, kernel 2, stride 2: ceil(5 / 2) + 1 = 4 windows, and the fourth starts at 5, in the
+  // padding.
   EXPECT_EQ(Width("max f32 ncw 1x1x5 k2 s2 p1 ceil_keep").out, 4);
   EXPECT_EQ(Width("max f32 ncw 1x1x5 k2 s2 p1 ceil_drop").out, 3);
   EXPECT_EQ(Width("max f32 ncw 1x1x5 k2 s2 p1 ceil").out, 3);
@@ -134,7 +135,8 @@ TEST(Problem, EveryRefusalIsASentenceThatNamesTheArgument) {
       {refusal([](P& p) { p.padding = POOLGRAD_PAD_SAME, p.rounding = POOLGRAD_ROUND_CEIL; }), "rounding is ceil"},
       {refusal([](P& p) { p.struct_size = 8; }), "struct_size is 8"},
   };
-  for (const auto& [got, part] : named) EXPECT_NE(got.find(part), std::string::npos) << "'" << got << "' lacks '" << part << "'";
+  for (const auto& [got, part] : named)
+    EXPECT_NE(got.find(part), std::string::npos) << "'" << got << "' lacks '" << part << "'";
 }
 
 TEST(Problem, TheLargestNumbersThatAreAcceptedDoNotOverflow) {
@@ -146,7 +148,8 @@ TEST(Problem, TheLargestNumbersThatAreAcceptedDoNotOverflow) {
 }
 
 TEST(ProblemText, SaysEverythingInOneLine) {
-  const auto raw = ParseProblem("avg bf16 ndhwc 2x3x4x5x6 k1x2x2 s1x2x1 p0:1x1x0:2 d1x1x2 ceil_keep torch no_count_padding divisor=7");
+  const auto raw = ParseProblem(
+      "avg bf16 ndhwc 2x3x4x5x6 k1x2x2 s1x2x1 p0:1x1x0:2 d1x1x2 ceil_keep torch no_count_padding divisor=7");
   ASSERT_TRUE(raw.ok()) << raw.status().sentence();
   EXPECT_EQ(raw->kind, POOLGRAD_AVERAGE);
   EXPECT_EQ(raw->dtype, POOLGRAD_BF16);
@@ -176,7 +179,8 @@ TEST(ProblemText, EveryDrawnProblemSurvivesTheRoundTrip) {
   oracle::XorShift random(7);
   for (int i = 0; i < 3000; ++i) {
     poolgrad_problem problem = oracle::DrawProblem(random);
-    if (problem.padding != POOLGRAD_PAD_EXPLICIT) {  // pads beside another padding kind say nothing, so the text omits them
+    if (problem.padding !=
+        POOLGRAD_PAD_EXPLICIT) {  // pads beside another padding kind say nothing, so the text omits them
       std::fill(problem.pad_lo, problem.pad_lo + 3, 0);
       std::fill(problem.pad_hi, problem.pad_hi + 3, 0);
     }

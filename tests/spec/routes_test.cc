@@ -27,7 +27,8 @@ TEST(Routes, CodesOfEveryWidthComeBackFromTheirBytes) {
       std::vector<uint32_t> codes;
       for (int64_t i = 0; i < n; ++i) codes.push_back((0x9E3779B9u * static_cast<uint32_t>(i + 1)) & f.none());
       for (int64_t i = 0; i < n; ++i) StoreCode(f, line.data(), i, codes[static_cast<size_t>(i)]);
-      for (int64_t i = 0; i < n; ++i) EXPECT_EQ(LoadCode(f, line.data(), i), codes[static_cast<size_t>(i)]) << bits << " bits";
+      for (int64_t i = 0; i < n; ++i)
+        EXPECT_EQ(LoadCode(f, line.data(), i), codes[static_cast<size_t>(i)]) << bits << " bits";
       if (n * bits % 8 != 0) {
         EXPECT_EQ(line.back() >> (n * bits % 8), 0) << "the rest of a line's last byte is zero";
       }

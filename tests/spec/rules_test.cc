@@ -1,5 +1,5 @@
-// The five NaN rules and the four tie rules, on windows small enough to check by hand. Each window is written as its taps in
-// order; the expected winner is derived from the rule's sentence in poolgrad.h, not from the code.
+// The five NaN rules and the four tie rules, on windows small enough to check by hand. Each window is written as its
+// taps in order; the expected winner is derived from the rule's sentence in poolgrad.h, not from the code.
 #include "spec/rules.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,8 @@ Won Pool(const std::vector<float>& taps, poolgrad_ties ties, poolgrad_nan nan) {
   std::memcpy(&won.y, outcome.result.data(), sizeof won.y);
   const uint8_t* line = outcome.routes.data();
   for (int tap = 0; tap < static_cast<int>(taps.size()); ++tap) {
-    const bool has = p.routes.masks ? LoadMaskBit(p.routes, line, 0, tap) : LoadCode(p.routes, line, 0) == static_cast<uint32_t>(tap);
+    const bool has = p.routes.masks ? LoadMaskBit(p.routes, line, 0, tap)
+                                    : LoadCode(p.routes, line, 0) == static_cast<uint32_t>(tap);
     if (has) won.taps.push_back(tap);
   }
   return won;
@@ -71,7 +72,8 @@ TEST(Rules, EveryNanRuleOnEveryWindow) {
     for (int rule = 0; rule < 5; ++rule) {
       const Won won = Pool(c.window, POOLGRAD_TIES_FIRST, static_cast<poolgrad_nan>(rule + 1));
       const int expected = c.first_of_five[rule];
-      SCOPED_TRACE("window {" + std::to_string(c.window[0]) + ", ...} under " + Name(static_cast<poolgrad_nan>(rule + 1)));
+      SCOPED_TRACE("window {" + std::to_string(c.window[0]) + ", ...} under " +
+                   Name(static_cast<poolgrad_nan>(rule + 1)));
       if (expected == kNone) {
         EXPECT_TRUE(won.taps.empty());
         EXPECT_EQ(won.y, -kInf);

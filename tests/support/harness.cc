@@ -10,16 +10,18 @@
 #include "reference/reference.h"
 #include "support/random_problem.h"
 #ifdef POOLGRAD_HAVE_SIMD
-#include "cpu/targets.h"  // before Highway: it says which targets are compiled
-
 #include "cpu/cpu.h"
+#include "cpu/targets.h"  // before Highway: it says which targets are compiled
 #include "hwy/highway.h"
 #endif
 
 namespace poolgrad::oracle {
 
 Guarded::Guarded(int64_t bytes, int64_t offset, uint8_t poison)
-    : memory_(static_cast<size_t>(2 * kGuard + offset + bytes), poison), offset_(offset), bytes_(bytes), poison_(poison) {}
+    : memory_(static_cast<size_t>(2 * kGuard + offset + bytes), poison),
+      offset_(offset),
+      bytes_(bytes),
+      poison_(poison) {}
 
 bool Guarded::GuardsIntact() const {
   const auto begin = memory_.begin() + kGuard + offset_;
@@ -46,9 +48,14 @@ Args ArgsFor(const Problem& p, poolgrad_op op, Data& data, std::vector<uint8_t>&
   Args args;
   switch (op) {
     case POOLGRAD_OP_FORWARD:
-    case POOLGRAD_OP_FORWARD_ROUTES: args.source = data.x.data(); break;
-    case POOLGRAD_OP_GATHER: args.source = data.tx.data(); break;
-    default: args.source = data.dy.data();
+    case POOLGRAD_OP_FORWARD_ROUTES:
+      args.source = data.x.data();
+      break;
+    case POOLGRAD_OP_GATHER:
+      args.source = data.tx.data();
+      break;
+    default:
+      args.source = data.dy.data();
   }
   if (op == POOLGRAD_OP_BACKWARD_X) args.x = data.x.data();
   if (ReadsRoutes(op) && p.kind == POOLGRAD_MAX) args.routes = routes.data();
@@ -80,7 +87,8 @@ std::string Hex(const uint8_t* bytes, int64_t n) {
 std::string RouteDifference(const std::vector<uint8_t>& expected, const uint8_t* got) {
   for (size_t i = 0; i < expected.size(); ++i) {
     if (expected[i] != got[i]) {
-      return "route byte " + std::to_string(i) + " is " + Hex(got + i, 1) + ", the reference has " + Hex(&expected[i], 1);
+      return "route byte " + std::to_string(i) + " is " + Hex(got + i, 1) + ", the reference has " +
+             Hex(&expected[i], 1);
     }
   }
   return "";
@@ -88,7 +96,8 @@ std::string RouteDifference(const std::vector<uint8_t>& expected, const uint8_t*
 
 }  // namespace
 
-std::string Difference(poolgrad_dtype dtype, const uint8_t* expected, const uint8_t* got, int64_t bytes, bool nan_is_nan) {
+std::string Difference(poolgrad_dtype dtype, const uint8_t* expected, const uint8_t* got, int64_t bytes,
+                       bool nan_is_nan) {
   if (bytes == 0 || std::memcmp(expected, got, static_cast<size_t>(bytes)) == 0) return "";
   return VisitDtype(dtype, [&](auto zero) -> std::string {
     using T = decltype(zero);
@@ -99,8 +108,8 @@ std::string Difference(poolgrad_dtype dtype, const uint8_t* expected, const uint
       std::memcpy(&b, got + i * kSize, sizeof(T));
       if (std::memcmp(&a, &b, sizeof(T)) == 0 || (nan_is_nan && IsNan(a) && IsNan(b))) continue;
       return "element " + std::to_string(i) + " is " + Hex(got + i * kSize, kSize) + " (" +
-             std::to_string(static_cast<double>(Widen(b))) + "), the reference has " + Hex(expected + i * kSize, kSize) +
-             " (" + std::to_string(static_cast<double>(Widen(a))) + ")";
+             std::to_string(static_cast<double>(Widen(b))) + "), the reference has " +
+             Hex(expected + i * kSize, kSize) + " (" + std::to_string(static_cast<double>(Widen(a))) + ")";
     }
     return "";
   });
@@ -172,7 +181,11 @@ Data DataOf(const Problem& p, std::span<const uint8_t> bytes) {
     return filled;
   };
   const size_t third = bytes.size() / 3;
-  return {repeat(p.x_bytes(), 0), repeat(p.x_bytes(), third), repeat(p.y_bytes(), 2 * third), {}, repeat(p.routes.bytes(), 1)};
+  return {repeat(p.x_bytes(), 0),
+          repeat(p.x_bytes(), third),
+          repeat(p.y_bytes(), 2 * third),
+          {},
+          repeat(p.routes.bytes(), 1)};
 }
 
 // One checked problem: the data, what the reference made of it, and the comparison of everything else with that.
@@ -209,7 +222,8 @@ class Checker {
     return !(gradient && IsInteger(p_.dtype));
   }
 
-  void CheckOp(poolgrad_op op, std::vector<uint8_t>& routes, const char* routes_kind, const std::vector<int64_t>& targets) {
+  void CheckOp(poolgrad_op op, std::vector<uint8_t>& routes, const char* routes_kind,
+               const std::vector<int64_t>& targets) {
     const Outcome expected = RunReference(p_, op, data_, routes);
     const bool empty = p_.x_elements() == 0 || p_.y_elements() == 0;  // the plan leaves these to the reference
     for (const int64_t target : targets) {
@@ -230,7 +244,8 @@ class Checker {
   // Outputs at any element boundary, routes at any byte.
   struct Output {
     Output(const Problem& p, poolgrad_op op, XorShift& random)
-        : result(ResultBytes(p, op), SizeOf(p.dtype) * random.Between(0, 3), static_cast<uint8_t>(random.Between(0xA0, 0xFE))),
+        : result(ResultBytes(p, op), SizeOf(p.dtype) * random.Between(0, 3),
+                 static_cast<uint8_t>(random.Between(0xA0, 0xFE))),
           routes(op == POOLGRAD_OP_FORWARD_ROUTES ? p.routes.bytes() : 0, random.Between(0, 3),
                  static_cast<uint8_t>(random.Between(0xA0, 0xFE))) {}
     Guarded result;
@@ -278,15 +293,17 @@ class Checker {
 
   void RunPlan(poolgrad_op op, std::vector<uint8_t>& routes, const Outcome& expected, int threads) {
     poolgrad_plan* plan = nullptr;
-    if (poolgrad_plan_create(&raw_, nullptr, &plan) != POOLGRAD_OK) return Fail(std::string("plan_create: ") + poolgrad_last_error());
+    if (poolgrad_plan_create(&raw_, nullptr, &plan) != POOLGRAD_OK)
+      return Fail(std::string("plan_create: ") + poolgrad_last_error());
     Output output(p_, op, random_);
     const Args args = ArgsFor(p_, op, data_, routes);
     poolgrad_exec exec = {};
     exec.struct_size = sizeof exec;
     exec.threads = threads;
     const poolgrad_status status = Call(plan, op, args, output.result.data(), output.routes.data(), &exec);
-    const std::string what = where_ + " by the plan's " + (poolgrad_plan_algorithm(plan, op) ? poolgrad_plan_algorithm(plan, op) : "?") +
-                             " on " + std::to_string(threads) + " threads";
+    const std::string what = where_ + " by the plan's " +
+                             (poolgrad_plan_algorithm(plan, op) ? poolgrad_plan_algorithm(plan, op) : "?") + " on " +
+                             std::to_string(threads) + " threads";
     if (status != POOLGRAD_OK) {
       Fail(what + ": " + poolgrad_last_error());
     } else {
@@ -297,20 +314,28 @@ class Checker {
 
   void CheckPlanRefuses(poolgrad_op op) {
     poolgrad_plan* plan = nullptr;
-    if (poolgrad_plan_create(&raw_, nullptr, &plan) != POOLGRAD_OK) return Fail(std::string("plan_create: ") + poolgrad_last_error());
-    if (poolgrad_plan_algorithm(plan, op)) Fail(std::string(Name(op)) + " has an algorithm, but the problem has no such operation");
+    if (poolgrad_plan_create(&raw_, nullptr, &plan) != POOLGRAD_OK)
+      return Fail(std::string("plan_create: ") + poolgrad_last_error());
+    if (poolgrad_plan_algorithm(plan, op))
+      Fail(std::string(Name(op)) + " has an algorithm, but the problem has no such operation");
     poolgrad_plan_destroy(plan);
   }
 
-  static poolgrad_status Call(const poolgrad_plan* plan, poolgrad_op op, const Args& args, uint8_t* result, uint8_t* routes,
-                              const poolgrad_exec* exec) {
+  static poolgrad_status Call(const poolgrad_plan* plan, poolgrad_op op, const Args& args, uint8_t* result,
+                              uint8_t* routes, const poolgrad_exec* exec) {
     switch (op) {
-      case POOLGRAD_OP_FORWARD: return poolgrad_forward(plan, args.source, result, nullptr, exec);
-      case POOLGRAD_OP_FORWARD_ROUTES: return poolgrad_forward(plan, args.source, result, routes, exec);
-      case POOLGRAD_OP_BACKWARD: return poolgrad_backward(plan, args.source, args.routes, result, exec);
-      case POOLGRAD_OP_BACKWARD_X: return poolgrad_backward_x(plan, args.source, args.x, result, exec);
-      case POOLGRAD_OP_GATHER: return poolgrad_gather(plan, args.source, args.routes, result, exec);
-      case POOLGRAD_OP_UNPOOL: return poolgrad_unpool(plan, args.source, args.routes, result, exec);
+      case POOLGRAD_OP_FORWARD:
+        return poolgrad_forward(plan, args.source, result, nullptr, exec);
+      case POOLGRAD_OP_FORWARD_ROUTES:
+        return poolgrad_forward(plan, args.source, result, routes, exec);
+      case POOLGRAD_OP_BACKWARD:
+        return poolgrad_backward(plan, args.source, args.routes, result, exec);
+      case POOLGRAD_OP_BACKWARD_X:
+        return poolgrad_backward_x(plan, args.source, args.x, result, exec);
+      case POOLGRAD_OP_GATHER:
+        return poolgrad_gather(plan, args.source, args.routes, result, exec);
+      case POOLGRAD_OP_UNPOOL:
+        return poolgrad_unpool(plan, args.source, args.routes, result, exec);
     }
     return POOLGRAD_INTERNAL_ERROR;
   }
@@ -329,7 +354,8 @@ class Checker {
   // The first failure is the one to look at.
   void Fail(const std::string& sentence) {
     if (checked_.failure.empty()) {
-      checked_.failure = "problem '" + FormatProblem(raw_) + "' with data seed " + std::to_string(seed_) + ": " + sentence;
+      checked_.failure =
+          "problem '" + FormatProblem(raw_) + "' with data seed " + std::to_string(seed_) + ": " + sentence;
     }
   }
 

@@ -1,6 +1,7 @@
-// Differential checking: one problem with its data, pooled by the reference once, then by every algorithm that accepts it,
-// on every SIMD target of this machine, split among threads in several ways, and through the C ABI; all compared bit for bit.
-// Outputs are poisoned first, lie between guard bytes, and start at any element boundary. No test framework in here.
+// Differential checking: one problem with its data, pooled by the reference once, then by every algorithm that accepts
+// it, on every SIMD target of this machine, split among threads in several ways, and through the C ABI; all compared
+// bit for bit. Outputs are poisoned first, lie between guard bytes, and start at any element boundary. No test
+// framework in here.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +55,8 @@ bool ReadsRoutes(poolgrad_op op);
 bool MakesSums(const Problem& p, poolgrad_op op);
 
 // "" or which element differs and how. Equal means the same bits, or (nan_is_nan) two NaNs.
-std::string Difference(poolgrad_dtype dtype, const uint8_t* expected, const uint8_t* got, int64_t bytes, bool nan_is_nan);
+std::string Difference(poolgrad_dtype dtype, const uint8_t* expected, const uint8_t* got, int64_t bytes,
+                       bool nan_is_nan);
 
 // What an operation leaves behind.
 struct Outcome {
@@ -80,7 +82,7 @@ inline Effort FullEffort() { return {{1, 2, 5}, true}; }
 inline Effort QuickEffort() { return {{1, 3}, false}; }
 
 struct Checked {
-  std::string failure;  // "" or a sentence
+  std::string failure;   // "" or a sentence
   bool refused = false;  // the problem does not resolve; nothing was run
   int64_t comparisons = 0;
 };

@@ -26,7 +26,9 @@ inline Pooled Pool(const std::string& text, const Floats& x) {
   return {y, plan.indices(routes, Numbering::torch)};
 }
 
-inline Floats Gradient(const std::string& text, const Floats& x, const Floats& dy) { return Plan(text).backward_x(dy, x); }
+inline Floats Gradient(const std::string& text, const Floats& x, const Floats& dy) {
+  return Plan(text).backward_x(dy, x);
+}
 
 // Output sizes of a problem, e.g. "2x3"; or the error's sentence.
 inline std::string OutOf(const std::string& text) {

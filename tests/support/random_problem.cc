@@ -102,7 +102,8 @@ poolgrad_problem DrawProblem(Draw& draw) {
     budget /= std::max<int64_t>(p.in[i], 1);
   }
   const bool long_width = draw.OneIn(2);
-  const int64_t longest = draw.OneIn(3) ? draw.Pick<6>({15, 31, 32, 63, 64, 127}) + draw.Between(0, 3) : draw.Between(1, 24);
+  const int64_t longest =
+      draw.OneIn(3) ? draw.Pick<6>({15, 31, 32, 63, 64, 127}) + draw.Between(0, 3) : draw.Between(1, 24);
   if (long_width && p.layout == POOLGRAD_CHANNELS_FIRST) {
     const int64_t width = p.in[p.rank - 1];
     p.in[p.rank - 1] += take(p.stride[p.rank - 1] * longest);
@@ -117,8 +118,10 @@ poolgrad_problem DrawProblem(Draw& draw) {
 
   const bool codes = p.ties != POOLGRAD_TIES_SPLIT && p.ties != POOLGRAD_TIES_ALL;
   if (p.kind == POOLGRAD_MAX && codes && draw.OneIn(4)) {
-    p.route_bits = static_cast<int32_t>(taps < 4 ? draw.Pick<5>({4, 8, 2, 16, 32}) : taps < 16 ? draw.Pick<4>({8, 4, 16, 32})
-                                        : taps < 256 ? draw.Pick<3>({16, 8, 32}) : draw.Pick<2>({32, 16}));
+    p.route_bits = static_cast<int32_t>(taps < 4     ? draw.Pick<5>({4, 8, 2, 16, 32})
+                                        : taps < 16  ? draw.Pick<4>({8, 4, 16, 32})
+                                        : taps < 256 ? draw.Pick<3>({16, 8, 32})
+                                                     : draw.Pick<2>({32, 16}));
   }
   if (p.kind == POOLGRAD_AVERAGE) {
     if (draw.OneIn(2)) p.count_padding = static_cast<int32_t>(draw.Between(0, 1));
@@ -140,9 +143,13 @@ T FromDouble(double value) {
 
 // The bits of a float type: where its exponent begins.
 template <class T>
-constexpr int kFractionBits = std::is_same_v<T, double> ? 52 : std::is_same_v<T, float> ? 23 : std::is_same_v<T, F16> ? 10 : 7;
+constexpr int kFractionBits = std::is_same_v<T, double>  ? 52
+                              : std::is_same_v<T, float> ? 23
+                              : std::is_same_v<T, F16>   ? 10
+                                                         : 7;
 
-// NaNs of either sign with a payload, infinities, both zeros, denormals, the largest and the smallest; for integers the ends.
+// NaNs of either sign with a payload, infinities, both zeros, denormals, the largest and the smallest; for integers the
+// ends.
 template <class T>
 T Special(XorShift& random) {
   if constexpr (std::is_integral_v<T>) {
@@ -152,16 +159,29 @@ T Special(XorShift& random) {
     constexpr int kBits = 8 * sizeof(T);
     constexpr uint64_t kSign = uint64_t{1} << (kBits - 1);
     constexpr uint64_t kInfinity = kSign - (uint64_t{1} << kFractionBits<T>);
-    const uint64_t fraction = random.Next() & ((uint64_t{1} << kFractionBits<T>) - 1);
+    const uint64_t fraction = random.Next() & ((uint64_t{1} << kFractionBits<T>)-1);
     uint64_t bits = 0;
     switch (random.Between(0, 6)) {
-      case 0: bits = kInfinity | fraction | 1u; break;  // NaN, quiet or signalling
-      case 1: bits = kInfinity; break;
-      case 2: bits = 0; break;
-      case 3: bits = fraction; break;                   // denormal
-      case 4: bits = kInfinity - 1; break;              // largest finite
-      case 5: bits = uint64_t{1} << kFractionBits<T>; break;  // smallest normal
-      default: return FromDouble<T>(static_cast<double>(random.Between(-3, 3)));
+      case 0:
+        bits = kInfinity | fraction | 1u;
+        break;  // NaN, quiet or signalling
+      case 1:
+        bits = kInfinity;
+        break;
+      case 2:
+        bits = 0;
+        break;
+      case 3:
+        bits = fraction;
+        break;  // denormal
+      case 4:
+        bits = kInfinity - 1;
+        break;  // largest finite
+      case 5:
+        bits = uint64_t{1} << kFractionBits<T>;
+        break;  // smallest normal
+      default:
+        return FromDouble<T>(static_cast<double>(random.Between(-3, 3)));
     }
     if (random.Between(0, 1)) bits |= kSign;
     T value;
@@ -189,16 +209,25 @@ enum class Palette { kTies, kOrdinary, kSpecials, kSomeSpecials, kConstant, kNeg
 template <class T>
 T Value(XorShift& random, Palette palette, T constant) {
   switch (palette) {
-    case Palette::kTies: return FromDouble<T>(static_cast<double>(random.Between(-1, 1)));
-    case Palette::kSpecials: return Special<T>(random);
-    case Palette::kSomeSpecials: return random.Between(0, 7) == 0 ? Special<T>(random) : Ordinary<T>(random);
-    case Palette::kConstant: return constant;
-    case Palette::kNegative: return FromDouble<T>(static_cast<double>(random.Between(-100, std::is_unsigned_v<T> ? 0 : -1)));
+    case Palette::kTies:
+      return FromDouble<T>(static_cast<double>(random.Between(-1, 1)));
+    case Palette::kSpecials:
+      return Special<T>(random);
+    case Palette::kSomeSpecials:
+      return random.Between(0, 7) == 0 ? Special<T>(random) : Ordinary<T>(random);
+    case Palette::kConstant:
+      return constant;
+    case Palette::kNegative:
+      return FromDouble<T>(static_cast<double>(random.Between(-100, std::is_unsigned_v<T> ? 0 : -1)));
     case Palette::kLowest:  // windows where only -inf, or only NaN and -inf, is found
-      if constexpr (std::is_integral_v<T>) return std::numeric_limits<T>::lowest();
-      else return random.Between(0, 9) == 0 ? Special<T>(random) : Narrow<T>(-std::numeric_limits<Wide<T>>::infinity());
-    case Palette::kAnyBits: return AnyBits<T>(random);
-    case Palette::kOrdinary: break;
+      if constexpr (std::is_integral_v<T>)
+        return std::numeric_limits<T>::lowest();
+      else
+        return random.Between(0, 9) == 0 ? Special<T>(random) : Narrow<T>(-std::numeric_limits<Wide<T>>::infinity());
+    case Palette::kAnyBits:
+      return AnyBits<T>(random);
+    case Palette::kOrdinary:
+      break;
   }
   return Ordinary<T>(random);
 }

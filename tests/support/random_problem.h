@@ -1,5 +1,6 @@
-// Whole problems and their data, drawn from any source of numbers: our own xorshift (the differential driver), RapidCheck
-// (which can then shrink them), or a fuzzer's bytes. Smaller numbers mean simpler problems, so that shrinking works.
+// Whole problems and their data, drawn from any source of numbers: our own xorshift (the differential driver),
+// RapidCheck (which can then shrink them), or a fuzzer's bytes. Smaller numbers mean simpler problems, so that
+// shrinking works.
 #pragma once
 
 #include <array>
@@ -36,11 +37,12 @@ class XorShift final : public Draw {
 // (a padding that the dialect refuses, say), which the caller must expect.
 poolgrad_problem DrawProblem(Draw& draw);
 
-// Values of `dtype` for one tensor: a palette chosen by the seed (ties, all negative, NaN and infinities, denormals, any
-// bits at all, ...) and then values of it.
+// Values of `dtype` for one tensor: a palette chosen by the seed (ties, all negative, NaN and infinities, denormals,
+// any bits at all, ...) and then values of it.
 std::vector<uint8_t> RandomValues(uint64_t seed, poolgrad_dtype dtype, int64_t elements);
 
-// Values that sums are made of: mostly ordinary numbers of mixed magnitude, so that the order of a sum shows in its bits.
+// Values that sums are made of: mostly ordinary numbers of mixed magnitude, so that the order of a sum shows in its
+// bits.
 std::vector<uint8_t> RandomGradients(uint64_t seed, poolgrad_dtype dtype, int64_t elements);
 
 std::vector<uint8_t> RandomBytes(uint64_t seed, int64_t bytes);

@@ -35,6 +35,5 @@ echo "AddressSanitizer and UBSan"
 
 build tsan
 echo "ThreadSanitizer"
-export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ${TSAN_OPTIONS:-}"
 build/tsan/tests/differential "$seconds" 1
 build/tsan/tests/api_tests --gtest_brief=1 --gtest_filter='Threads.*'

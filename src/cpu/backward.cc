@@ -33,25 +33,43 @@ void RunGatherRows(const Problem& p, const Args& args, int64_t begin, int64_t en
   Gather<T, kAdd, kMatch>(p, args, kSpread, scratch).Run(begin, end);
 }
 
+#ifdef POOLGRAD_SMALL
+
+// The WebAssembly build has to stay small: sums alone, of averages and of single winners; the rest is left to the reference.
+template <class T>
+RunFn GradientRows(const Problem& p) {
+  if (p.kind == POOLGRAD_AVERAGE) return RunGatherRows<T, true, Match::kAll, SpreadSum<T> >;
+  return p.routes.masks ? nullptr : RunGatherRows<T, true, Match::kCode, SpreadSum<T> >;
+}
+
+template <class Bits>
+RunFn UnpoolRows(const Problem&) {
+  return nullptr;
+}
+
+#else
+
 // Backward: sums, unless no two windows share an input.
 template <class T>
 RunFn GradientRows(const Problem& p) {
-  if (p.kind == POOLGRAD_AVERAGE) return RunGatherRows<T, true, Match::kAll, SpreadSum<T>>;
-  if (p.routes.masks) return RunGatherRows<T, true, Match::kMask, SpreadSum<T>>;
-  if (!p.disjoint()) return RunGatherRows<T, true, Match::kCode, SpreadSum<T>>;
+  if (p.kind == POOLGRAD_AVERAGE) return RunGatherRows<T, true, Match::kAll, SpreadSum<T> >;
+  if (p.routes.masks) return RunGatherRows<T, true, Match::kMask, SpreadSum<T> >;
+  if (!p.disjoint()) return RunGatherRows<T, true, Match::kCode, SpreadSum<T> >;
   using Bits = typename UnsignedOfSize<sizeof(T)>::Type;
   if constexpr (sizeof(T) == 2) {
-    return RunGatherRows<Bits, false, Match::kCode, SpreadHalfBits<T>>;
+    return RunGatherRows<Bits, false, Match::kCode, SpreadHalfBits<T> >;
   } else {
-    return RunGatherRows<Bits, false, Match::kCode, SpreadSum<T>>;
+    return RunGatherRows<Bits, false, Match::kCode, SpreadSum<T> >;
   }
 }
 
 template <class Bits>
 RunFn UnpoolRows(const Problem& p) {
-  return p.routes.masks ? RunGatherRows<Bits, false, Match::kMask, SpreadCopy<Bits>>
-                        : RunGatherRows<Bits, false, Match::kCode, SpreadCopy<Bits>>;
+  return p.routes.masks ? RunGatherRows<Bits, false, Match::kMask, SpreadCopy<Bits> >
+                        : RunGatherRows<Bits, false, Match::kCode, SpreadCopy<Bits> >;
 }
+
+#endif  // POOLGRAD_SMALL
 
 RunFn SelectGatherRows(const Problem& p, poolgrad_op op) {
   return VisitDtype(p.dtype, [&](auto zero) -> RunFn {
@@ -82,10 +100,18 @@ void RunWinners(const Problem& p, const Args& args, int64_t begin, int64_t end, 
 
 RunFn SelectWinners(const Problem& p) {
   switch (SizeOf(p.dtype)) {
-    case 1: return RunWinners<uint8_t>;
-    case 2: return RunWinners<uint16_t>;
-    case 4: return RunWinners<uint32_t>;
-    default: return RunWinners<uint64_t>;
+    case 4:
+      return RunWinners<uint32_t>;
+#ifndef POOLGRAD_SMALL
+    case 1:
+      return RunWinners<uint8_t>;
+    case 2:
+      return RunWinners<uint16_t>;
+    case 8:
+      return RunWinners<uint64_t>;
+#endif
+    default:
+      return nullptr;
   }
 }
 
@@ -97,7 +123,11 @@ void RunTiling(const Problem& p, const Args& args, int64_t begin, int64_t end, s
 RunFn SelectTiling(const Problem& p, poolgrad_op op) {
   return VisitDtype(p.dtype, [&](auto zero) -> RunFn {
     using T = decltype(zero);
+#ifndef POOLGRAD_SMALL
     if (op == POOLGRAD_OP_UNPOOL) return RunTiling<typename UnsignedOfSize<sizeof(T)>::Type>;
+#else
+    if (op == POOLGRAD_OP_UNPOOL) return nullptr;
+#endif
     if constexpr (!std::is_integral_v<T>) return RunTiling<T>;
     return nullptr;
   });
@@ -106,7 +136,11 @@ RunFn SelectTiling(const Problem& p, poolgrad_op op) {
 RunFn SelectSingle(const Problem& p, poolgrad_op op) {
   return VisitDtype(p.dtype, [&](auto zero) -> RunFn {
     using T = decltype(zero);
+#ifndef POOLGRAD_SMALL
     if (op == POOLGRAD_OP_UNPOOL) return RunSingle<typename UnsignedOfSize<sizeof(T)>::Type>;
+#else
+    if (op == POOLGRAD_OP_UNPOOL) return nullptr;
+#endif
     if constexpr (!std::is_integral_v<T>) return RunSingle<T>;
     return nullptr;
   });
@@ -145,8 +179,12 @@ const char* RefuseGatherRows(const Problem& p, poolgrad_op op) {
     if (lane < 4 && p.taps() >= int64_t{1} << (8 * lane)) return "a tap's number does not fit a lane";
     if (p.taps() >= int64_t{1} << 31) return "a tap's number does not fit a lane";
   }
-  const GatherTiles t = GatherRowsTiles(p, op);
-  if (t.slots() > kMostSlots || t.bytes > kMostGatherScratch) return "the window is too large to keep its rows at hand";
+  const auto rows = [](const Axis& a) { return std::min(a.kernel, std::max<int64_t>(1, a.out)); };
+  const bool too_tall = rows(p.depth()) > kMostSlots || rows(p.height()) > kMostSlots / rows(p.depth());
+  if (too_tall || p.width().kernel > kMostSlots || p.width().extent() > kMostGatherScratch) {
+    return "the window is too large to keep its rows at hand";
+  }
+  if (GatherRowsTiles(p, op).bytes > kMostGatherScratch) return "its rows are too long to keep at hand";
   return nullptr;
 }
 
@@ -170,7 +208,9 @@ const char* RefuseScatter(const Problem& p, poolgrad_op op) {
     if (a.extent() >= kScatterReach || a.out * a.stride >= kScatterReach) return "the windows span too much";
   }
   const ScatterTiles t = LayOutScatter(p, SumBytes(p));
-  if (t.reach >= kScatterReach || t.plane * SumBytes(p) > kScatterBytes) return "a plane of sums does not stay in cache";
+  if (t.reach >= kScatterReach || t.plane * SumBytes(p) > kScatterBytes)
+    return "a plane of sums does not stay in cache";
+  if (t.bytes > 8 * kScatterBytes) return "a plane of codes does not stay in cache";
   ChooseSimdTarget();
   if (!HWY_DYNAMIC_DISPATCH(SelectScatter)(p)) return "this processor has no vector instructions we know";
   return nullptr;
@@ -223,7 +263,8 @@ const char* RefuseSingle(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseUnshared(p, op)) return reason;
   if (p.out_plane() != 1) return "a plane has more than one window";
   if (p.channels_last() && p.channels > 1) return "channels are innermost";
-  if (p.taps() > kMostWinnerTaps || p.in_plane() >= int64_t{1} << 31) return "the window is too large for a table of its taps";
+  if (p.taps() > kMostWinnerTaps || p.in_plane() >= int64_t{1} << 31)
+    return "the window is too large for a table of its taps";
   ChooseSimdTarget();
   if (!HWY_DYNAMIC_DISPATCH(SelectSingle)(p, op)) return "this processor has no vector instructions we know";
   return nullptr;
@@ -241,7 +282,8 @@ const char* RefuseTiling(const Problem& p, poolgrad_op op) {
     if (w.kernel > 4) return "the window is wider than four";
     if (w.stride != w.kernel || w.dilation != 1 || w.pad_lo != 0) return "the windows do not tile the width";
   }
-  if (SizeOf(p.dtype) < 4 && p.taps() >= int64_t{1} << (8 * SizeOf(p.dtype))) return "a tap's number does not fit a lane";
+  if (SizeOf(p.dtype) < 4 && p.taps() >= int64_t{1} << (8 * SizeOf(p.dtype)))
+    return "a tap's number does not fit a lane";
   if (p.channels > kMostTilingChannels) return "there are too many channels";
   ChooseSimdTarget();
   if (!HWY_DYNAMIC_DISPATCH(SelectTiling)(p, op)) return "this processor has no vector instructions we know";

@@ -1,9 +1,10 @@
 // dx by gathering: every input visits the few windows that cover it, in row-major order of outputs. No input is written
-// twice and none is shared between units, so there are no atomics, the bits do not depend on threads, and a code that names no
-// tap of its window matches nothing. Takes every geometry; see backward_tiles.h for how rows and phases are cut.
+// twice and none is shared between units, so there are no atomics, the bits do not depend on threads, and a code that
+// names no tap of its window matches nothing. Takes every geometry; see backward_tiles.h for how rows and phases are
+// cut.
 //
-// Three ways to combine visits: add (backward), keep the last (unpool, and backward of disjoint windows, where one visit at
-// most matches), and add without looking at routes (average).
+// Three ways to combine visits: add (backward), keep the last (unpool, and backward of disjoint windows, where one
+// visit at most matches), and add without looking at routes (average).
 #if defined(POOLGRAD_CPU_BACKWARD_GATHER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_GATHER_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_GATHER_INL_H_
@@ -18,7 +19,6 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
-#include <utility>
 
 #include "cpu/backward_lanes-inl.h"
 #include "cpu/backward_tiles.h"
@@ -101,14 +101,19 @@ class Gather {
       } else {
         switch (p_.width().stride) {
           case 1:
-            if (!EmitFew<1>(row)) EmitPlanar<1>(row);
+            EmitPlanar<1>(row);
             break;
           case 2:
-            if (!EmitFew<2>(row)) EmitPlanar<2>(row);
+            EmitPlanar<2>(row);
             break;
-          case 3: EmitPlanar<3>(row); break;
-          case 4: EmitPlanar<4>(row); break;
-          default: EmitStrided(row);
+          case 3:
+            EmitPlanar<3>(row);
+            break;
+          case 4:
+            EmitPlanar<4>(row);
+            break;
+          default:
+            EmitStrided(row);
         }
       }
       if (++h == height.in) {
@@ -127,7 +132,8 @@ class Gather {
     while (over.end < a.out && a.start(over.end) <= i) ++over.end;
   }
 
-  // Lists, by phase, what this input row gathers from, in row-major order of outputs; spreads output rows not yet in a slot.
+  // Lists, by phase, what this input row gathers from, in row-major order of outputs; spreads output rows not yet in a
+  // slot.
   void FindVisits(int64_t d, Range over_d, int64_t h, Range over_h) {
     int64_t covers = 0;
     for (int64_t od = over_d.begin; od < over_d.end; ++od) {
@@ -192,7 +198,8 @@ class Gather {
       PrefetchRun(source + (out + lo) * t_.channels, count * static_cast<int64_t>(sizeof(T)));
       spread_(source + lo * t_.channels, count, values + begin);
     } else {
-      for (int64_t ow = lo; ow < hi; ++ow) spread_(source + ow * t_.channels, block_, values + begin + (ow - lo) * block_);
+      for (int64_t ow = lo; ow < hi; ++ow)
+        spread_(source + ow * t_.channels, block_, values + begin + (ow - lo) * block_);
     }
     if constexpr (kMatch == Match::kAll) {
       if constexpr (kAdd) {
@@ -225,19 +232,16 @@ class Gather {
     }
     const uint8_t* line = args_.routes + LineOffset(f, row * p_.width().out + lo) + c0_ * f.bits / 8;
     if (block_ == t_.channels && f.line * f.bits % 8 == 0) return SpreadLine(line, (hi - lo) * block_, to);
-    for (int64_t ow = lo; ow < hi; ++ow, line += f.line_bytes, to += block_) {
-      SpreadLine(line, block_, to);
-      if constexpr (kMatch == Match::kMask && kAdd) divisors_ += block_;
-    }
-    if constexpr (kMatch == Match::kMask && kAdd) divisors_ -= (hi - lo) * block_;
+    for (int64_t i = 0; i < hi - lo; ++i) SpreadLine(line + i * f.line_bytes, block_, to + i * block_, i * block_);
   }
 
-  void SpreadLine(const uint8_t* line, int64_t count, Code* to) {
+  // `done`: outputs of the row before these.
+  void SpreadLine(const uint8_t* line, int64_t count, Code* to, [[maybe_unused]] int64_t done = 0) {
     if constexpr (kMatch == Match::kMask) {
       const int64_t bytes = p_.routes.mask_bytes();
       SpreadMasks(bytes, line, count, t_.slots() * t_.step, to);
       if constexpr (kAdd) {
-        if (p_.ties == POOLGRAD_TIES_SPLIT) CountMasks(bytes, line, count, divisors_);
+        if (p_.ties == POOLGRAD_TIES_SPLIT) CountMasks(bytes, line, count, divisors_ + done);
       }
     } else {
       SpreadCodes(p_.routes.bits, line, count, to);
@@ -253,7 +257,9 @@ class Gather {
 
   // What the average divides by along one output row; most rows have the same.
   void FindDivisors(int64_t od, int64_t oh, int64_t lo, int64_t hi) {
-    const auto taps = [&](const Axis& a, int64_t o) { return (p_.count_padding ? a.padded_taps(o) : a.valid_taps(o)).size(); };
+    const auto taps = [&](const Axis& a, int64_t o) {
+      return (p_.count_padding ? a.padded_taps(o) : a.valid_taps(o)).size();
+    };
     const int64_t rows = taps(p_.depth(), od) * taps(p_.height(), oh);
     if (rows == divisor_rows_ && lo == divisor_lo_ && hi == divisor_hi_) return;
     divisor_rows_ = rows;
@@ -325,8 +331,8 @@ class Gather {
     std::memcpy(to, whole, static_cast<size_t>(count) * sizeof(T));
   }
 
-  // Channels innermost: position by position, a vector over channels. A vector that reaches past its position is overwritten
-  // there by the next one.
+  // Channels innermost: position by position, a vector over channels. A vector that reaches past its position is
+  // overwritten there by the next one.
   void EmitInterleaved(T* row) const {
     const int64_t n = static_cast<int64_t>(hn::Lanes(D()));
     const Axis& w = p_.width();
@@ -390,7 +396,9 @@ class Gather {
   HWY_INLINE void EmitBlock(int64_t at, T* to) const {
     const int64_t n = static_cast<int64_t>(hn::Lanes(D()));
     const auto phase = [&](int64_t i) HWY_ATTR {
-      return i < t_.phases ? GatherAt<kVectors>(i, at) : Sums<kVectors>{hn::Zero(D()), hn::Zero(D()), hn::Zero(D()), hn::Zero(D())};
+      if (i < t_.phases) return GatherAt<kVectors>(i, at);
+      const V zero = hn::Zero(D());
+      return Sums<kVectors>{zero, zero, zero, zero};
     };
     const auto s0 = phase(0);
     if constexpr (kStride == 1) {
@@ -422,95 +430,6 @@ class Gather {
     }
   }
 
-  // ---- The same for the numbers of visits that windows of three have: unrolled, with all addresses in registers. False when
-  // this row has others.
-
-  template <int kStride>
-  bool EmitFew(T* row) const {
-    if constexpr (!kAdd || kMatch != Match::kCode) {
-      (void)row;
-      return false;
-    } else {
-      if (t_.phases != kStride) return false;
-      const int32_t visits0 = visit_starts_[1];
-      if constexpr (kStride == 1) {
-        switch (visits0) {
-          case 2: return EmitUnrolled<1, 2, 0>(row);
-          case 3: return EmitUnrolled<1, 3, 0>(row);
-          case 4: return EmitUnrolled<1, 4, 0>(row);
-          case 6: return EmitUnrolled<1, 6, 0>(row);
-          case 9: return EmitUnrolled<1, 9, 0>(row);
-          default: return false;
-        }
-      } else {
-        const int32_t visits1 = visit_starts_[2] - visits0;
-        switch (visits0 * 8 + visits1) {
-          case 1 * 8 + 2: return EmitUnrolled<2, 1, 2>(row);
-          case 2 * 8 + 1: return EmitUnrolled<2, 2, 1>(row);
-          case 2 * 8 + 4: return EmitUnrolled<2, 2, 4>(row);
-          case 4 * 8 + 2: return EmitUnrolled<2, 4, 2>(row);
-          default: return false;
-        }
-      }
-    }
-  }
-
-  template <int kVisits>
-  struct Few {
-    const Lane* values[kVisits];
-    const Code* codes[kVisits];
-    Code taps[kVisits];
-
-    template <size_t... kAt>
-    HWY_INLINE V Gather(int64_t at, std::index_sequence<kAt...>) const {
-      const D d;
-      const DC dc;
-      const auto term = [&](size_t i) HWY_ATTR {
-        const auto meant = hn::RebindMask(d, hn::Eq(hn::LoadU(dc, codes[i] + at), hn::Set(dc, taps[i])));
-        return hn::IfThenElseZero(meant, hn::LoadU(d, values[i] + at));
-      };
-      V sum = term(0);  // no value is -0, so this is 0 + value
-      ((sum = kAt == 0 ? sum : hn::Add(sum, term(kAt))), ...);
-      return sum;
-    }
-    HWY_INLINE V operator()(int64_t at) const { return Gather(at, std::make_index_sequence<kVisits>()); }
-  };
-
-  template <int kVisits>
-  HWY_INLINE Few<kVisits> FewOf(int64_t phase) const {
-    Few<kVisits> few;
-    const Visit* visit = visits_ + visit_starts_[phase];
-    for (int i = 0; i < kVisits; ++i) {
-      few.values[i] = values_ + visit[i].values;
-      few.codes[i] = codes_ + visit[i].codes;
-      few.taps[i] = static_cast<Code>(visit[i].tap);
-    }
-    return few;
-  }
-
-  template <int kStride, int kVisits0, int kVisits1>
-  bool EmitUnrolled(T* row) const {
-    const int64_t n = static_cast<int64_t>(hn::Lanes(D()));
-    const int64_t count = std::min(q1_ * kStride, p_.width().in) - q0_ * kStride;
-    T* const to = row + q0_ * kStride;
-    const Few<kVisits0> few0 = FewOf<kVisits0>(0);
-    if constexpr (kStride == 1) {
-      int64_t q = 0;
-      for (; q + n <= count; q += n) Store(few0(q), to + q);
-      if (q < count) StorePart(few0(q), count - q, to + q);
-    } else {
-      const Few<kVisits1> few1 = FewOf<kVisits1>(1);
-      int64_t q = 0;
-      for (; (q + n) * 2 <= count; q += n) StoreTogether(to + 2 * q, few0(q), few1(q));
-      if (2 * q < count) {
-        HWY_ALIGN T whole[2 * hn::MaxLanes(D())];
-        StoreTogether(whole, few0(q), few1(q));
-        std::memcpy(static_cast<void*>(to + 2 * q), whole, static_cast<size_t>(count - 2 * q) * sizeof(T));
-      }
-    }
-    return true;
-  }
-
   static HWY_INLINE void StoreTogether(T* to, V a, V b) {
     hn::StoreInterleaved2(NarrowTo<T>(D(), a), NarrowTo<T>(D(), b), DS(), Out(to));
   }
@@ -518,7 +437,8 @@ class Gather {
     hn::StoreInterleaved3(NarrowTo<T>(D(), a), NarrowTo<T>(D(), b), NarrowTo<T>(D(), c), DS(), Out(to));
   }
   static HWY_INLINE void StoreTogether(T* to, V a, V b, V c, V e) {
-    hn::StoreInterleaved4(NarrowTo<T>(D(), a), NarrowTo<T>(D(), b), NarrowTo<T>(D(), c), NarrowTo<T>(D(), e), DS(), Out(to));
+    hn::StoreInterleaved4(NarrowTo<T>(D(), a), NarrowTo<T>(D(), b), NarrowTo<T>(D(), c), NarrowTo<T>(D(), e), DS(),
+                          Out(to));
   }
 
   // Width innermost, any stride: phase by phase, element by element.
@@ -543,7 +463,7 @@ class Gather {
   const GatherTiles t_;
   Lane* const values_;
   Code* const codes_;
-  Lane* divisors_;
+  Lane* const divisors_;
   Cover* const covers_;
   Visit* const visits_;
   int32_t* const starts_;

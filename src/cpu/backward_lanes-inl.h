@@ -1,8 +1,9 @@
-// The vector side of reading dy and routes and of writing dx: values widened to the type sums are made in, codes unpacked to
-// one per lane, sums rounded once. Everything is spread into rows of scratch once, so that the kernels' inner loops read plain
-// arrays whatever the element type and the width of the codes.
+// The vector side of reading dy and routes and of writing dx: values widened to the type sums are made in, codes
+// unpacked to one per lane, sums rounded once. Everything is spread into rows of scratch once, so that the kernels'
+// inner loops read plain arrays whatever the element type and the width of the codes.
 //
-// Assumes little-endian memory (as the route format does). Rows of codes are overwritten past their end, by less than kRowSlack.
+// Assumes little-endian memory (as the route format does). Rows of codes are overwritten past their end, by less than
+// kRowSlack.
 #if defined(POOLGRAD_CPU_BACKWARD_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_LANES_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_LANES_INL_H_
@@ -231,11 +232,16 @@ void SpreadWide(const uint8_t* from, int64_t count, Code* to) {
 template <class Code>
 void SpreadCodes(int bits, const uint8_t* from, int64_t count, Code* to) {
   switch (bits) {
-    case 2: return SpreadPacked<2>(from, count, to);
-    case 4: return SpreadPacked<4>(from, count, to);
-    case 8: return SpreadPacked<8>(from, count, to);
-    case 16: return SpreadWide<Code, uint16_t>(from, count, to);
-    default: return SpreadWide<Code, uint32_t>(from, count, to);
+    case 2:
+      return SpreadPacked<2>(from, count, to);
+    case 4:
+      return SpreadPacked<4>(from, count, to);
+    case 8:
+      return SpreadPacked<8>(from, count, to);
+    case 16:
+      return SpreadWide<Code, uint16_t>(from, count, to);
+    default:
+      return SpreadWide<Code, uint32_t>(from, count, to);
   }
 }
 

@@ -1,10 +1,11 @@
-// dx by accumulation: walk the outputs in row-major order and add dy at the winner, in a plane of sums that stays in cache. The
-// cost does not depend on the window's size, and every input still gets its sum in row-major order of outputs.
+// dx by accumulation: walk the outputs in row-major order and add dy at the winner, in a plane of sums that stays in
+// cache. The cost does not depend on the window's size, and every input still gets its sum in row-major order of
+// outputs.
 //
-// The winner's place is computed from the code with vectors, a row at a time; the adds are scalar. Neighbouring windows often
-// share a winner, so that one add would wait for the other's store: channels first walks several planes in step, channels last
-// has its channels. A code that names no tap adds +0, which changes no sum (sums start from +0 and so are never -0); one
-// that names a tap in the padding adds to a place that nobody reads.
+// The winner's place is computed from the code with vectors, a row at a time; the adds are scalar. Neighbouring windows
+// often share a winner, so that one add would wait for the other's store: channels first walks several planes in step,
+// channels last has its channels. A code that names no tap adds +0, which changes no sum (sums start from +0 and so are
+// never -0); one that names a tap in the padding adds to a place that nobody reads.
 #if defined(POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
@@ -78,7 +79,8 @@ class Scatter {
     for (int64_t kd = 0; kd < d.kernel; ++kd) {
       for (int64_t kh = 0; kh < h.kernel; ++kh) {
         for (int64_t kw = 0; kw < w.kernel; ++kw) {
-          table_[tap++] = static_cast<uint16_t>(kd * d.dilation * slice + kh * h.dilation * row + kw * w.dilation * t_.block);
+          table_[tap++] =
+              static_cast<uint16_t>(kd * d.dilation * slice + kh * h.dilation * row + kw * w.dilation * t_.block);
         }
       }
     }
@@ -104,7 +106,9 @@ class Scatter {
   int64_t StartOf(int64_t od, int64_t oh) const {
     return (od * p_.depth().stride * t_.span[1] + oh * p_.height().stride) * t_.span[2] * t_.block;
   }
-  int64_t RowOf(int64_t image, int64_t od, int64_t oh) const { return (image * p_.depth().out + od) * p_.height().out + oh; }
+  int64_t RowOf(int64_t image, int64_t od, int64_t oh) const {
+    return (image * p_.depth().out + od) * p_.height().out + oh;
+  }
 
   // ---- Channels last: one plane of sums, of a block of channels.
 
@@ -152,14 +156,15 @@ class Scatter {
   }
 
   // Consecutive elements are different channels, so that no add waits for the one before.
-  static HWY_INLINE void AddRun(V* HWY_RESTRICT sums, const uint16_t* HWY_RESTRICT indices, const V* HWY_RESTRICT values,
-                                int64_t n) {
+  static HWY_INLINE void AddRun(V* HWY_RESTRICT sums, const uint16_t* HWY_RESTRICT indices,
+                                const V* HWY_RESTRICT values, int64_t n) {
     int64_t i = 0;
     for (; i + 4 <= n; i += 4) AddFour(sums, indices + i, values + i);
     for (; i < n; ++i) sums[indices[i]] += values[i];
   }
 
-  static HWY_INLINE void AddFour(V* HWY_RESTRICT sums, const uint16_t* HWY_RESTRICT indices, const V* HWY_RESTRICT values) {
+  static HWY_INLINE void AddFour(V* HWY_RESTRICT sums, const uint16_t* HWY_RESTRICT indices,
+                                 const V* HWY_RESTRICT values) {
     uint64_t four;
     std::memcpy(&four, indices, sizeof(four));
     sums[four & 0xFFFF] += values[0];
@@ -195,13 +200,14 @@ class Scatter {
       for (int64_t oh = 0; oh < p_.height().out; ++oh) add_row(od, oh, sums_ + StartOf(od, oh));
     }
     for (int64_t quad = 0; quad < quads; ++quad) {
-      EmitRows([&](V* sums, int64_t begin, int64_t end, int64_t row) HWY_ATTR { emit_row(sums, begin, end, row, quad); },
+      EmitRows([&](V* sums, int64_t begin, int64_t end, int64_t row)
+                   HWY_ATTR { emit_row(sums, begin, end, row, quad); },
                quad * t_.plane);
     }
   }
 
-  // Every depth by itself; input rows that no later band reaches are written as soon as a band is done, and the others slide to
-  // the top of the plane of sums.
+  // Every depth by itself; input rows that no later band reaches are written as soon as a band is done, and the others
+  // slide to the top of the plane of sums.
   template <class AddRow, class EmitRow>
   void RunBands(int64_t quads, const AddRow& add_row, const EmitRow& emit_row) {
     const Axis& h = p_.height();
@@ -219,8 +225,8 @@ class Scatter {
           for (int64_t i = next; i < done; ++i) {
             const int64_t at = i - h.start(band);
             const bool inside = at >= 0 && at < t_.span[1];
-            emit_row(inside ? sums + at * row_size + (columns.begin + w.pad_lo) * t_.block : sums, inside ? columns.begin : 0,
-                     inside ? columns.end : 0, od * h.in + i, quad);
+            emit_row(inside ? sums + at * row_size + (columns.begin + w.pad_lo) * t_.block : sums,
+                     inside ? columns.begin : 0, inside ? columns.end : 0, od * h.in + i, quad);
           }
           const int64_t kept = past == h.out ? 0 : std::max<int64_t>(0, h.extent() - h.stride) * row_size;
           if (kept > 0) std::memmove(sums, sums + t_.band * h.stride * row_size, static_cast<size_t>(kept) * sizeof(V));
@@ -273,7 +279,8 @@ class Scatter {
   }
 
   // The values and places of one output row of up to four planes, interleaved. Planes that are not there add zeros.
-  void ReadQuad(int64_t first, int64_t image, int64_t count, int64_t row, uint16_t* HWY_RESTRICT indices, V* HWY_RESTRICT values) {
+  void ReadQuad(int64_t first, int64_t image, int64_t count, int64_t row, uint16_t* HWY_RESTRICT indices,
+                V* HWY_RESTRICT values) {
     const int64_t rows = p_.depth().out * p_.height().out;
     const T* source = static_cast<const T*>(args_.source) + ((first + image) * rows + row) * out_;
     if (count < t_.block || p_.routes.bits > 8) return ReadPartOfQuad(first + image, count, row, indices, values);
@@ -285,8 +292,9 @@ class Scatter {
     const hn::FixedTag<V, kLanes> d;
     int64_t i = 0;
     for (; i + kLanes <= out_; i += kLanes) {
-      hn::StoreInterleaved4(LoadWide(d, source + i), LoadWide(d, source + apart + i), LoadWide(d, source + 2 * apart + i),
-                            LoadWide(d, source + 3 * apart + i), d, values + 4 * i);
+      hn::StoreInterleaved4(LoadWide(d, source + i), LoadWide(d, source + apart + i),
+                            LoadWide(d, source + 2 * apart + i), LoadWide(d, source + 3 * apart + i), d,
+                            values + 4 * i);
     }
     for (; i < out_; ++i) {
       for (int64_t k = 0; k < 4; ++k) values[4 * i + k] = Widen(source[k * apart + i]);

@@ -1,8 +1,8 @@
 // How accumulation in planes is cut: the scalar half of backward_scatter-inl.h, shared by all SIMD targets.
 //
-// A plane of sums in scratch spans the input and all its padding that windows reach, so that every tap of every output lands
-// inside it. Positions inside the stretch of that plane which one output row reaches are numbered in 16 bits. Channels first
-// keeps only the rows that a band of output rows reaches, and slides.
+// A plane of sums in scratch spans the input and all its padding that windows reach, so that every tap of every output
+// lands inside it. Positions inside the stretch of that plane which one output row reaches are numbered in 16 bits.
+// Channels first keeps only the rows that a band of output rows reaches, and slides.
 #pragma once
 
 #include <algorithm>
@@ -21,19 +21,19 @@ inline constexpr int64_t kScatterSlack = 64;         // elements after rows of c
 inline constexpr int64_t kRowsAhead = 2;             // output rows asked for before they are used
 
 struct ScatterTiles {
-  bool interleaved;        // channels innermost, and more than one
-  int64_t channels;        // elements per position of x and y: 1 unless interleaved
-  int64_t block;           // elements per position of the plane of sums: channels, or planes
-  int64_t blocks;          // of channels
-  int64_t images;          // batch, or batch times channels
-  int64_t together;        // planes of sums walked in step
-  int64_t groups;          // of images
-  bool banded;             // the plane of sums holds a band of output rows at a time
-  int64_t band;            // output rows of a band
-  int64_t span[3];         // positions of the plane of sums, per axis
-  int64_t plane;           // elements of one plane of sums
-  int64_t row;             // elements of one output row, times block
-  int64_t reach;           // elements of the plane of sums that one output row reaches
+  bool interleaved;  // channels innermost, and more than one
+  int64_t channels;  // elements per position of x and y: 1 unless interleaved
+  int64_t block;     // elements per position of the plane of sums: channels, or planes
+  int64_t blocks;    // of channels
+  int64_t images;    // batch, or batch times channels
+  int64_t together;  // planes of sums walked in step
+  int64_t groups;    // of images
+  bool banded;       // the plane of sums holds a band of output rows at a time
+  int64_t band;      // output rows of a band
+  int64_t span[3];   // positions of the plane of sums, per axis
+  int64_t plane;     // elements of one plane of sums
+  int64_t row;       // elements of one output row, times block
+  int64_t reach;     // elements of the plane of sums that one output row reaches
   int64_t sums_at, bases_at, rows_at, unpacked_at, indices_at, codes_at, values_at, table_at, bytes;
 
   int64_t units() const { return groups * blocks; }

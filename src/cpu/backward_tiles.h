@@ -1,11 +1,12 @@
 // How a gather over rows is cut: the scalar half of backward_gather-inl.h, shared by all SIMD targets.
 //
 // An input row is taken apart by phase: input i of an axis with stride s is i = s*q + phase. Taps with
-// tap*dilation = phase + pad_lo + s*shift land on it from output q - shift. So the inputs of one phase are covered by outputs
-// that lie next to each other, and a vector over q (times channels, when those are innermost) reads plain contiguous rows.
+// tap*dilation = phase + pad_lo + s*shift land on it from output q - shift. So the inputs of one phase are covered by
+// outputs that lie next to each other, and a vector over q (times channels, when those are innermost) reads plain
+// contiguous rows.
 //
-// Output rows are spread once into slots of scratch (values and codes, one per lane) and used by all the input rows they cover.
-// A tile is a stretch of q, and of channels, whose slots stay in the first-level cache.
+// Output rows are spread once into slots of scratch (values and codes, one per lane) and used by all the input rows
+// they cover. A tile is a stretch of q, and of channels, whose slots stay in the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -42,21 +43,21 @@ struct Visit {
 };
 
 struct GatherTiles {
-  bool interleaved;   // channels innermost, and more than one
-  int64_t planes;     // independent images: batch, or batch times channels
-  int64_t channels;   // elements per position: 1 unless interleaved
-  int64_t block;      // of those, taken together
+  bool interleaved;  // channels innermost, and more than one
+  int64_t planes;    // independent images: batch, or batch times channels
+  int64_t channels;  // elements per position: 1 unless interleaved
+  int64_t block;     // of those, taken together
   int64_t phases;
   int64_t shift_lo, shift_hi;
   int64_t positions;  // q per row
   int64_t tile;       // q per tile
   int64_t slots_depth, slots_height;
-  bool slot_by_place; // slot = output row modulo the slots, so that it is found again by the next input row
-  int64_t words;      // rows of codes per slot
-  int64_t step;       // elements from slot to slot
-  int64_t rows;       // input rows of a plane, depth times height
-  int64_t band;       // input rows per unit
-  int64_t bands;      // units per plane
+  bool slot_by_place;  // slot = output row modulo the slots, so that it is found again by the next input row
+  int64_t words;       // rows of codes per slot
+  int64_t step;        // elements from slot to slot
+  int64_t rows;        // input rows of a plane, depth times height
+  int64_t band;        // input rows per unit
+  int64_t bands;       // units per plane
   // Scratch, in bytes.
   int64_t values_at, codes_at, divisors_at, covers_at, visits_at, starts_at, taps_at, tags_at, bytes;
 
@@ -84,8 +85,10 @@ inline GatherTiles LayOutGather(const Problem& p, int64_t lane_bytes, int64_t wo
 
   const int64_t by_place = CoverCount(p.depth()) * CoverCount(p.height());
   t.slot_by_place = by_place <= 32;
-  t.slots_depth = std::max<int64_t>(1, t.slot_by_place ? CoverCount(p.depth()) : std::min(p.depth().kernel, p.depth().out));
-  t.slots_height = std::max<int64_t>(1, t.slot_by_place ? CoverCount(p.height()) : std::min(p.height().kernel, p.height().out));
+  t.slots_depth =
+      std::max<int64_t>(1, t.slot_by_place ? CoverCount(p.depth()) : std::min(p.depth().kernel, p.depth().out));
+  t.slots_height =
+      std::max<int64_t>(1, t.slot_by_place ? CoverCount(p.height()) : std::min(p.height().kernel, p.height().out));
 
   const int64_t halo = t.shift_hi - t.shift_lo;
   const int64_t element_bytes = t.slots() * lane_bytes * (1 + words);
@@ -96,7 +99,8 @@ inline GatherTiles LayOutGather(const Problem& p, int64_t lane_bytes, int64_t wo
   t.step = RoundUpTo(kRowLead + (t.tile + halo) * t.block + kRowSlack, 64);
 
   t.rows = p.depth().in * p.height().in;
-  const int64_t bands = std::min(CeilDiv(kUnitsWanted, std::max<int64_t>(1, t.planes)), std::max<int64_t>(1, t.rows / 8));
+  const int64_t bands =
+      std::min(CeilDiv(kUnitsWanted, std::max<int64_t>(1, t.planes)), std::max<int64_t>(1, t.rows / 8));
   t.band = std::max<int64_t>(1, CeilDiv(t.rows, bands));
   t.bands = CeilDiv(t.rows, t.band);
 

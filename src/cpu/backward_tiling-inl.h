@@ -1,9 +1,9 @@
-// dx of windows that do not share inputs: every input has one writer at most, so dx is written once, zeros included, straight from
-// dy and the codes. The same for unpool, which differs only in keeping the bits of y as they are.
+// dx of windows that do not share inputs: every input has one writer at most, so dx is written once, zeros included,
+// straight from dy and the codes. The same for unpool, which differs only in keeping the bits of y as they are.
 //
-// Every axis is dealt out among its outputs: output o owns the inputs from its window's start to the next one's (the first also
-// those before, the last those after), and those that are none of its taps are 0. A unit is an output row with all input rows
-// that it owns, so that its codes are unpacked once.
+// Every axis is dealt out among its outputs: output o owns the inputs from its window's start to the next one's (the
+// first also those before, the last those after), and those that are none of its taps are 0. A unit is an output row
+// with all input rows that it owns, so that its codes are unpacked once.
 #if defined(POOLGRAD_CPU_BACKWARD_TILING_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_TILING_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_TILING_INL_H_
@@ -29,8 +29,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// A value as a sum of one term leaves it: 0 + value, rounded back. T is the element type, or for unpool the unsigned integer of
-// its size, which is kept.
+// A value as a sum of one term leaves it: 0 + value, rounded back. T is the element type, or for unpool the unsigned
+// integer of its size, which is kept.
 template <class T, class D>
 HWY_INLINE hn::Vec<D> AsSum(D d, hn::Vec<D> bits) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
@@ -57,7 +57,8 @@ class Tiling {
         last_(problem.channels_last() && problem.channels > 1),
         channels_(last_ ? problem.channels : 1),
         chunk_(TilingChunk(problem)),
-        dense_(problem.width().stride == problem.width().kernel && problem.width().dilation == 1 && problem.width().pad_lo == 0),
+        dense_(problem.width().stride == problem.width().kernel && problem.width().dilation == 1 &&
+               problem.width().pad_lo == 0),
         codes_(reinterpret_cast<Bits*>(scratch)) {}
 
   void Run(int64_t begin, int64_t end) {
@@ -91,14 +92,16 @@ class Tiling {
 
  private:
   // Outputs [begin, end) of one output row into all the input rows that it owns.
-  HWY_INLINE void Write(int64_t unit, int64_t image, int64_t od, int64_t oh, int64_t begin, int64_t end, const Bits* codes) {
+  HWY_INLINE void Write(int64_t unit, int64_t image, int64_t od, int64_t oh, int64_t begin, int64_t end,
+                        const Bits* codes) {
     const Axis& w = p_.width();
     const Range depth = OwnedBy(p_.depth(), od);
     const Range height = OwnedBy(p_.height(), oh);
     const Bits* dy = static_cast<const Bits*>(args_.source) + (unit * w.out + begin) * channels_;
     for (int64_t d = depth.begin; d < depth.end; ++d) {
       const int64_t tap_d = TapOn(p_.depth(), od, d);
-      Bits* row = static_cast<Bits*>(args_.result) + ((image * p_.depth().in + d) * p_.height().in + height.begin) * w.in * channels_;
+      Bits* row = static_cast<Bits*>(args_.result) +
+                  ((image * p_.depth().in + d) * p_.height().in + height.begin) * w.in * channels_;
       for (int64_t h = height.begin; h < height.end; ++h, row += w.in * channels_) {
         const int64_t tap_h = TapOn(p_.height(), oh, h);
         if (tap_d < 0 || tap_h < 0) {
@@ -137,7 +140,8 @@ class Tiling {
   }
 
   void Zero(Bits* row, int64_t begin, int64_t end) const {
-    if (end > begin) std::memset(row + begin * channels_, 0, static_cast<size_t>((end - begin) * channels_) * sizeof(Bits));
+    if (end > begin)
+      std::memset(row + begin * channels_, 0, static_cast<size_t>((end - begin) * channels_) * sizeof(Bits));
   }
 
   void ReadCodes(int64_t unit, int64_t begin, int64_t end, Bits* codes) const {
@@ -185,7 +189,8 @@ class Tiling {
   }
 
   // One position: the channels that its tap won. Positions are written one after the other, so that dx is one stream.
-  HWY_INLINE void WriteTap(const Bits* HWY_RESTRICT dy, const Bits* HWY_RESTRICT codes, int64_t tap, Bits* HWY_RESTRICT to) const {
+  HWY_INLINE void WriteTap(const Bits* HWY_RESTRICT dy, const Bits* HWY_RESTRICT codes, int64_t tap,
+                           Bits* HWY_RESTRICT to) const {
     const D d;
     const int64_t n = static_cast<int64_t>(hn::Lanes(d));
     const V wanted = hn::Set(d, static_cast<Bits>(tap));
@@ -211,8 +216,8 @@ class Tiling {
     return code == static_cast<Bits>(tap) ? hn::GetLane(AsSum<T>(d, hn::Set(d, value))) : Bits{0};
   }
 
-  // ---- Channels first: a vector over width, the taps interleaved when stored. Dense windows of up to four only. One input row,
-  // or two neighbours of a window, which share dy and codes.
+  // ---- Channels first: a vector over width, the taps interleaved when stored. Dense windows of up to four only. One
+  // input row, or two neighbours of a window, which share dy and codes.
 
   template <int kRows>
   void WriteFirst(const Bits* dy, const Bits* codes, int64_t first_tap, int64_t begin, int64_t end, Bits* row) const {
@@ -221,10 +226,17 @@ class Tiling {
     const int64_t whole = std::min(end, w.in / w.kernel);
     Bits* to = row + begin * w.kernel;
     switch (w.kernel) {
-      case 1: WriteRows<kRows, 1>(dy, codes, first_tap, whole - begin, w.in, to); break;
-      case 2: WriteRows<kRows, 2>(dy, codes, first_tap, whole - begin, w.in, to); break;
-      case 3: WriteRows<kRows, 3>(dy, codes, first_tap, whole - begin, w.in, to); break;
-      default: WriteRows<kRows, 4>(dy, codes, first_tap, whole - begin, w.in, to);
+      case 1:
+        WriteRows<kRows, 1>(dy, codes, first_tap, whole - begin, w.in, to);
+        break;
+      case 2:
+        WriteRows<kRows, 2>(dy, codes, first_tap, whole - begin, w.in, to);
+        break;
+      case 3:
+        WriteRows<kRows, 3>(dy, codes, first_tap, whole - begin, w.in, to);
+        break;
+      default:
+        WriteRows<kRows, 4>(dy, codes, first_tap, whole - begin, w.in, to);
     }
     for (int64_t r = 0; r < kRows; ++r, row += w.in, first_tap += w.kernel) {
       for (int64_t ow = whole; ow < end; ++ow) {
@@ -237,8 +249,8 @@ class Tiling {
   }
 
   template <int kRows, int kTaps>
-  static HWY_INLINE void WriteRows(const Bits* HWY_RESTRICT dy, const Bits* HWY_RESTRICT codes, int64_t first_tap, int64_t count,
-                                   int64_t row_step, Bits* HWY_RESTRICT to) {
+  static HWY_INLINE void WriteRows(const Bits* HWY_RESTRICT dy, const Bits* HWY_RESTRICT codes, int64_t first_tap,
+                                   int64_t count, int64_t row_step, Bits* HWY_RESTRICT to) {
     const D d;
     const int64_t n = static_cast<int64_t>(hn::Lanes(d));
     const auto write = [&](int64_t i) HWY_ATTR {

@@ -19,7 +19,8 @@ inline Range OwnedBy(const Axis& a, int64_t o) {
   return {begin, end};
 }
 
-// Outputs whose codes are unpacked together: a part of a row, a multiple of 8 so that its codes begin at a byte, or several rows.
+// Outputs whose codes are unpacked together: a part of a row, a multiple of 8 so that its codes begin at a byte, or
+// several rows.
 inline int64_t TilingChunk(const Problem& p) {
   const int64_t channels = p.channels_last() ? std::max<int64_t>(1, p.channels) : 1;
   const int64_t chunk = std::max<int64_t>(1, kTilingElements / channels / 8) * 8;

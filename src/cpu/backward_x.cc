@@ -1,7 +1,7 @@
-// Pieces: a group of whole planes (or of one channels-last image) where those are small, else bands of one along its outermost
-// axis. A piece is a problem of its own: the windows over a band of dx, seen by the forward kernel with all the inputs they
-// reach, and by the backward kernel with the band alone, where taps that land outside it are padding. So any forward and any
-// backward kernel serves, and both see the same windows and the same route format.
+// Pieces: a group of whole planes (or of one channels-last image) where those are small, else bands of one along its
+// outermost axis. A piece is a problem of its own: the windows over a band of dx, seen by the forward kernel with all
+// the inputs they reach, and by the backward kernel with the band alone, where taps that land outside it are padding.
+// So any forward and any backward kernel serves, and both see the same windows and the same route format.
 #include "cpu/backward_x.h"
 
 #include <algorithm>
@@ -16,12 +16,12 @@ constexpr int64_t kPieceBytes = 256 << 10;  // of x, y and routes of one piece
 constexpr int64_t kPiecesWanted = 16;
 
 struct Cut {
-  bool last;          // channels innermost
-  int outer;          // the axis that bands are cut along
-  int64_t images;     // batch, or batch times channels
-  int64_t group;      // images per piece
+  bool last;       // channels innermost
+  int outer;       // the axis that bands are cut along
+  int64_t images;  // batch, or batch times channels
+  int64_t group;   // images per piece
   int64_t groups;
-  int64_t band;       // inputs of the outer axis per piece
+  int64_t band;  // inputs of the outer axis per piece
   int64_t bands;
   int64_t x_step, y_step;  // elements per position of the outer axis
 };
@@ -113,8 +113,10 @@ const char* FindPair(const Piece& piece, Pair* pair) {
     }
     return false;
   };
-  if (!find(ForwardAlgorithms(), piece.forward, POOLGRAD_OP_FORWARD_ROUTES, &pair->forward)) return "no vector kernel finds its routes";
-  if (!find(BackwardAlgorithms(), piece.backward, POOLGRAD_OP_BACKWARD, &pair->backward)) return "no vector kernel uses its routes";
+  if (!find(ForwardAlgorithms(), piece.forward, POOLGRAD_OP_FORWARD_ROUTES, &pair->forward))
+    return "no vector kernel finds its routes";
+  if (!find(BackwardAlgorithms(), piece.backward, POOLGRAD_OP_BACKWARD, &pair->backward))
+    return "no vector kernel uses its routes";
   return nullptr;
 }
 
@@ -168,7 +170,9 @@ void Run(const Problem& p, const Args& args, int64_t begin, int64_t end, std::by
   uint8_t* const routes = reinterpret_cast<uint8_t*>(y + Round64(needs.y));
   const int64_t inner = c.last ? p.channels : 1;
   const int64_t size = SizeOf(p.dtype);
-  const auto place = [&](const void* base, int64_t elements) { return static_cast<const std::byte*>(base) + elements * size; };
+  const auto place = [&](const void* base, int64_t elements) {
+    return static_cast<const std::byte*>(base) + elements * size;
+  };
   Pair pair;
   Piece before{};
   bool any = false;

@@ -1,7 +1,7 @@
 // ty = S tx: every output takes the tangent of the input that won it, bit for bit; 0 where the code names no valid tap.
 //
-// A table of where each tap lies turns a code into an address. Whether a tap's depth and height are valid is settled once per
-// output row, its width once per output, and only where windows reach over the border.
+// A table of where each tap lies turns a code into an address. Whether a tap's depth and height are valid is settled
+// once per output row, its width once per output, and only where windows reach over the border.
 #if defined(POOLGRAD_CPU_WINNERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_WINNERS_INL_H_
 #undef POOLGRAD_CPU_WINNERS_INL_H_
@@ -79,7 +79,8 @@ class Winners {
 
   // Where each tap of a window of this output row lies, from where the window starts.
   void FindOffsets(Range depth, Range height) {
-    if (depth.begin == depth_.begin && depth.end == depth_.end && height.begin == height_.begin && height.end == height_.end) {
+    if (depth.begin == depth_.begin && depth.end == depth_.end && height.begin == height_.begin &&
+        height.end == height_.end) {
       return;
     }
     depth_ = depth;
@@ -103,7 +104,8 @@ class Winners {
   void ReadCodes(int64_t row, int64_t begin, int64_t end) {
     const RouteFormat& f = p_.routes;
     if (f.line == 1) {
-      SpreadCodes(std::max<int>(8, f.bits), args_.routes + LineOffset(f, row * p_.width().out + begin), end - begin, codes_);
+      SpreadCodes(std::max<int>(8, f.bits), args_.routes + LineOffset(f, row * p_.width().out + begin), end - begin,
+                  codes_);
       for (int64_t i = 0; i < end - begin; ++i) codes_[i] &= f.none();
     } else if (!t_.interleaved) {
       SpreadCodes(f.bits, args_.routes + LineOffset(f, row) + begin * f.bits / 8, end - begin, codes_);

@@ -13,10 +13,10 @@ inline constexpr int64_t kNowhere = std::numeric_limits<int64_t>::min();  // an 
 inline constexpr int64_t kMostWinnerTaps = 1 << 16;
 
 struct WinnerTiles {
-  bool interleaved;   // channels innermost, and more than one
-  int64_t channels;   // elements per position: 1 unless interleaved
-  int64_t rows;       // of outputs
-  int64_t tile;       // outputs of a row whose codes are unpacked together; a multiple of 8 unless interleaved
+  bool interleaved;  // channels innermost, and more than one
+  int64_t channels;  // elements per position: 1 unless interleaved
+  int64_t rows;      // of outputs
+  int64_t tile;      // outputs of a row whose codes are unpacked together; a multiple of 8 unless interleaved
   int64_t offsets_at, columns_at, codes_at, bytes;
 };
 

@@ -32,7 +32,7 @@ test-core:
 
 # The seconds are for each sanitizer.
 test-sanitize:
-	@tools/setup core tests
+	@tools/setup core tests fuzz
 	@tests/sanitize.sh 10
 
 test-x86:

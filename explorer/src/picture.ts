@@ -56,6 +56,7 @@ export class Picture {
   private readonly overlay = svg('g', { class: 'overlay', 'aria-hidden': 'true' });
   private model: PictureModel | null = null;
   private layoutKey = '';
+  private width = 0;
   private looks: Record<GridName, CellLook[]> = { x: [], y: [], dy: [], dx: [] };
 
   constructor(private readonly host: HTMLElement) {
@@ -91,8 +92,10 @@ export class Picture {
     this.drawLight(model);
   }
 
+  /** To be called when the host's width changed. Kept, because asking for it amid changes costs a layout of the page. */
   resize(): void {
-    if (this.model) this.render(this.model);
+    this.width = this.host.clientWidth;
+    if (this.model && this.width > 0) this.render(this.model);
   }
 
   private cellSide(lines: Arrangement['lines'], width: number): number {
@@ -111,7 +114,8 @@ export class Picture {
   }
 
   private layOut(): void {
-    const width = Math.max(240, this.host.clientWidth);
+    this.width ||= this.host.clientWidth;
+    const width = Math.max(240, this.width);
     const key = [width, ...GRID_NAMES.flatMap((name) => {
       const { rows, columns, frame } = this.grids[name];
       return [rows, columns, frame.top, frame.bottom, frame.left, frame.right];

@@ -91,6 +91,16 @@ void PackNarrow(const L* codes, int64_t n, uint8_t* line) {
     StorePacked<kBits>(LoadTruncated<uint8_t>(codes + n - lanes), line + (n - lanes) / kPerByte);
     return;
   }
+  if (n - i <= 8) {  // short lines are many: no detour through buffers
+    for (; i < n; i += kPerByte) {
+      uint32_t byte = 0;
+      for (int64_t k = 0; k < kPerByte && i + k < n; ++k) {
+        byte |= (static_cast<uint32_t>(codes[i + k]) & ((1u << kBits) - 1u)) << (k * kBits);
+      }
+      line[i / kPerByte] = static_cast<uint8_t>(byte);
+    }
+    return;
+  }
   HWY_ALIGN L last[hn::MaxLanes(hn::ScalableTag<uint8_t>())] = {};
   HWY_ALIGN uint8_t packed[hn::MaxLanes(hn::ScalableTag<uint8_t>())];
   std::memcpy(last, codes + i, static_cast<size_t>(n - i) * sizeof(L));

@@ -68,6 +68,7 @@ void ParallelFor(int threads, int64_t count, poolgrad_task_fn task, void* contex
     for (int64_t i = 0; i < count; ++i) task(context, i);
     return;
   }
+  // Idle workers sleep rather than spin: a spinning pool slows the host's own threads (PyTorch's, say) by more than it saves.
   Call call{task, context};
   After(&call);
   pthreadpool_parallelize_1d(
@@ -78,7 +79,7 @@ void ParallelFor(int threads, int64_t count, poolgrad_task_fn task, void* contex
         one.task(one.context, static_cast<int64_t>(i));
         After(c);
       },
-      &call, static_cast<size_t>(count), 0);
+      &call, static_cast<size_t>(count), PTHREADPOOL_FLAG_YIELD_WORKERS);
   Before(&call);
 }
 

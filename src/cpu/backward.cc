@@ -7,6 +7,7 @@
 #include <hwy/highway.h>
 
 #include "cpu/backward_gather-inl.h"
+#include "cpu/backward_pixels.h"
 #include "cpu/backward_scatter-inl.h"
 #include "cpu/backward_single-inl.h"
 #include "cpu/backward_tiling-inl.h"
@@ -300,6 +301,7 @@ Kernel MakeTiling(const Problem& p, poolgrad_op op) {
 constexpr Algorithm kBackward[] = {
     {"single_window", RefuseSingle, MakeSingle},
     {"tiling_windows", RefuseTiling, MakeTiling},
+    {"pixels", RefusePixels, MakePixels},
     {"scatter", RefuseScatter, MakeScatter},
     {"gather_rows", RefuseGatherRows, MakeGatherRows},
     {"routes_at_once", RefuseFromX, MakeFromX},

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares poolgrad with its peers on one GPU, in one run.
 
-    bench/gpu/compare.py --library build/.../libpoolgrad.so [--json FILE] [--chart FILE.svg] [--filter TEXT]
+    bench/gpu/compare.py --library build/.../libpoolgrad.so [--json FILE] [--chart FILE.svg] [--table FILE.md] [--filter TEXT]
 
 For every case, type, layout and operation: milliseconds (median of event-timed runs on random data; inputs larger than the
 cache and rotated among three sets), the fraction of the copy bandwidth measured in the same run (by the fewest bytes the
@@ -21,6 +21,7 @@ import torch
 
 import chart
 import peers as gpu_peers
+import table
 
 OPS = ("fwd", "train", "bwd")
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -162,15 +163,18 @@ def event_time(run, sets):
 def host_time(run, sets):
     """Milliseconds a call with many in flight, for peers without a CUDA stream of ours."""
     wait = lambda value: value.block_until_ready()
-    wait(run(0))
-    begin = time.perf_counter()
-    wait(run(1 % sets))
-    first = (time.perf_counter() - begin) * 1e3
-    repeats = max(3, min(20, int(MAX_MS / max(first, 1e-3))))
-    begin = time.perf_counter()
-    results = [run(i % sets) for i in range(repeats)]
-    wait(results[-1])
-    return (time.perf_counter() - begin) * 1e3 / repeats
+
+    def many(count):  # results are dropped at once, so that their memory is used again
+        begin = time.perf_counter()
+        for i in range(count):
+            result = run(i % sets)
+        wait(result)
+        return (time.perf_counter() - begin) * 1e3
+
+    torch.cuda.synchronize()
+    many(sets)
+    repeats = max(3, min(100, int(MAX_MS / max(many(3) / 3, 1e-3))))
+    return statistics.median(many(repeats) / repeats for _ in range(3))
 
 
 def repeats_bits(run, host_timed):
@@ -191,8 +195,8 @@ def geometric_mean(values):
     return math.exp(statistics.fmean(math.log(v) for v in values)) if values else float("nan")
 
 
-def measure(ours, peers, options, bandwidth):
-    rows = []
+def measure(ours, peers, options, bandwidth, rows):
+    """Appends to rows, cell by cell; yields after each."""
     for name in CASES:
         for dtype in options.types.split(","):
             for layout in ("first", "last"):
@@ -214,7 +218,7 @@ def measure(ours, peers, options, bandwidth):
                         print(line_of(rows[-1]), flush=True)
                 del cell
                 torch.cuda.empty_cache()
-    return rows
+                yield
 
 
 def row_of(cell, op, times, ours, bandwidth):
@@ -237,6 +241,17 @@ def line_of(row):
     return f"{row['case']:<12} {row['dtype']:<4} {row['layout']:<5} {row['op']:<5} {row['ms']:7.3f}{mark} {row['fraction']:.2f} {ratio} | {peers}"
 
 
+def save(options, machine, rows):
+    for path, text in (
+        (options.json, lambda: json.dumps({"machine": machine, "cells": rows}, indent=1)),
+        (options.chart, lambda: chart.draw(machine, rows)),
+        (options.table, lambda: table.draw(machine, rows)),
+    ):
+        if path:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="libpoolgrad.so, built with CUDA")
@@ -245,6 +260,7 @@ def main():
     parser.add_argument("--inductor-seconds", type=float, default=60, help="compiling time to spend on inductor in all")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--chart", metavar="FILE.svg")
+    parser.add_argument("--table", metavar="FILE.md")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("skipped: no CUDA device")
@@ -256,17 +272,17 @@ def main():
         "cudnn": torch.backends.cudnn.version(), "date": datetime.date.today().isoformat(), "missing_peers": missing,
     }
     print(json.dumps(machine))
-    rows = measure(Poolgrad(options.library), peers, options, bandwidth)
+    rows = []
+    for _ in measure(Poolgrad(options.library), peers, options, bandwidth, rows):
+        save(options, machine, rows)  # each time, so that a run cut short leaves what it had
     for op in OPS:
         ratios = [r["ratio"] for r in rows if r["op"] == op and r["ratio"]]
         if ratios:
             print(f"{op}: geometric mean {geometric_mean(ratios):.2f}x the best peer, least {min(ratios):.2f}x, of {len(ratios)} cells")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": machine, "cells": rows}, file, indent=1)
-    if options.chart:
-        with open(options.chart, "w", encoding="utf-8") as file:
-            file.write(chart.draw(machine, rows))
+    for name in ["poolgrad"] + [peer.name for peer in peers]:
+        repeats = [r["repeats"] if name == "poolgrad" else r["peers"][name]["repeats"] for r in rows if name in ("poolgrad", *r["peers"])]
+        if repeats:
+            print(f"{name}: the same bits from run to run in {sum(repeats)} of {len(repeats)} cells")
     return 0
 
 

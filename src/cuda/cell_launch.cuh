@@ -39,17 +39,17 @@ cudaError_t LaunchCells(const Problem& p, const Args& args, void* stream) {
   s.planes = p.batch * p.channels;
 
   const int64_t across = kLast ? p.channels / C::kChannels : 1;
-  const int64_t columns = CeilDiv(cells[2], C::kGroup);
+  const int64_t columns = C::kSplit ? p.axis[2].in : CeilDiv(cells[2], C::kGroup);
   const int64_t numbers = kLast ? p.batch : p.batch * p.channels;
   const int64_t others = across * columns * cells[0] * numbers;
-  s.rows = RowsPerStrip(cells[1], others, kLast ? tuning.cell_rows_last : tuning.cell_rows_first);
+  s.rows = RowsPerStrip(cells[1], others, C::kTuning.rows);
   const int64_t strips = CeilDiv(cells[1], s.rows);
   s.across = FastDiv(across), s.columns = FastDiv(columns), s.strips = FastDiv(strips), s.depths = FastDiv(cells[0]);
   if constexpr (kMode == Mode::kFirstStaged) {
     const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
-    s.planes_per_block = PlanesPerBlock(plane_bytes, numbers);
+    s.planes_per_block = PlanesPerBlock(plane_bytes, numbers, kStagedCellBytes);
     const int64_t per_row = columns * cells[0] * s.planes_per_block;
-    const int64_t in_block = std::max<int64_t>(1, std::min<int64_t>(tuning.cell_rows_first, cells[1] * per_row / kCellThreads));
+    const int64_t in_block = std::max<int64_t>(1, std::min<int64_t>(C::kTuning.rows, cells[1] * per_row / kCellThreads));
     s.rows = static_cast<int>(CeilDiv(cells[1], CeilDiv(cells[1], in_block)));
     s.strips = FastDiv(CeilDiv(cells[1], s.rows));
     return Launch(StagedCellKernel<T, W>, CeilDiv(numbers, s.planes_per_block), kCellThreads,
@@ -83,7 +83,7 @@ cudaError_t RunCellsWindow(const Problem& p, const Args& args, void* stream) {
   }
   if constexpr (W::KD == 1 && W::KH > 1) {
     const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
-    if (PlanesPerBlock(plane_bytes, p.batch * p.channels) > 0) return LaunchCells<T, W, Mode::kFirstStaged, 0, 1>(p, args, stream);
+    if (plane_bytes + 16 <= kStagedBytesMost) return LaunchCells<T, W, Mode::kFirstStaged, 0, 1>(p, args, stream);
   }
   return LaunchCells<T, W, Mode::kFirstOdd, 0, 1>(p, args, stream);
 }

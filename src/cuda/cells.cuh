@@ -59,15 +59,20 @@ __device__ uint32_t NarrowWord(const float* in) {
 
 template <class T, class W, Mode kMode, int kPad, int kLastVector>
 struct Cells {
+  static constexpr SmallWindowTuning kTuning = BackwardTuning(Describe<T, W, kMode>());
+  static constexpr bool kSplit = kTuning.split;
   static constexpr bool kLast = kMode == Mode::kLast;
   static constexpr bool kVector = kMode == Mode::kFirst;
   static constexpr bool kShared = kMode == Mode::kFirstStaged;
   // Windows over a cell, per axis.
   static constexpr int TD = (W::KD + W::SD - 1) / W::SD, TH = (W::KH + W::SH - 1) / W::SH, TW = (W::KW + W::SW - 1) / W::SW;
   static constexpr int kChannels = kLast ? kLastVector : 1;                              // elements at one place
-  static constexpr int kGroup = kLast ? 1 : kVector ? 4 : W::kBits == 2 ? 4 : 2;         // cells along the width
+  // Cells along the width. Aligned rows: as many as make 16 bytes of dx, so that the stores of a warp leave no gaps.
+  static constexpr int kAligned = 16 / (W::SW * static_cast<int>(sizeof(T)));
+  static constexpr int kGroup = kLast ? 1 : kVector ? (kAligned > 4 ? 4 : kAligned) : W::kBits == 2 ? 4 : 2;
   static constexpr int kPhase = kVector ? kPad : 0;  // aligned rows start inside a cell; the others at the start of one
-  static constexpr int kColumns = W::SW * kGroup;    // inputs along the width
+  // Inputs along the width. Split: one, each of a cell's columns having a thread of its own.
+  static constexpr int kColumns = kSplit ? 1 : W::SW * kGroup;
   static constexpr int kPerWord = 4 / sizeof(T);
   static constexpr int kMask = (1 << W::kBits) - 1;
 
@@ -82,10 +87,14 @@ struct Cells {
     }
     return low;
   }
+  static_assert(!kSplit || TW == 1);
   static constexpr int kLow = Low();
   static constexpr int kHigh = (kColumns - 1 + kPhase) / W::SW;
   static constexpr int kOver = kHigh - kLow + 1;
   static constexpr int kCodeWords = kLast ? (kChannels * W::kBits + 31) / 32 : 1;
+
+  // Where to load place `at` from: clamped loads are made even when it lies outside.
+  __device__ static int Place(int at, int size) { return kTuning.clamped ? Inside(at, size) : at; }
 
   // dy and codes of one output row (at one depth) over the thread's columns.
   struct Outputs {
@@ -108,40 +117,46 @@ struct Cells {
         const int ow = column + kLow + o;
         const bool valid = row_valid && static_cast<unsigned>(ow) < static_cast<unsigned>(p.out[2]);
         constexpr int kWords = kChannels / kPerWord;
-        uint32_t words[kWords] = {};
-        uint32_t codes[kCodeWords] = {};
-        if (valid) {
-          LoadWords<false, kWords * 4>(dy + ow * p.y_column, words);
-          LoadWords<false, kChannels * W::kBits / 8>(routes + ow * p.line_bytes, codes);
+        uint32_t words[kWords];
+        uint32_t codes[kCodeWords];
+        if (kTuning.clamped || valid) {
+          const int64_t from = Place(ow, p.out[2]);
+          LoadWords<false, kWords * 4>(dy + from * p.y_column, words);
+          LoadWords<false, kChannels * W::kBits / 8>(routes + from * p.line_bytes, codes);
         }
 #pragma unroll
-        for (int i = 0; i < kWords; ++i) WidenWord<T>(words[i], &out->dy[o][i * kPerWord]);
+        for (int i = 0; i < kWords; ++i) WidenWord<T>(valid ? words[i] : 0u, &out->dy[o][i * kPerWord]);
 #pragma unroll
-        for (int i = 0; i < kCodeWords; ++i) out->code[o][i] = codes[i];
+        for (int i = 0; i < kCodeWords; ++i) out->code[o][i] = kTuning.clamped || valid ? codes[i] : 0u;
       }
     } else {
       const auto single = [&](int o) {  // o relative to kLow
         const int ow = column + kLow + o;
         const bool valid = row_valid && static_cast<unsigned>(ow) < static_cast<unsigned>(p.out[2]);
-        const uint32_t bits = valid ? LoadElement<T, false>(dy + ow) : 0u;
-        const uint32_t byte = valid ? __ldg(routes + ow * W::kBits / 8) : 0u;
+        const int from = Place(ow, p.out[2]);
+        const uint32_t bits = kTuning.clamped || valid ? LoadElement<T, false>(dy + from) : 0u;
+        const uint32_t byte = kTuning.clamped || valid ? __ldg(routes + from * W::kBits / 8) : 0u;
         float wide[kPerWord];
-        WidenWord<T>(bits, wide);
+        WidenWord<T>(valid ? bits : 0u, wide);
         out->dy[o][0] = wide[0];
-        out->code[o][0] = W::kBits == 8 ? byte : byte >> (ow * W::kBits & 7);
+        out->code[o][0] = W::kBits == 8 ? byte : byte >> (from * W::kBits & 7);
       };
       if constexpr (kVector) {  // [0, kGroup) in whole words, the others one by one
         constexpr int kWords = kGroup / kPerWord;
-        uint32_t words[kWords] = {};
-        uint32_t codes[1] = {};
-        if (row_valid) {
+        constexpr int kCodeBytes = kGroup * W::kBits / 8 > 0 ? kGroup * W::kBits / 8 : 1;
+        uint32_t words[kWords];
+        uint32_t codes[1];
+        if (kTuning.clamped || row_valid) {
           LoadWords<false, kWords * 4>(dy + column, words);
-          LoadWords<false, kGroup * W::kBits / 8>(routes + column * W::kBits / 8, codes);
+          LoadWords<false, kCodeBytes>(routes + column * W::kBits / 8, codes);
+        } else {
+          codes[0] = 0;
         }
+        if constexpr (kGroup * W::kBits < 8) codes[0] >>= column * W::kBits & 7;
 #pragma unroll
         for (int i = 0; i < kWords; ++i) {
           float wide[kPerWord];
-          WidenWord<T>(words[i], wide);
+          WidenWord<T>(row_valid ? words[i] : 0u, wide);
 #pragma unroll
           for (int j = 0; j < kPerWord; ++j) out->dy[i * kPerWord + j - kLow][0] = wide[j];
         }
@@ -166,14 +181,14 @@ struct Cells {
         uint32_t words[kChannels / kPerWord];
 #pragma unroll
         for (int i = 0; i < kChannels / kPerWord; ++i) words[i] = NarrowWord<T>(&sum[j][i * kPerWord]);
-        StoreWords<kChannels * static_cast<int>(sizeof(T))>(row + (column + j) * p.x_column, words);
+        StoreResult<kTuning.streamed, kChannels * static_cast<int>(sizeof(T))>(row + (column + j) * p.x_column, words);
       }
     } else {
       uint32_t words[kColumns / kPerWord];
 #pragma unroll
       for (int i = 0; i < kColumns / kPerWord; ++i) words[i] = NarrowWord<T>(&sum[i * kPerWord][0]);
       if constexpr (kVector) {
-        StoreWords<kColumns * static_cast<int>(sizeof(T))>(row + column, words);
+        StoreResult<kTuning.streamed, kColumns * static_cast<int>(sizeof(T))>(row + column, words);
       } else {
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
@@ -186,13 +201,21 @@ struct Cells {
 
   // dy, routes: of this thread's plane (at its channels); dx: the same, in global or shared memory.
   __device__ static void Run(const CellParams<T>& p, const T* dy, const uint8_t* routes, T* dx, int qd, int qh, int qw) {
-    const int column = kVector ? qw * W::SW : qw * W::SW - p.pad[2];  // the first input column
+    int column = kVector ? qw * W::SW : qw * W::SW - p.pad[2];  // the first input column
+    int phase = 0;
+    if constexpr (kSplit) {  // qw is the input column
+      column = qw;
+      phase = (column + p.pad[2]) % W::SW;
+      qw = (column + p.pad[2]) / W::SW;
+    }
     Outputs over[TD][TH];  // over[a][b]: depth qd - (TD-1) + a, row qh - (TH-1) + b
     const auto load = [&](int a, int b) {
       const int od = qd - (TD - 1) + a, oh = qh - (TH - 1) + b;
       const bool valid = static_cast<unsigned>(oh) < static_cast<unsigned>(p.out[1]) &&
                          static_cast<unsigned>(od) < static_cast<unsigned>(p.out[0]);
-      LoadOutputs(p, dy + od * p.y_depth + oh * p.y_row, routes + od * p.route_depth + oh * p.route_row, valid, qw, &over[a][b]);
+      const int64_t depth = Place(od, p.out[0]), row = Place(oh, p.out[1]);
+      LoadOutputs(p, dy + depth * p.y_depth + row * p.y_row, routes + depth * p.route_depth + row * p.route_row, valid, qw,
+                  &over[a][b]);
     };
 #pragma unroll
     for (int a = 0; a < TD; ++a) {
@@ -200,7 +223,8 @@ struct Cells {
       for (int b = 0; b < TH - 1; ++b) load(a, b);
     }
     const int end = min(qh + p.rows, p.cells_h);
-#pragma unroll 2
+    constexpr int kUnrolled = W::kTaps > 9 && kTuning.clamped ? 1 : 2;
+#pragma unroll kUnrolled
     for (; qh < end; ++qh) {
 #pragma unroll
       for (int a = 0; a < TD; ++a) load(a, TH - 1);
@@ -226,8 +250,8 @@ struct Cells {
               for (int j = 0; j < kColumns; ++j) {
 #pragma unroll
                 for (int tw = TW - 1; tw >= 0; --tw) {
-                  const int kw = (j + kPhase) % W::SW + tw * W::SW;
-                  if (kw >= W::KW) continue;
+                  const int kw = (kSplit ? phase : (j + kPhase) % W::SW) + tw * W::SW;
+                  if (!kSplit && kw >= W::KW) continue;
                   const int o = (j + kPhase) / W::SW - tw - kLow;
 #pragma unroll
                   for (int c = 0; c < kChannels; ++c) {
@@ -250,7 +274,8 @@ struct Cells {
 };
 
 template <class T, class W, Mode kMode, int kPad, int kLastVector>
-__global__ void __launch_bounds__(kCellThreads) CellKernel(const __grid_constant__ CellParams<T> p) {
+__global__ void __launch_bounds__(kCellThreads, (Cells<T, W, kMode, kPad, kLastVector>::kTuning.blocks))
+    CellKernel(const __grid_constant__ CellParams<T> p) {
   using C = Cells<T, W, kMode, kPad, kLastVector>;
   const uint32_t thread = blockIdx.x * kCellThreads + threadIdx.x;
   if (thread >= p.threads) return;
@@ -263,7 +288,7 @@ __global__ void __launch_bounds__(kCellThreads) CellKernel(const __grid_constant
   const int64_t c = static_cast<int64_t>(channel) * C::kChannels;
   C::Run(p, p.dy + number * p.y_plane + c, p.routes + number * p.route_plane + c * W::kBits / 8, p.dx + number * p.x_plane + c,
          p.first[0] + static_cast<int>(depth), p.first[1] + static_cast<int>(strip) * p.rows,
-         (C::kVector ? 0 : p.first[2]) + static_cast<int>(column) * C::kGroup);
+         (C::kVector || C::kSplit ? 0 : p.first[2]) + static_cast<int>(column) * C::kGroup);
 }
 
 // A block makes whole planes of dx in shared memory, then writes them in one run.

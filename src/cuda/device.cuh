@@ -210,6 +210,9 @@ struct FastDiv {
   }
 };
 
+// The place of [0, size) nearest to `at`.
+__device__ inline int Inside(int at, int size) { return max(0, min(at, size - 1)); }
+
 // ---- launching ----
 
 // Makes `device` current for as long as it lives.

@@ -147,6 +147,16 @@ __device__ void StoreWords(void* at, const uint32_t* words) {
   }
 }
 
+// The same; streamed: for results that nobody reads soon.
+template <bool kStreamed, int kBytes>
+__device__ void StoreResult(void* at, const uint32_t* words) {
+  if constexpr (kStreamed && kBytes == 16) {
+    __stcs(static_cast<uint4*>(at), make_uint4(words[0], words[1], words[2], words[3]));
+  } else {
+    StoreWords<kBytes>(at, words);
+  }
+}
+
 // One element as the low bits of a word.
 template <class T, bool kShared>
 __device__ uint32_t LoadElement(const T* at) {

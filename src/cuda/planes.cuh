@@ -2,7 +2,8 @@
 //
 // Forward: a block holds many planes in shared memory; a few neighbouring threads share a plane, each taking a run of it, and the
 // earlier keeps a tie. Each thread starts its run at a place of its own and wraps around once, so that threads that are a whole
-// plane apart do not all ask the same memory bank. Backward: dx is zero but for one element per plane; a thread writes 16 bytes.
+// plane apart do not all ask the same memory bank. Backward: dx is zero but for one element per plane; a thread writes vectors of
+// 16 bytes.
 #pragma once
 
 #include "cuda/cells.cuh"
@@ -33,7 +34,7 @@ __device__ inline void StoreCode(uint8_t* at, int bytes, uint32_t code) {
 }
 
 template <class T, bool kRoutes>
-__global__ void __launch_bounds__(kPlaneThreads) PlaneForwardKernel(const __grid_constant__ PlaneParams<T> p) {
+__global__ void __launch_bounds__(kPlaneThreads, 6) PlaneForwardKernel(const __grid_constant__ PlaneParams<T> p) {
   extern __shared__ __align__(16) unsigned char shared[];
   const int per_block = kPlaneThreads / p.sharers;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * per_block;
@@ -81,45 +82,56 @@ __global__ void __launch_bounds__(kPlaneThreads) PlaneForwardKernel(const __grid
   if constexpr (kRoutes) StoreCode(p.routes + line * p.code_bytes, p.code_bytes, static_cast<uint32_t>(best.tap));
 }
 
-template <class T>
-__global__ void __launch_bounds__(kPlaneThreads) PlaneBackwardKernel(const __grid_constant__ PlaneParams<T> p) {
+// A thread writes several vectors of 16 bytes, a block's width apart, having asked for all their gradients and codes first.
+inline constexpr int kPlaneVectors = 4;
+
+template <class T, class I>
+__global__ void __launch_bounds__(kPlaneThreads, 6) PlaneBackwardKernel(const __grid_constant__ PlaneParams<T> p) {
   constexpr int kElements = 16 / sizeof(T), kPerWord = 4 / sizeof(T);
-  const int64_t element = (static_cast<int64_t>(blockIdx.x) * kPlaneThreads + threadIdx.x) * kElements;
-  if (element >= p.elements) return;
-  int64_t plane;
-  int at;
-  if (p.elements < kFastThreads) {
-    uint32_t rest = static_cast<uint32_t>(element);
-    plane = p.by_size.take(&rest);
-    at = static_cast<int>(rest);
-  } else {
-    plane = element / p.size;
-    at = static_cast<int>(element - plane * p.size);
-  }
-  const auto load = [&](int64_t from, float* dy, uint32_t* code) {
-    *dy = __fadd_rn(Widened(p.source[from]), 0.0f);  // sums start from +0
-    *code = CodeAt(p.g.bits, p.routes + from * p.code_bytes, 0);
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kPlaneVectors * kPlaneThreads + threadIdx.x) * kElements;
+  struct Winner {
+    float dy;
+    uint32_t at;  // in the plane
   };
-  float dy, next_dy = 0;
-  uint32_t code, next_code = 0;
-  load(plane, &dy, &code);
-  if (at + kElements > p.size && plane + 1 < p.planes) load(plane + 1, &next_dy, &next_code);
-  float sum[kElements];
+  const auto load = [&](int64_t plane) {
+    plane = min(plane, p.planes - 1);
+    const uint32_t code = p.code_bytes == 1 ? __ldg(p.routes + plane) : CodeAt(p.g.bits, p.routes + plane * p.code_bytes, 0);
+    return Winner{__fadd_rn(Widened(p.source[plane]), 0.0f), code};  // sums start from +0
+  };
+  uint32_t at[kPlaneVectors];
+  Winner winner[kPlaneVectors], next[kPlaneVectors];
 #pragma unroll
-  for (int i = 0; i < kElements; ++i) {
-    const int here = at + i;
-    const bool over = here >= p.size;
-    sum[i] = static_cast<uint32_t>(over ? here - p.size : here) == (over ? next_code : code) ? (over ? next_dy : dy) : 0.0f;
+  for (int v = 0; v < kPlaneVectors; ++v) {
+    const int64_t element = min(begin + v * kPlaneThreads * kElements, p.elements - 1);
+    int64_t plane;
+    if constexpr (sizeof(I) == 4) {
+      at[v] = static_cast<uint32_t>(element);
+      plane = p.by_size.take(&at[v]);
+    } else {
+      plane = element / p.size;
+      at[v] = static_cast<uint32_t>(element - plane * p.size);
+    }
+    winner[v] = load(plane);
+    next[v] = load(plane + 1);
   }
-  uint32_t words[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) words[i] = NarrowWord<T>(&sum[i * kPerWord]);
-  if (element + kElements <= p.elements) {
-    StoreWords<16>(p.result + element, words);
-  } else {
+  for (int v = 0; v < kPlaneVectors; ++v) {
+    const int64_t element = begin + v * kPlaneThreads * kElements;
+    if (element >= p.elements) return;
+    const uint32_t here = winner[v].at - at[v], there = next[v].at + p.size - at[v];  // the winners' places in this vector
+    float sum[kElements];
 #pragma unroll
-    for (int i = 0; i < kElements; ++i) {
-      if (element + i < p.elements) p.result[element + i] = Narrowed<T>(sum[i]);
+    for (uint32_t i = 0; i < kElements; ++i) sum[i] = here == i ? winner[v].dy : there == i ? next[v].dy : 0.0f;
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = NarrowWord<T>(&sum[i * kPerWord]);
+    if (element + kElements <= p.elements) {
+      StoreWords<16>(p.result + element, words);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) {
+        if (element + i < p.elements) p.result[element + i] = Narrowed<T>(sum[i]);
+      }
     }
   }
 }
@@ -139,11 +151,12 @@ cudaError_t LaunchPlanes(const Problem& p, bool forward, const Args& args, void*
   v.by_size = FastDiv(v.size);
   if (!forward) {
     if (!Aligned(args.result, 16)) return cudaErrorNotSupported;
-    return Launch(PlaneBackwardKernel<T>, CeilDiv(v.elements, kPlaneThreads * kElements), kPlaneThreads, 0, stream, v);
+    const auto kernel = v.elements < kFastThreads ? PlaneBackwardKernel<T, int32_t> : PlaneBackwardKernel<T, int64_t>;
+    return Launch(kernel, CeilDiv(v.elements, kPlaneVectors * kPlaneThreads * kElements), kPlaneThreads, 0, stream, v);
   }
   const int64_t plane_bytes = v.size * static_cast<int64_t>(sizeof(T));
   v.sharers = 1;
-  while (v.sharers < 32 && kPlaneThreads / v.sharers * plane_bytes > tuning.plane_bytes) v.sharers *= 2;
+  while (v.sharers < 32 && kPlaneThreads / v.sharers * plane_bytes > kPlaneBytes) v.sharers *= 2;
   const int64_t per_block = kPlaneThreads / v.sharers;
   const auto kernel = args.routes ? PlaneForwardKernel<T, true> : PlaneForwardKernel<T, false>;
   return Launch(kernel, CeilDiv(v.planes, per_block), kPlaneThreads, static_cast<size_t>(per_block * plane_bytes + 16), stream, v);

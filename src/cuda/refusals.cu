@@ -44,7 +44,7 @@ const char* RefuseRing(const Problem& p) {
     return "few windows overlap; a gather is faster";
   }
   if (!FitsWindow32(p)) return "the window reaches past 2^30";
-  if (ShapeRing(p).bytes > tuning.ring_bytes_most) return "the rows under a window do not fit into shared memory";
+  if (ShapeRing(p).bytes > kRingBytesMost) return "the rows under a window do not fit into shared memory";
   return nullptr;
 }
 

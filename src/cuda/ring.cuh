@@ -31,6 +31,19 @@ struct RingParams {
   int dy_pitch, code_pitch;  // from a lane's (channels first) or column's (channels last) staged values to the next
 };
 
+// An element from the low bits of a word.
+template <class T>
+__device__ T FromWord(uint32_t word) {
+  T value;
+  if constexpr (sizeof(T) == 2) {
+    const auto bits = static_cast<uint16_t>(word);
+    memcpy(&value, &bits, 2);
+  } else {
+    memcpy(&value, &word, 4);
+  }
+  return value;
+}
+
 template <class T, bool kLast>
 __global__ void __launch_bounds__(kRingThreads) RingKernel(const __grid_constant__ RingParams<T> p) {
   extern __shared__ __align__(16) unsigned char shared[];
@@ -65,16 +78,29 @@ __global__ void __launch_bounds__(kRingThreads) RingKernel(const __grid_constant
     const int inner = kLast ? kRingLanes : p.out_w, outer = kLast ? p.out_w : kRingLanes;
     int in = worker % inner, out = worker / inner;
     const int in_step = workers % inner, out_step = workers / inner;
-#pragma unroll 4
-    for (int i = worker; i < inner * outer; i += workers) {
-      const int lane = kLast ? in : out, column = kLast ? out : in;
-      if (lane < lanes) {
-        const int64_t at = y_index(row, column, lane);
-        dy[out * p.dy_pitch + in] = Widened(p.dy[at]);
-        code[out * p.code_pitch + in] = __ldg(p.routes + at);
+    constexpr int kBatch = 8;  // read all before any is stored: a read after a store would wait for it
+    for (int i = worker; i < inner * outer; i += kBatch * workers) {
+      float value[kBatch];
+      uint32_t tap[kBatch];
+      int at_dy[kBatch], at_code[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int lane = kLast ? in : out, column = kLast ? out : in;
+        const bool wanted = i + b * workers < inner * outer && lane < lanes;
+        const int64_t at = wanted ? y_index(row, column, lane) : y_index(row, 0, 0);
+        value[b] = Widened(FromWord<T>(LoadElement<T, false>(p.dy + at)));
+        tap[b] = __ldg(p.routes + at);
+        at_dy[b] = wanted ? out * p.dy_pitch + in : -1;
+        at_code[b] = out * p.code_pitch + in;
+        in += in_step, out += out_step;
+        if (in >= inner) in -= inner, ++out;
       }
-      in += in_step, out += out_step;
-      if (in >= inner) in -= inner, ++out;
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        if (at_dy[b] < 0) continue;
+        dy[at_dy[b]] = value[b];
+        code[at_code[b]] = static_cast<uint8_t>(tap[b]);
+      }
     }
   };
   // Writes input row `row` and clears its place in the ring.
@@ -107,19 +133,28 @@ __global__ void __launch_bounds__(kRingThreads) RingKernel(const __grid_constant
       const float* dy = dy_rows + (row & 1) * dy_size;
       const uint8_t* code = code_rows + (row & 1) * code_size;
       const int turn = start > 0 ? start / p.ring * p.ring : 0;  // input row `turn` is in the ring's first place
-#pragma unroll 8
-      for (int column = 0; column < p.out_w; ++column) {
-        const int at = kLast ? column * p.dy_pitch + lane : lane * p.dy_pitch + column;
-        const int code_at = kLast ? column * p.code_pitch + lane : lane * p.code_pitch + column;
-        const uint32_t tap = code[code_at];
-        const uint32_t kh = tap * p.tap_multiplier >> 24, kw = tap - kh * p.kernel_w;
-        const int h = start + static_cast<int>(kh) * p.dilation_h;
-        const int w = column * p.stride_w - p.pad_w + static_cast<int>(kw) * p.dilation_w;
-        if (lane < lanes && tap < static_cast<uint32_t>(p.taps) && static_cast<unsigned>(h) < static_cast<unsigned>(p.height) &&
-            static_cast<unsigned>(w) < static_cast<unsigned>(p.width)) {
+      // A batch of columns is read before any of it is added: reads after an addition would have to wait for it.
+      constexpr int kBatch = 8;
+      for (int begin = 0; begin < p.out_w; begin += kBatch) {
+        float value[kBatch];
+        int to[kBatch];  // -1: nothing to add
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const int column = min(begin + i, p.out_w - 1);
+          value[i] = dy[kLast ? column * p.dy_pitch + lane : lane * p.dy_pitch + column];
+          const uint32_t tap = code[kLast ? column * p.code_pitch + lane : lane * p.code_pitch + column];
+          const uint32_t kh = tap * p.tap_multiplier >> 24, kw = tap - kh * p.kernel_w;
+          const int h = start + static_cast<int>(kh) * p.dilation_h;
+          const int w = column * p.stride_w - p.pad_w + static_cast<int>(kw) * p.dilation_w;
           const int slot = h - turn < p.ring ? h - turn : h - turn - p.ring;
-          float* sum = ring + slot * ring_row + w * kLanePitch + lane;
-          *sum = __fadd_rn(*sum, dy[at]);
+          const bool lands = lane < lanes && begin + i < p.out_w && tap < static_cast<uint32_t>(p.taps) &&
+                             static_cast<unsigned>(h) < static_cast<unsigned>(p.height) &&
+                             static_cast<unsigned>(w) < static_cast<unsigned>(p.width);
+          to[i] = lands ? slot * ring_row + w * kLanePitch + lane : -1;
+        }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          if (to[i] >= 0) ring[to[i]] = __fadd_rn(ring[to[i]], value[i]);
         }
       }
     } else {

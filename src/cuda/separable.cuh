@@ -110,7 +110,8 @@ __global__ void __launch_bounds__(kSeparableThreads) SeparableKernel(const __gri
 #pragma unroll
       for (int j = 0; j < kSpan; ++j) {
         const int w = begin + j - p.pad_w;
-        value[j] = static_cast<unsigned>(w) < static_cast<unsigned>(p.width) ? Widened(x[w * step]) : lowest;
+        const float loaded = Widened(x[Inside(w, p.width) * step]);  // always, so that no load waits behind a branch
+        value[j] = static_cast<unsigned>(w) < static_cast<unsigned>(p.width) ? loaded : lowest;
         place[j] = j;
       }
       if constexpr (kLast) {
@@ -155,7 +156,8 @@ __global__ void __launch_bounds__(kSeparableThreads) SeparableKernel(const __gri
 #pragma unroll
     for (int j = 0; j < kSpan; ++j) {
       const int h = begin + j - p.pad_h;
-      value[j] = static_cast<unsigned>(h) < static_cast<unsigned>(p.height) ? Widened(rows[offset + h * p.pitch]) : lowest;
+      const float loaded = Widened(rows[offset + Inside(h, p.height) * p.pitch]);
+      value[j] = static_cast<unsigned>(h) < static_cast<unsigned>(p.height) ? loaded : lowest;
       place[j] = j;
     }
     Double<kWindow, kRun>(value, place);
@@ -195,7 +197,7 @@ inline SeparableShape ShapeSeparable(const Problem& p) {
     // A row ends 32 bytes off a multiple of the banks' 128, so that neighbouring rows lie in different ones.
     const int64_t row = width * lanes * size, pitch = row + (32 + 128 - row % 128) % 128;
     const int64_t bytes = in_h * pitch / size * (size + 1);
-    if (bytes > tuning.separable_bytes_most) return s;
+    if (bytes > kSeparableBytesMost) return s;
     s.lanes = static_cast<int>(lanes), s.pitch = static_cast<int>(pitch / size), s.bytes = bytes;
     return s;
   }
@@ -203,8 +205,8 @@ inline SeparableShape ShapeSeparable(const Problem& p) {
   const int64_t words = CeilDiv(width, per_word) | 1;  // an odd number of words: rows lie in different banks
   const int64_t pitch = words * per_word, plane = in_h * pitch;
   const int64_t plane_bytes = plane * (2 * size + 1);
-  if (plane_bytes + 16 > tuning.separable_bytes_most) return s;
-  s.lanes = static_cast<int>(std::clamp<int64_t>(tuning.separable_bytes / plane_bytes, 1, p.batch * p.channels));
+  if (plane_bytes + 16 > kSeparableBytesMost) return s;
+  s.lanes = static_cast<int>(std::clamp<int64_t>(kSeparableBytes / plane_bytes, 1, p.batch * p.channels));
   s.pitch = static_cast<int>(pitch), s.plane = static_cast<int>(plane), s.bytes = s.lanes * plane_bytes + 16;
   return s;
 }

@@ -41,6 +41,7 @@ struct Strip {
   using Reg = typename P::Reg;
   static constexpr bool kShared = kMode == Mode::kFirstStaged;
   static constexpr bool kVector = kMode == Mode::kFirst;
+  static constexpr SmallWindowTuning kTuning = ForwardTuning(Describe<T, W, kMode>());
   // Outputs of a thread in one row: elements of a 16-byte vector, or neighbours along the width.
   static constexpr int kOutputs = kMode == Mode::kLast ? 16 / sizeof(T) : kVector ? 4 : W::kBits == 2 ? 4 : 2;
   static constexpr int kPacks = kOutputs / P::kElements;
@@ -54,20 +55,24 @@ struct Strip {
     uint32_t tap[kPacks];
   };
 
+  // Where to load place `at` from: clamped loads are made even when it lies outside.
+  __device__ static int Place(int at, int size) { return kTuning.clamped ? Inside(at, size) : at; }
+
   // One input row's values, tap column by tap column.
   struct Row {
     Reg tap[W::KW][kPacks];
   };
 
   __device__ static void LoadLast(const T* row, bool row_valid, int column, int width, int64_t step, Row* out, Reg* watched) {
+    uint32_t words[W::KW][4];
+#pragma unroll
+    for (int k = 0; k < W::KW; ++k) LoadWords<false, 16>(row + Inside(column + k, width) * step, words[k]);
 #pragma unroll
     for (int k = 0; k < W::KW; ++k) {
-      uint32_t words[4];
       const bool valid = row_valid && static_cast<unsigned>(column + k) < static_cast<unsigned>(width);
-      if (valid) LoadWords<false, 16>(row + (column + k) * step, words);
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        out->tap[k][i] = valid ? P::FromBits(words[i]) : P::Fill();
+        out->tap[k][i] = valid ? P::FromBits(words[k][i]) : P::Fill();
         *watched = P::Watch(*watched, out->tap[k][i]);
       }
     }
@@ -79,18 +84,17 @@ struct Strip {
     uint32_t words[kRegisters];
     const uint32_t fill = P::ToBits(P::Fill());
     const auto element = [&](int at) {
-      return row_valid && static_cast<unsigned>(column + at) < static_cast<unsigned>(width) ? LoadElement<T, kShared>(row + column + at)
-                                                                                           : fill;
+      const bool valid = row_valid && static_cast<unsigned>(column + at) < static_cast<unsigned>(width);
+      const uint32_t bits = kTuning.clamped || valid ? LoadElement<T, kShared>(row + Place(column + at, width)) : fill;
+      return valid ? bits : fill;
     };
     if constexpr (kVector) {
 #pragma unroll
       for (int i = 0; i < kPad; ++i) words[i] = element(i);
-      if (row_valid) {
-        LoadWords<kShared, kMain * static_cast<int>(sizeof(T))>(row + column + kPad, words + kPad);
-      } else {
+      constexpr int kMainBytes = kMain * static_cast<int>(sizeof(T));
+      if (kTuning.clamped || row_valid) LoadWords<kShared, kMainBytes>(row + column + kPad, words + kPad);
 #pragma unroll
-        for (int i = 0; i < kMain * static_cast<int>(sizeof(T)) / 4; ++i) words[kPad + i] = fill;
-      }
+      for (int i = 0; i < kMainBytes / 4; ++i) words[kPad + i] = row_valid ? words[kPad + i] : fill;
 #pragma unroll
       for (int i = 0; i < kRight; ++i) words[kRegisters - kRight + i] = element(kPad + kMain + i);
     } else {
@@ -197,7 +201,8 @@ struct Strip {
       const int d = depth + kd, h = ih + kh;
       const bool valid = static_cast<unsigned>(h) < static_cast<unsigned>(p.in[1]) &&
                          (W::KD == 1 || static_cast<unsigned>(d) < static_cast<unsigned>(p.in[0]));
-      const T* row = plane + d * p.x_depth + h * p.x_row;
+      // A window of one depth always lies inside.
+      const T* row = plane + (W::KD == 1 ? d : Place(d, p.in[0])) * p.x_depth + Place(h, p.in[1]) * p.x_row;
       Row values;
       if constexpr (kLast) {
         LoadLast(row, valid, column, p.in[2], p.x_column, &values, &watched);
@@ -211,7 +216,8 @@ struct Strip {
 #pragma unroll
       for (int kh = 0; kh < kKept; ++kh) load(kd, kh);
     }
-#pragma unroll 2
+    constexpr int kUnrolled = W::kTaps > 9 && kTuning.clamped ? 1 : 2;
+#pragma unroll kUnrolled
     for (int r = 0; r < rows; ++r) {
 #pragma unroll
       for (int kd = 0; kd < W::KD; ++kd) {
@@ -257,7 +263,8 @@ struct Strip {
 };
 
 template <class T, class W, Mode kMode, int kPad, bool kRoutes>
-__global__ void __launch_bounds__(kStripThreads) StripKernel(const __grid_constant__ StripParams<T> p) {
+__global__ void __launch_bounds__(kStripThreads, (Strip<T, W, kMode, kPad, kRoutes>::kTuning.blocks))
+    StripKernel(const __grid_constant__ StripParams<T> p) {
   using S = Strip<T, W, kMode, kPad, kRoutes>;
   const uint32_t thread = blockIdx.x * kStripThreads + threadIdx.x;
   if (thread >= p.threads) return;

@@ -10,14 +10,13 @@ namespace poolgrad::cuda {
 
 // Rows per strip: at most `most`, fewer when there are not enough threads, and the strips of one plane equally long.
 inline int RowsPerStrip(int64_t rows, int64_t columns_in_all, int most) {
-  const int64_t wanted = std::max<int64_t>(1, std::min<int64_t>(most, rows * columns_in_all / std::max<int64_t>(1, tuning.enough_threads)));
+  const int64_t wanted = std::max<int64_t>(1, std::min<int64_t>(most, rows * columns_in_all / enough_threads));
   return static_cast<int>(CeilDiv(rows, CeilDiv(rows, wanted)));
 }
 
-// Planes a block stages, or 0 when a plane is too large.
-inline int PlanesPerBlock(int64_t plane_bytes, int64_t planes) {
-  if (plane_bytes + 16 > tuning.staged_bytes_most) return 0;
-  return static_cast<int>(std::clamp<int64_t>(tuning.staged_bytes / plane_bytes, 1, planes));
+// Planes that a block stages in about `bytes`, at least one.
+inline int PlanesPerBlock(int64_t plane_bytes, int64_t planes, int64_t bytes) {
+  return static_cast<int>(std::clamp<int64_t>(bytes / plane_bytes, 1, planes));
 }
 
 // Everything but the mode's own numbers.
@@ -54,15 +53,15 @@ cudaError_t LaunchStrip(const Problem& p, const Args& args, void* stream) {
   const int64_t columns = kLast ? p.axis[2].out : CeilDiv(p.axis[2].out, S::kOutputs);
   const int64_t numbers = kLast ? p.batch : p.batch * p.channels;
   const int64_t others = across * columns * p.axis[0].out * numbers;
-  s.rows = RowsPerStrip(p.axis[1].out, others, kLast ? tuning.strip_rows_last : tuning.strip_rows_first);
+  s.rows = RowsPerStrip(p.axis[1].out, others, S::kTuning.rows);
   const int64_t strips = CeilDiv(p.axis[1].out, s.rows);
   s.across = FastDiv(across), s.columns = FastDiv(columns), s.strips = FastDiv(strips), s.depths = FastDiv(p.axis[0].out);
   if constexpr (kMode == Mode::kFirstStaged) {
     const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
-    s.planes_per_block = PlanesPerBlock(plane_bytes, numbers);
+    s.planes_per_block = PlanesPerBlock(plane_bytes, numbers, kStagedStripElements * sizeof(T));
     // Strips short enough to keep a block's threads busy.
     const int64_t per_row = columns * p.axis[0].out * s.planes_per_block;
-    const int64_t in_block = std::max<int64_t>(1, std::min<int64_t>(tuning.strip_rows_first, p.axis[1].out * per_row / kStripThreads));
+    const int64_t in_block = std::max<int64_t>(1, std::min<int64_t>(S::kTuning.rows, p.axis[1].out * per_row / kStripThreads));
     s.rows = static_cast<int>(CeilDiv(p.axis[1].out, CeilDiv(p.axis[1].out, in_block)));
     s.strips = FastDiv(CeilDiv(p.axis[1].out, s.rows));
     const auto kernel = args.routes ? StagedStripKernel<T, W, true> : StagedStripKernel<T, W, false>;
@@ -105,7 +104,7 @@ cudaError_t RunStripWindow(const Problem& p, const Args& args, void* stream) {
   }
   if constexpr (W::KD == 1 && W::KH > 1) {
     const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
-    if (PlanesPerBlock(plane_bytes, p.batch * p.channels) > 0) return LaunchStrip<T, W, Mode::kFirstStaged, 0>(p, args, stream);
+    if (plane_bytes + 16 <= kStagedBytesMost) return LaunchStrip<T, W, Mode::kFirstStaged, 0>(p, args, stream);
   }
   return LaunchStrip<T, W, Mode::kFirstOdd, 0>(p, args, stream);
 }

@@ -2,6 +2,8 @@
 // the window is a loop. Global pooling, unusual windows and dilation come here.
 #pragma once
 
+#include <algorithm>
+
 #include "cuda/cells.cuh"
 #include "cuda/exact.cuh"
 #include "cuda/fast.h"
@@ -22,7 +24,8 @@ struct VectorParams {
   int64_t x_step[3], y_step[3], x_sample, y_sample;
   int64_t line_bytes;
   int bits;
-  int run;  // inputs along the width that a thread of backward does
+  int run;  // inputs along the width (or places of the one window) that a thread of backward does
+  int places;
 };
 
 // `bytes` (a power of two, at most 8) of codes.
@@ -171,6 +174,57 @@ __global__ void __launch_bounds__(kVectorThreads) VectorBackwardKernel(const __g
   }
 }
 
+// Backward of global pooling: a thread writes its channels at a run of places, all of them from the same dy and codes.
+template <class T>
+__global__ void __launch_bounds__(kVectorThreads) OneWindowBackwardKernel(const __grid_constant__ VectorParams<T> p) {
+  constexpr int kElements = 16 / sizeof(T), kPerWord = 4 / sizeof(T);
+  const uint32_t thread = blockIdx.x * kVectorThreads + threadIdx.x;
+  if (thread >= p.threads) return;
+  uint32_t channel = thread, run;
+  uint32_t n = p.across.take(&channel);
+  run = n, n = p.columns.take(&run);
+  const int c = static_cast<int>(channel) * kElements;
+  uint32_t words[4];
+  LoadWords<false, 16>(p.source + n * p.y_sample + c, words);
+  const uint64_t codes = LoadCodes(p.routes + n * p.line_bytes + c * p.bits / 8, kElements * p.bits / 8);
+  uint32_t code[kElements];
+#pragma unroll
+  for (int i = 0; i < kElements; ++i) code[i] = static_cast<uint32_t>(codes >> (i * p.bits)) & ((1u << p.bits) - 1u);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {  // sums start from +0
+    float sum[kPerWord];
+    WidenWord<T>(words[i], sum);
+#pragma unroll
+    for (int e = 0; e < kPerWord; ++e) sum[e] = __fadd_rn(sum[e], 0.0f);
+    words[i] = NarrowWord<T>(sum);
+  }
+  const uint32_t places = static_cast<uint32_t>(p.places);
+  const uint32_t last = min((run + 1) * p.run, places);
+  T* dx = p.result + n * p.x_sample + run * p.run * p.x_step[2] + c;
+#pragma unroll 2
+  for (uint32_t place = run * p.run; place < last; ++place) {
+    uint32_t out[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kPerWord == 1) {
+        out[i] = code[i] == place ? words[i] : 0u;
+      } else {
+        out[i] = (code[2 * i] == place ? words[i] & 0xFFFFu : 0u) | (code[2 * i + 1] == place ? words[i] & 0xFFFF0000u : 0u);
+      }
+    }
+    StoreWords<16>(dx, out);
+    dx += p.x_step[2];
+  }
+}
+
+// One window that is the whole input, so that the taps are the places.
+inline bool IsOneWindow(const Problem& p) {
+  for (const Axis& a : p.axis) {
+    if (a.out != 1 || a.kernel != a.in || a.pad_lo != 0 || (a.dilation != 1 && a.kernel > 1)) return false;
+  }
+  return true;
+}
+
 template <class T>
 cudaError_t LaunchVectors(const Problem& p, bool forward, const Args& args, void* stream) {
   constexpr int64_t kElements = 16 / sizeof(T);
@@ -189,9 +243,20 @@ cudaError_t LaunchVectors(const Problem& p, bool forward, const Args& args, void
   v.x_sample = v.g.x_n, v.y_sample = v.g.y_n;
   v.line_bytes = p.routes.line_bytes;
   v.bits = p.routes.bits;
-  v.run = tuning.vector_run;
+  v.run = kVectorRun;
   const int64_t across = p.channels / kElements;
   const auto size = [&](int i) { return forward ? p.axis[i].out : p.axis[i].in; };
+  if (!forward && IsOneWindow(p)) {
+    v.places = static_cast<int>(p.in_plane());
+    const int64_t wanted = std::clamp<int64_t>(4 * v.places * across * p.batch / enough_threads, 1, kOneWindowRun);
+    const int64_t runs = CeilDiv(v.places, wanted);
+    v.run = static_cast<int>(CeilDiv(v.places, runs));
+    v.across = FastDiv(across), v.columns = FastDiv(runs);
+    const int64_t threads = across * runs * p.batch;
+    if (threads >= kFastThreads) return cudaErrorNotSupported;
+    v.threads = static_cast<uint32_t>(threads);
+    return Launch(OneWindowBackwardKernel<T>, CeilDiv(threads, kVectorThreads), kVectorThreads, 0, stream, v);
+  }
   const int64_t columns = forward ? size(2) : CeilDiv(size(2), v.run);
   v.across = FastDiv(across), v.columns = FastDiv(columns), v.rows = FastDiv(size(1)), v.depths = FastDiv(size(0));
   const int64_t threads = across * columns * size(1) * size(0) * p.batch;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/device.cuh"
+#include "cuda/tuning.h"
 
 namespace poolgrad::cuda {
 
@@ -29,6 +30,17 @@ enum class Mode {
   kFirstOdd,     // channels first, any alignment: a byte's worth of outputs, element by element
   kFirstStaged,  // the same, with the input side of whole planes held in shared memory
 };
+
+// What tuning.h asks about a kernel.
+template <class T, class W, Mode kMode>
+constexpr SmallWindow Describe() {
+  return {.last = kMode == Mode::kLast,
+          .whole = kMode == Mode::kLast || kMode == Mode::kFirst,
+          .halves = sizeof(T) == 2,
+          .stride = W::SW,
+          .taps = W::kTaps,
+          .disjoint = W::KD <= W::SD && W::KH <= W::SH && W::KW <= W::SW};
+}
 
 // Whether a problem's window is W, dilation 1, with the route width the kernels are made for.
 template <class W>

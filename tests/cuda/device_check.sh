@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the library with CUDA and the GPU programs for the GPU of this machine, checks them and times them, in one go:
-#   tests/cuda/device_check.sh [check|sanitize|time|sweep|compare]...    (default: check sanitize time)
+#   tests/cuda/device_check.sh [check|sanitize|time|compare]...    (default: check sanitize time)
 # Needs nvcc, CMake and ninja, and no other package: the CPU's vector kernels and threads are left out of this build.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -16,7 +16,7 @@ start=$SECONDS
 cmake --build "$build" >> "$build.log" 2>&1 || { grep -E -A5 "error|FAILED" "$build.log" | tail -60; exit 1; }
 echo "built in $((SECONDS - start)) s"
 checker=$(find "$build" -name cuda_check -type f)
-sweeper=$(find "$build" -name cuda_sweep -type f)
+timer=$(find "$build" -name cuda_time -type f)
 result=0
 for step in "${steps[@]}"; do
   start=$SECONDS
@@ -33,10 +33,9 @@ for step in "${steps[@]}"; do
         tail -3 "$build/$tool.log"
         grep -qE "SUMMARY: 0 " "$build/$tool.log" || result=1
       done ;;
-    time) timeout 120 "$sweeper" || result=1 ;;
-    sweep) timeout 200 "$sweeper" --sweep || result=1 ;;
+    time) timeout 60 "$timer" || result=1 ;;
     compare) timeout 280 python3 bench/gpu/compare.py --library "$(find "$build" -name 'libpoolgrad.so')" \
-      --json "${OUT:-$build}/gpu.json" --chart "${OUT:-$build}/gpu.svg" ${COMPARE_ARGS:-} || result=1 ;;
+      --json "${OUT:-$build}/gpu.json" --chart "${OUT:-$build}/gpu.svg" --table "${OUT:-$build}/gpu.md" ${COMPARE_ARGS:-} || result=1 ;;
     *) echo "unknown step $step"; result=1 ;;
   esac
   echo "   $((SECONDS - start)) s"

@@ -1,19 +1,17 @@
-// Times the CUDA algorithms alone, and sweeps the numbers of src/cuda/tuning.h: `cuda_sweep [--sweep] [filter]`.
+// Times the CUDA algorithms alone: `cuda_time [filter]`.
 //
 // One line per case, type, layout and operation: the algorithm, milliseconds (median of event-timed runs on random data, buffers
 // larger than the cache and rotated) and the fraction of the copy bandwidth measured in the same run, by the fewest bytes the
-// operation must move. With --sweep, every variant of the tuning is timed and the best is named too.
+// operation must move.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "cuda/cuda.h"
-#include "cuda/tuning.h"
 
 namespace poolgrad {
 namespace {
@@ -100,36 +98,8 @@ struct Device {
   }
 };
 
-struct Variant {
-  std::string name;
-  cuda::Tuning tuning;
-};
-
-std::vector<Variant> Variants() {
-  std::vector<Variant> all;
-  for (const int rows : {1, 2, 4, 7, 14, 28}) {
-    Variant v{"rows " + std::to_string(rows), {}};
-    v.tuning.strip_rows_first = v.tuning.strip_rows_last = v.tuning.cell_rows_first = v.tuning.cell_rows_last = rows;
-    all.push_back(v);
-  }
-  for (const int kib : {12, 48, 96}) {
-    Variant v{"staged " + std::to_string(kib) + " KiB", {}};
-    v.tuning.staged_bytes = kib << 10;
-    all.push_back(v);
-  }
-  return all;
-}
-
 int Main(int argc, char** argv) {
-  bool sweep = false;
-  std::string filter;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--sweep") == 0) {
-      sweep = true;
-    } else {
-      filter = argv[i];
-    }
-  }
+  const std::string filter = argc > 1 ? argv[1] : "";
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("skipped: no CUDA device\n");
@@ -140,8 +110,6 @@ int Main(int argc, char** argv) {
   Device device;
   device.Open(size_t{1300} << 20);
   std::printf("%s, copy %.0f GB/s\n", device_properties.name, device.copy_bandwidth);
-  const std::vector<Variant> variants = sweep ? Variants() : std::vector<Variant>{};
-  const cuda::Tuning standard = cuda::tuning;
   for (const Case& c : kCases) {
     for (const poolgrad_dtype dtype : {POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_F16}) {
       for (int set = 0; set < Device::kSets; ++set) {
@@ -150,7 +118,6 @@ int Main(int argc, char** argv) {
       for (const char* shape : {c.first, c.last}) {
         const std::string label = std::string(c.name) + " " + Name(dtype) + (shape == c.first ? " first" : " last");
         if (!filter.empty() && label.find(filter) == std::string::npos) continue;
-        if (dtype == POOLGRAD_F16 && sweep) continue;  // like bf16
         const auto raw = ParseProblem(std::string("max ") + Name(dtype) + " " + shape);
         const auto resolved = raw.ok() ? Resolve(*raw) : Result<Problem>(raw.status());
         if (!resolved.ok()) {
@@ -168,31 +135,14 @@ int Main(int argc, char** argv) {
             }
           }
           const CudaKernel kernel = algorithm->make(p, op);
-          const auto time = [&](int repeats) {
-            return device.Time(
-                [&](int set) {
-                  const Status status = kernel.launch(
-                      p, op, {device.source[set], nullptr, op == POOLGRAD_OP_FORWARD ? nullptr : device.routes[set], device.result[set]},
-                      nullptr, nullptr);
-                  if (!status.ok()) std::printf("FAILED %s\n", status.sentence().c_str()), std::exit(1);
-                },
-                repeats);
+          const auto run = [&](int set) {
+            uint8_t* routes = op == POOLGRAD_OP_FORWARD ? nullptr : device.routes[set];
+            const Status status = kernel.launch(p, op, {device.source[set], nullptr, routes, device.result[set]}, nullptr, nullptr);
+            if (!status.ok()) std::printf("FAILED %s\n", status.sentence().c_str()), std::exit(1);
           };
           const double bytes = static_cast<double>(p.x_bytes() + p.y_bytes() + (op == POOLGRAD_OP_FORWARD ? 0 : p.routes.bytes()));
-          const auto fraction = [&](float ms) { return bytes / ms * 1e-6 / device.copy_bandwidth; };
-          const float ms = time(15);
-          std::printf(" | %-9s %.3f %.2f", algorithm->name + 5, ms, fraction(ms));
-          if (sweep) {
-            std::string best;
-            float best_ms = 1e9f;
-            for (const Variant& v : variants) {
-              cuda::tuning = v.tuning;
-              const float variant_ms = time(7);
-              if (variant_ms < best_ms) best_ms = variant_ms, best = v.name;
-            }
-            cuda::tuning = standard;
-            std::printf(" (%s %.2f)", best.c_str(), fraction(best_ms));
-          }
+          const float ms = device.Time(run, 15);
+          std::printf(" | %-9s %.3f %.2f", algorithm->name + 5, ms, bytes / ms * 1e-6 / device.copy_bandwidth);
         }
         std::printf("\n");
       }

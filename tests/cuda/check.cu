@@ -295,7 +295,7 @@ void CheckGraphAndStreams() {
   RunReference(p, POOLGRAD_OP_FORWARD_ROUTES, {x.data(), nullptr, routes.data(), y.data()});
   RunReference(p, POOLGRAD_OP_BACKWARD, {dy.data(), nullptr, routes.data(), dx.data()});
   Worker workers[2];
-  uint8_t *dev_x[2], *dev_dy[2], *dev_y[2], *dev_routes[2], *dev_dx[2];
+  uint8_t *dev_x[2] = {}, *dev_dy[2] = {}, *dev_y[2] = {}, *dev_routes[2] = {}, *dev_dx[2] = {};
   const CudaAlgorithm& fast = CudaAlgorithms()[0];
   const auto enqueue = [&](int w) {
     Worker& k = workers[w];

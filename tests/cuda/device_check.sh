@@ -34,7 +34,7 @@ for step in "${steps[@]}"; do
         grep -qE "SUMMARY: 0 " "$build/$tool.log" || result=1
       done ;;
     time) timeout 60 "$timer" || result=1 ;;
-    compare) timeout 280 python3 bench/gpu/compare.py --library "$(find "$build" -name 'libpoolgrad.so')" \
+    compare) timeout "${COMPARE_SECONDS:-280}" python3 bench/gpu/compare.py --library "$(find "$build" -name 'libpoolgrad.so')" \
       --json "${OUT:-$build}/gpu.json" --chart "${OUT:-$build}/gpu.svg" --table "${OUT:-$build}/gpu.md" ${COMPARE_ARGS:-} || result=1 ;;
     *) echo "unknown step $step"; result=1 ;;
   esac

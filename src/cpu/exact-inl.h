@@ -40,7 +40,7 @@ HWY_INLINE Standings<S> Stand(VecOf<S> v, VecOf<S> best, S infinity) {
   const hn::ScalableTag<S> d;
   if constexpr (kIsFloat<S>) {
     (void)infinity;
-    return {hn::Gt(v, best), hn::Eq(v, best), hn::Ne(v, v), hn::Ne(best, best)};
+    return {hn::Gt(v, best), hn::Eq(v, best), hn::IsNaN(v), hn::IsNaN(best)};
   } else if constexpr (kIsHalf<S>) {
     const auto lowest = hn::Set(d, std::numeric_limits<S>::min());
     const auto key = [&](VecOf<S> raw) { return hn::IfThenElse(hn::Lt(raw, hn::Zero(d)), hn::Sub(lowest, raw), raw); };

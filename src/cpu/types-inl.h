@@ -81,7 +81,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> BF16BitsFromF32(DF df, hn::Vec<DF> 
   const auto top = hn::ShiftRight<16>(bits);
   const auto even = hn::And(top, hn::Set(du, 1u));
   const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), even));
-  const auto is_nan = hn::RebindMask(du, hn::Ne(value, value));
+  const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
   (void)df;
   return hn::IfThenElse(is_nan, hn::Or(top, hn::Set(du, 0x40u)), rounded);
 }

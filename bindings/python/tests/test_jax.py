@@ -38,6 +38,9 @@ def expected(x: Any, window: Any, strides: Any, padding: Any, dilation: Any = No
     around = lambda entries, fill: (fill, *entries, fill)  # noqa: E731
     pads = padding if isinstance(padding, str) else around(padding, (0, 0))
     lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
+    if not isinstance(padding, str):  # reduce_window has no gradient where padding crops, so crop first
+        x = lax.pad(x, jnp.asarray(lowest, x.dtype), [(min(lo, 0), min(hi, 0), 0) for lo, hi in pads])
+        pads = [(max(lo, 0), max(hi, 0)) for lo, hi in pads]
     return lax.reduce_window(
         x, jnp.asarray(lowest, x.dtype), lax.max, around(window, 1), around(strides, 1), pads,
         window_dilation=None if dilation is None else around(dilation, 1),

@@ -16,7 +16,9 @@ needs_library = pytest.mark.skipif(
     VERSION < (2, 4), reason=f"torch.library.custom_op, opcheck and is_compiling need torch 2.4; this is {torch.__version__}"
 )
 needs_func = pytest.mark.skipif(VERSION < (2, 0), reason=f"torch.func needs torch 2.0; this is {torch.__version__}")
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+needs_cuda = pytest.mark.skipif(
+    not (torch.cuda.is_available() and poolgrad.has_cuda()), reason="torch sees no CUDA device, or poolgrad was built without CUDA"
+)
 needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch sees fewer than two CUDA devices")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
 

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import torch.nn.functional as F  # noqa: E402
 
+import poolgrad  # noqa: E402
 import poolgrad.torch as P  # noqa: E402
 
 VERSION = tuple(int(n) for n in torch.__version__.split(".")[:2])

@@ -14,9 +14,10 @@ inline int RowsPerStrip(int64_t rows, int64_t columns_in_all, int most) {
   return static_cast<int>(CeilDiv(rows, CeilDiv(rows, wanted)));
 }
 
-// Planes that a block stages in about `bytes`, at least one.
+// Planes that a block stages in about `bytes`, at least one; fewer when there would not be two blocks for every multiprocessor.
 inline int PlanesPerBlock(int64_t plane_bytes, int64_t planes, int64_t bytes) {
-  return static_cast<int>(std::clamp<int64_t>(bytes / plane_bytes, 1, planes));
+  const int64_t enough_blocks = std::max<int64_t>(1, enough_threads / 2048);
+  return static_cast<int>(std::max<int64_t>(1, std::min(bytes / plane_bytes, planes / enough_blocks)));
 }
 
 // Everything but the mode's own numbers.

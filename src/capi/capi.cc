@@ -50,7 +50,8 @@ poolgrad_status Guard(Body&& body) {
 }
 
 Status NotNull(const void* pointer, const char* name) {
-  return pointer ? Status() : Status::Invalid(std::string(name) + " is null; it must point to memory of the plan's size");
+  return pointer ? Status()
+                 : Status::Invalid(std::string(name) + " is null; it must point to memory of the plan's size");
 }
 
 // Empty arrays may be null.
@@ -58,9 +59,9 @@ Status Array(const void* pointer, const char* name, int64_t elements) {
   return elements == 0 ? Status() : NotNull(pointer, name);
 }
 
-#define POOLGRAD_TRY(expression)                                          \
-  do {                                                                    \
-    if (Status status_ = (expression); !status_.ok()) return status_;     \
+#define POOLGRAD_TRY(expression)                                      \
+  do {                                                                \
+    if (Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 
 // A null exec means the defaults.
@@ -69,11 +70,12 @@ Status CheckExec(const poolgrad_exec* exec, poolgrad_exec* checked) {
   checked->struct_size = sizeof *checked;
   if (!exec) return {};
   if (exec->struct_size != sizeof *exec) {
-    return Status::Invalid("exec.struct_size is " + std::to_string(exec->struct_size) + "; this version of poolgrad expects " +
-                           std::to_string(sizeof *exec));
+    return Status::Invalid("exec.struct_size is " + std::to_string(exec->struct_size) +
+                           "; this version of poolgrad expects " + std::to_string(sizeof *exec));
   }
   if (exec->threads < 0 || exec->threads > 4096) {
-    return Status::Invalid("exec.threads is " + std::to_string(exec->threads) + "; it must be from 0 (the default) to 4096");
+    return Status::Invalid("exec.threads is " + std::to_string(exec->threads) +
+                           "; it must be from 0 (the default) to 4096");
   }
   *checked = *exec;
   return {};
@@ -83,7 +85,8 @@ Status CopyText(const std::string& from, char* text, size_t capacity, size_t* ne
   if (needed) *needed = from.size() + 1;
   if (!text) return capacity == 0 ? Status() : NotNull(text, "text");
   if (capacity < from.size() + 1) {
-    return Status::Invalid("capacity is " + std::to_string(capacity) + "; the text needs " + std::to_string(from.size() + 1));
+    return Status::Invalid("capacity is " + std::to_string(capacity) + "; the text needs " +
+                           std::to_string(from.size() + 1));
   }
   std::memcpy(text, from.c_str(), from.size() + 1);
   return {};
@@ -93,7 +96,8 @@ bool IsOp(int op) { return op >= 0 && op < POOLGRAD_OP_COUNT; }
 
 Status CheckNumbering(const Problem& p, int numbering) {
   if (numbering < POOLGRAD_INDEX_TORCH || numbering > POOLGRAD_INDEX_ONNX_COLUMN) {
-    return Status::Invalid("numbering is " + std::to_string(numbering) + "; it must be one of poolgrad_numbering's values, 0 to 4");
+    return Status::Invalid("numbering is " + std::to_string(numbering) +
+                           "; it must be one of poolgrad_numbering's values, 0 to 4");
   }
   if (p.kind == POOLGRAD_AVERAGE) return Status::Unsupported("average pooling has no routes, so it has no indices");
   if (p.routes.masks) return Status::Unsupported("ties are split or all; a set of winners has no single index");
@@ -179,8 +183,8 @@ poolgrad_status poolgrad_plan_info(const poolgrad_plan* plan, poolgrad_info* inf
     POOLGRAD_TRY(NotNull(plan, "plan"));
     POOLGRAD_TRY(NotNull(info, "info"));
     if (info->struct_size != sizeof *info) {
-      return Status::Invalid("info.struct_size is " + std::to_string(info->struct_size) + "; this version of poolgrad expects " +
-                             std::to_string(sizeof *info));
+      return Status::Invalid("info.struct_size is " + std::to_string(info->struct_size) +
+                             "; this version of poolgrad expects " + std::to_string(sizeof *info));
     }
     const Problem& p = plan->plan.problem();
     poolgrad_info i = {};
@@ -208,11 +212,13 @@ poolgrad_status poolgrad_plan_info(const poolgrad_plan* plan, poolgrad_info* inf
   });
 }
 
-poolgrad_status poolgrad_plan_scratch_bytes(const poolgrad_plan* plan, poolgrad_op op, int32_t threads, uint64_t* bytes) {
+poolgrad_status poolgrad_plan_scratch_bytes(const poolgrad_plan* plan, poolgrad_op op, int32_t threads,
+                                            uint64_t* bytes) {
   return Guard([&]() -> Status {
     POOLGRAD_TRY(NotNull(plan, "plan"));
     POOLGRAD_TRY(NotNull(bytes, "bytes"));
-    if (!IsOp(op)) return Status::Invalid("op is " + std::to_string(op) + "; it must be one of poolgrad_op's values, 0 to 5");
+    if (!IsOp(op))
+      return Status::Invalid("op is " + std::to_string(op) + "; it must be one of poolgrad_op's values, 0 to 5");
     if (threads < 0 || threads > 4096) {
       return Status::Invalid("threads is " + std::to_string(threads) + "; it must be from 0 (the default) to 4096");
     }
@@ -232,7 +238,8 @@ const char* poolgrad_plan_algorithm(const poolgrad_plan* plan, poolgrad_op op) {
   return plan && IsOp(op) ? plan->plan.algorithm(op) : nullptr;
 }
 
-poolgrad_status poolgrad_forward(const poolgrad_plan* plan, const void* x, void* y, void* routes, const poolgrad_exec* exec) {
+poolgrad_status poolgrad_forward(const poolgrad_plan* plan, const void* x, void* y, void* routes,
+                                 const poolgrad_exec* exec) {
   return Run(plan, routes ? POOLGRAD_OP_FORWARD_ROUTES : POOLGRAD_OP_FORWARD, {x, nullptr, AsRoutes(routes), y}, exec);
 }
 
@@ -262,7 +269,8 @@ poolgrad_status poolgrad_jacobian(const poolgrad_plan* plan, const void* routes,
     POOLGRAD_TRY(NotNull(plan, "plan"));
     POOLGRAD_TRY(NotNull(row_start, "row_start"));
     const Problem& p = plan->plan.problem();
-    if (!plan->plan.on_cpu()) return Status::Unsupported("the Jacobian is built on the CPU; make a CPU plan and copy the routes");
+    if (!plan->plan.on_cpu())
+      return Status::Unsupported("the Jacobian is built on the CPU; make a CPU plan and copy the routes");
     if (p.kind == POOLGRAD_MAX) POOLGRAD_TRY(Array(routes, "routes", p.routes.bytes()));
     poolgrad::Jacobian(p, AsRoutes(routes), row_start, columns, values);
     return {};
@@ -283,8 +291,8 @@ poolgrad_status poolgrad_routes_to_indices(const poolgrad_plan* plan, const void
   });
 }
 
-poolgrad_status poolgrad_routes_from_indices(const poolgrad_plan* plan, const int64_t* indices, poolgrad_numbering numbering,
-                                             void* routes) {
+poolgrad_status poolgrad_routes_from_indices(const poolgrad_plan* plan, const int64_t* indices,
+                                             poolgrad_numbering numbering, void* routes) {
   return Guard([&]() -> Status {
     POOLGRAD_TRY(NotNull(plan, "plan"));
     const Problem& p = plan->plan.problem();

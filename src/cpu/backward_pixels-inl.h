@@ -1,10 +1,11 @@
-// Backward for channels last and small windows: outputs are visited in row-major order, and each gives its dy to the pixels of
-// its window, 16 channels at a time: dx[tap] += route == tap ? dy : 0. The routes and dy of an output are unpacked once for all
-// its taps, and the rows of dx it touches stay in cache. A pixel gets its sums in row-major order of outputs, as it must.
+// Backward for channels last and small windows: outputs are visited in row-major order, and each gives its dy to the
+// pixels of its window, 16 channels at a time: dx[tap] += route == tap ? dy : 0. The routes and dy of an output are
+// unpacked once for all its taps, and the rows of dx it touches stay in cache. A pixel gets its sums in row-major order
+// of outputs, as it must.
 //
-// Assumes disjoint depth windows, so that a plane of dx belongs to one output depth. A row is zeroed just before its first
-// window; where windows tile the plane without gaps it is assigned instead. The halves add up in f32 rows of scratch and are
-// rounded when no later window reaches a row.
+// Assumes disjoint depth windows, so that a plane of dx belongs to one output depth. A row is zeroed just before its
+// first window; where windows tile the plane without gaps it is assigned instead. The halves add up in f32 rows of
+// scratch and are rounded when no later window reaches a row.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_BACKWARD_PIXELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -59,8 +60,13 @@ class Pixels {
 
  public:
   Pixels(const Problem& problem, const Args& args, std::byte* scratch)
-      : p_(problem), t_(LayOutPixels(problem)), channels_(problem.channels), dy_(static_cast<const T*>(args.source)),
-        dx_(static_cast<T*>(args.result)), routes_(args.routes), sums_(reinterpret_cast<A*>(scratch)) {
+      : p_(problem),
+        t_(LayOutPixels(problem)),
+        channels_(problem.channels),
+        dy_(static_cast<const T*>(args.source)),
+        dx_(static_cast<T*>(args.result)),
+        routes_(args.routes),
+        sums_(reinterpret_cast<A*>(scratch)) {
     for (size_t i = 0; i < kMostPixelTaps * kTagLanes; ++i) taps_[i] = static_cast<U>(i / kTagLanes);
   }
 
@@ -192,17 +198,20 @@ class Pixels {
     if constexpr (kAssign) {  // columns to the right of the last window
       const int64_t covered = std::min(width.in, width.out * width.stride);
       for (int64_t i = 0; i < count && covered < width.in; ++i) {
-        std::memset(static_cast<void*>(reached[i].row + covered * channels_), 0, Bytes((width.in - covered) * channels_));
+        std::memset(static_cast<void*>(reached[i].row + covered * channels_), 0,
+                    Bytes((width.in - covered) * channels_));
       }
     }
   }
 
   // One output pixel, all channels.
   template <bool kInterior>
-  HWY_INLINE void Output(const Reached* reached, int64_t count, const T* dy, const uint8_t* line, int64_t at, Range valid) const {
+  HWY_INLINE void Output(const Reached* reached, int64_t count, const T* dy, const uint8_t* line, int64_t at,
+                         Range valid) const {
     const int64_t step = p_.width().dilation * channels_;
     int64_t c = 0;
-    for (; c + kPixelBlock <= channels_; c += kPixelBlock) Block<kInterior>(reached, count, dy + c, line + c * kBits / 8, at + c, step, valid);
+    for (; c + kPixelBlock <= channels_; c += kPixelBlock)
+      Block<kInterior>(reached, count, dy + c, line + c * kBits / 8, at + c, step, valid);
     if (c < channels_) {  // the last channels, as a block of copies
       const int64_t left = channels_ - c;
       HWY_ALIGN T some_dy[kPixelBlock] = {};
@@ -232,8 +241,8 @@ class Pixels {
   }
 
   template <bool kInterior>
-  HWY_INLINE void Block(const Reached* reached, int64_t count, const T* dy, const uint8_t* codes8, int64_t at, int64_t step,
-                        Range valid) const {
+  HWY_INLINE void Block(const Reached* reached, int64_t count, const T* dy, const uint8_t* codes8, int64_t at,
+                        int64_t step, Range valid) const {
     const hn::CappedTag<A, kPixelBlock> d;
     const hn::RebindToUnsigned<decltype(d)> du;
     const hn::Rebind<uint8_t, decltype(d)> d8;
@@ -283,8 +292,8 @@ class Pixels {
   }
 
   // `left` channels, one by one.
-  void Tail(const Reached* reached, int64_t count, const T* dy, const uint8_t* line, int64_t at, int64_t step, Range valid,
-            int64_t left) const {
+  void Tail(const Reached* reached, int64_t count, const T* dy, const uint8_t* line, int64_t at, int64_t step,
+            Range valid, int64_t left) const {
     HWY_ALIGN uint8_t codes[kPixelBlock];
     UnpackBlock<kBits>(line, codes);
     HWY_ALIGN A values[kPixelBlock];

@@ -27,26 +27,36 @@ void RunPixels(const Problem& p, const Args& args, int64_t begin, int64_t end, s
 template <class T, class A, int kBits, bool kAssign>
 RunFn OfWidth(int64_t width) {
   switch (width) {
-    case 2: return RunPixels<T, A, kBits, 2, kAssign>;
-    case 3: return RunPixels<T, A, kBits, 3, kAssign>;
+    case 2:
+      return RunPixels<T, A, kBits, 2, kAssign>;
+    case 3:
+      return RunPixels<T, A, kBits, 3, kAssign>;
 #ifndef POOLGRAD_SMALL  // the common widths and codes are enough for the WebAssembly build
-    case 1: return RunPixels<T, A, kBits, 1, kAssign>;
-    case 4: return RunPixels<T, A, kBits, 4, kAssign>;
-    case 5: return RunPixels<T, A, kBits, 5, kAssign>;
+    case 1:
+      return RunPixels<T, A, kBits, 1, kAssign>;
+    case 4:
+      return RunPixels<T, A, kBits, 4, kAssign>;
+    case 5:
+      return RunPixels<T, A, kBits, 5, kAssign>;
 #endif
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
 template <class T, class A, bool kAssign>
 RunFn OfBits(const Problem& p) {
   switch (p.routes.bits) {
-    case 2: return OfWidth<T, A, 2, kAssign>(p.width().kernel);
-    case 4: return OfWidth<T, A, 4, kAssign>(p.width().kernel);
+    case 2:
+      return OfWidth<T, A, 2, kAssign>(p.width().kernel);
+    case 4:
+      return OfWidth<T, A, 4, kAssign>(p.width().kernel);
 #ifndef POOLGRAD_SMALL
-    case 8: return OfWidth<T, A, 8, kAssign>(p.width().kernel);
+    case 8:
+      return OfWidth<T, A, 8, kAssign>(p.width().kernel);
 #endif
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 

@@ -19,10 +19,14 @@ int64_t Product(const Shape& s) { return s[0] * s[1] * s[2]; }
 int64_t NumberOf(const Problem& p, const Shape& s, const Place& q, poolgrad_numbering numbering) {
   const int64_t plane = (q.at[0] * s[1] + q.at[1]) * s[2] + q.at[2];
   switch (numbering) {
-    case POOLGRAD_INDEX_TORCH: return plane;
-    case POOLGRAD_INDEX_TENSORFLOW: return plane * p.channels + q.c;
-    case POOLGRAD_INDEX_TENSORFLOW_BATCH: return (q.n * Product(s) + plane) * p.channels + q.c;
-    case POOLGRAD_INDEX_ONNX: return (q.n * p.channels + q.c) * Product(s) + plane;
+    case POOLGRAD_INDEX_TORCH:
+      return plane;
+    case POOLGRAD_INDEX_TENSORFLOW:
+      return plane * p.channels + q.c;
+    case POOLGRAD_INDEX_TENSORFLOW_BATCH:
+      return (q.n * Product(s) + plane) * p.channels + q.c;
+    case POOLGRAD_INDEX_ONNX:
+      return (q.n * p.channels + q.c) * Product(s) + plane;
     case POOLGRAD_INDEX_ONNX_COLUMN:
       return (q.n * p.channels + q.c) * Product(s) + (q.at[2] * s[1] + q.at[1]) * s[0] + q.at[0];
   }
@@ -36,7 +40,8 @@ bool PlaceAt(const Problem& p, const Shape& s, int64_t index, const Place& o, po
   int64_t n = o.n;
   int64_t c = o.c;
   switch (numbering) {
-    case POOLGRAD_INDEX_TORCH: break;
+    case POOLGRAD_INDEX_TORCH:
+      break;
     case POOLGRAD_INDEX_TENSORFLOW:
     case POOLGRAD_INDEX_TENSORFLOW_BATCH:
       c = index % p.channels;
@@ -88,7 +93,8 @@ uint32_t CodeOf(const Problem& p, const uint8_t* routes, int64_t o) {
 
 }  // namespace
 
-void RoutesToIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices, Range outputs) {
+void RoutesToIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
+                     Range outputs) {
   const Shape shape = InShape(p);
   for (int64_t o = outputs.begin; o < outputs.end; ++o) {
     Place q;
@@ -169,7 +175,7 @@ void Jacobian(const Problem& p, const uint8_t* routes, int64_t* row_start, int64
       ++entries;
     });
     if (!values) continue;
-    const int64_t count = average                           ? AverageCount(p, place.at[0], place.at[1], place.at[2])
+    const int64_t count = average                         ? AverageCount(p, place.at[0], place.at[1], place.at[2])
                           : p.ties == POOLGRAD_TIES_SPLIT ? entries - row_start[o]
                                                           : 1;
     for (int64_t e = row_start[o]; e < entries; ++e) values[e] /= static_cast<double>(count);

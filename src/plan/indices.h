@@ -6,7 +6,8 @@
 
 namespace poolgrad {
 
-void RoutesToIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices, Range outputs);
+void RoutesToIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
+                     Range outputs);
 Status RoutesFromIndices(const Problem& p, const int64_t* indices, poolgrad_numbering numbering, uint8_t* routes);
 Status UnpoolIndices(const Problem& p, const void* y, const int64_t* indices, poolgrad_numbering numbering,
                      const int64_t* index_shape, void* x);

@@ -92,15 +92,16 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
     return Status::Unsupported("device is CUDA; this build of poolgrad has no CUDA support");
 #endif
   }
-  const bool empty = p.x_elements() == 0 || p.y_elements() == 0;  // left to the last resort: kernels may divide by sizes
+  const bool empty =
+      p.x_elements() == 0 || p.y_elements() == 0;  // left to the last resort: kernels may divide by sizes
   const auto walk = [&](Choice& choice, poolgrad_op op, const auto& candidates, auto Choice::*slot) {
     for (const auto* candidate : candidates) {
       const bool named = algorithm && std::strcmp(candidate->name, algorithm) == 0;
       known = known || named;
       const bool last_resort = candidate == candidates.back();
       const char* reason = algorithm && !named && !last_resort ? "another algorithm was asked for"
-                           : empty && !last_resort           ? "there is nothing to pool"
-                                                             : candidate->refuse(p, op);
+                           : empty && !last_resort             ? "there is nothing to pool"
+                                                               : candidate->refuse(p, op);
       if (!reason) {
         choice.name = candidate->name;
         choice.*slot = candidate->make(p, op);
@@ -123,7 +124,8 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
     walk(plan.chosen_[i], op, AlgorithmsFor(op), &Choice::kernel);
   }
   if (!known) {
-    return Status::Invalid(std::string("algorithm is '") + algorithm + "'; no operation of this problem has one of that name");
+    return Status::Invalid(std::string("algorithm is '") + algorithm +
+                           "'; no operation of this problem has one of that name");
   }
   return plan;
 }
@@ -175,12 +177,12 @@ Status Plan::Run(poolgrad_op op, const Args& args, const poolgrad_exec& exec) co
   if (!on_cpu()) return chosen_[op].cuda.launch(problem_, op, args, exec.scratch, exec.stream);
 #endif
   struct Free {
-    void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{kAlignment}); }
+    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kAlignment}); }
   };
   std::unique_ptr<std::byte, Free> own;
   auto* scratch = static_cast<std::byte*>(exec.scratch);
   if (!scratch && needed > 0) {
-    own.reset(static_cast<std::byte*>(::operator new(needed, std::align_val_t{kAlignment}, std::nothrow)));
+    own.reset(static_cast<std::byte*>(::operator new (needed, std::align_val_t{kAlignment}, std::nothrow)));
     if (!own) return {POOLGRAD_OUT_OF_MEMORY, "no memory for " + std::to_string(needed) + " bytes of scratch"};
     scratch = own.get();
   }
@@ -233,12 +235,13 @@ std::string Plan::Explain() const {
             ", dilation " + std::to_string(a.dilation) + ", padding " + std::to_string(a.pad_lo) + " low and " +
             std::to_string(a.pad_hi) + " high\n";
   }
-  text += std::string("rules     ties ") + Name(p.ties) + ", nan " + Name(p.nan) + ", rounding " + Name(p.rounding) + ", dialect " +
-          Name(p.dialect) + "\n";
+  text += std::string("rules     ties ") + Name(p.ties) + ", nan " + Name(p.nan) + ", rounding " + Name(p.rounding) +
+          ", dialect " + Name(p.dialect) + "\n";
   if (p.kind == POOLGRAD_MAX) {
     text += "routes    " + std::to_string(p.routes.bits) + " bits per output" +
-            (p.routes.masks ? ", a set of taps" : ", one tap's number") + (p.routes.may_be_none ? " or none" : "") + ": " +
-            Bytes(p.routes.bytes()) + " kept for backward; PyTorch would keep " + Bytes(8 * p.y_elements() + p.x_bytes()) + "\n";
+            (p.routes.masks ? ", a set of taps" : ", one tap's number") + (p.routes.may_be_none ? " or none" : "") +
+            ": " + Bytes(p.routes.bytes()) + " kept for backward; PyTorch would keep " +
+            Bytes(8 * p.y_elements() + p.x_bytes()) + "\n";
   }
   text += "bytes     x " + Bytes(p.x_bytes()) + ", y " + Bytes(p.y_bytes()) + "\n";
   for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {

@@ -62,9 +62,12 @@ int64_t CountOutputs(const Axis& a, int64_t span, poolgrad_rounding rounding) {
       const int64_t out = CeilDiv(span, a.stride) + 1;
       return out >= 1 && (out - 1) * a.stride >= a.in + a.pad_lo ? out - 1 : out;
     }
-    case POOLGRAD_ROUND_CEIL_KEEP: return CeilDiv(span, a.stride) + 1;
-    case POOLGRAD_ROUND_NEAREST: return FloorDiv(2 * span + a.stride, 2 * a.stride) + 1;
-    default: return FloorDiv(span, a.stride) + 1;
+    case POOLGRAD_ROUND_CEIL_KEEP:
+      return CeilDiv(span, a.stride) + 1;
+    case POOLGRAD_ROUND_NEAREST:
+      return FloorDiv(2 * span + a.stride, 2 * a.stride) + 1;
+    default:
+      return FloorDiv(span, a.stride) + 1;
   }
 }
 
@@ -98,10 +101,12 @@ Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, po
     const char* plural;
     int64_t value;
   };
-  for (const Limit& l : {Limit{"kernel", "kernel size", a.kernel}, {"stride", "stride", a.stride},
+  for (const Limit& l : {Limit{"kernel", "kernel size", a.kernel},
+                         {"stride", "stride", a.stride},
                          {"dilation", "dilation", a.dilation}}) {
     if (l.value < 1) return Bad(Entry(l.name, i), l.value, std::string("every ") + l.plural + " must be at least 1");
-    if (l.value > kLargest) return Bad(Entry(l.name, i), l.value, std::string("a ") + l.plural + " may be at most 2^40");
+    if (l.value > kLargest)
+      return Bad(Entry(l.name, i), l.value, std::string("a ") + l.plural + " may be at most 2^40");
   }
   if (a.in > kLargestTotal) return Bad(Entry("in", i), a.in, "a size may be at most 2^60");
   const int64_t reach = Times(a.kernel - 1, a.dilation);
@@ -115,7 +120,8 @@ Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, po
       a.pad_lo = raw.pad_lo[i];
       a.pad_hi = raw.pad_hi[i];
       break;
-    case POOLGRAD_PAD_VALID: break;
+    case POOLGRAD_PAD_VALID:
+      break;
     default: {
       const int64_t out = CeilDiv(a.in, a.stride);
       const int64_t total = std::max<int64_t>((out - 1) * a.stride + a.extent() - a.in, 0);
@@ -128,7 +134,8 @@ Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, po
   const int64_t padded = a.in + a.pad_lo + a.pad_hi;
   a.out = CountOutputs(a, padded - a.extent(), rounding);
   if (a.out < 1) {
-    const bool tfjs_throws = a.out < 0 && raw.dialect == POOLGRAD_DIALECT_TFJS && raw.rank < 3;  // its volumes become empty
+    const bool tfjs_throws =
+        a.out < 0 && raw.dialect == POOLGRAD_DIALECT_TFJS && raw.rank < 3;  // its volumes become empty
     if (!dialect.may_be_empty || tfjs_throws) {
       return Bad(Entry("kernel", i), a.kernel,
                  "with dilation " + std::to_string(a.dilation) + " the window spans " + std::to_string(a.extent()) +
@@ -153,9 +160,11 @@ Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p)
                   (p.nan == POOLGRAD_NAN_IGNORE && !IsInteger(p.dtype));
   f.masks = p.ties == POOLGRAD_TIES_SPLIT || p.ties == POOLGRAD_TIES_ALL;
   if (f.masks) {
-    if (raw.route_bits != 0) return Bad("route_bits", raw.route_bits, "ties split and all keep one bit per tap; leave it 0");
+    if (raw.route_bits != 0)
+      return Bad("route_bits", raw.route_bits, "ties split and all keep one bit per tap; leave it 0");
     const int64_t bytes = CeilDiv(f.taps, 8);
-    if (bytes > (int64_t{1} << 27)) return Bad("taps", f.taps, "ties split and all keep one bit per tap, at most 2^30 of them");
+    if (bytes > (int64_t{1} << 27))
+      return Bad("taps", f.taps, "ties split and all keep one bit per tap, at most 2^30 of them");
     f.bits = static_cast<int32_t>(8 * bytes);
   } else {
     const int64_t codes = f.taps + (f.may_be_none ? 1 : 0);
@@ -169,8 +178,9 @@ Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p)
         return Bad("route_bits", bits, "it must be 0 (the smallest that fits), 2, 4, 8, 16 or 32");
       }
       if (bits < f.bits) {
-        return Bad("route_bits", bits, "a window of " + std::to_string(f.taps) + " taps" +
-                                           (f.may_be_none ? " and `no route`" : "") + " needs at least " + std::to_string(f.bits));
+        return Bad("route_bits", bits,
+                   "a window of " + std::to_string(f.taps) + " taps" + (f.may_be_none ? " and `no route`" : "") +
+                       " needs at least " + std::to_string(f.bits));
       }
       f.bits = bits;
     }
@@ -214,13 +224,15 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
   if (p.batch < 0) return Bad("batch", p.batch, "it must be at least 0");
   if (p.channels < 0) return Bad("channels", p.channels, "it must be at least 0");
   if (p.divisor < 0) return Bad("divisor", p.divisor, "it must be at least 1, or 0 for none");
-  if (p.divisor != 0 && p.kind == POOLGRAD_MAX) return Bad("divisor", p.divisor, "only average pooling divides; leave it 0");
+  if (p.divisor != 0 && p.kind == POOLGRAD_MAX)
+    return Bad("divisor", p.divisor, "only average pooling divides; leave it 0");
   if (p.kind == POOLGRAD_AVERAGE && IsInteger(p.dtype)) {
     return Status::Unsupported(std::string("dtype is ") + Name(p.dtype) +
                                "; average pooling takes f32, f64, f16 and bf16");
   }
   // With fixed padding kinds the window must round down: `same` and `valid` define the output size themselves.
-  if ((raw.padding == POOLGRAD_PAD_SAME || raw.padding == POOLGRAD_PAD_SAME_LOWER) && p.rounding != POOLGRAD_ROUND_FLOOR) {
+  if ((raw.padding == POOLGRAD_PAD_SAME || raw.padding == POOLGRAD_PAD_SAME_LOWER) &&
+      p.rounding != POOLGRAD_ROUND_FLOOR) {
     return Status::Invalid(std::string("rounding is ") + Name(p.rounding) +
                            "; with padding same the output size is ceil(in / stride), so leave rounding floor");
   }
@@ -245,7 +257,8 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
   if (Times(y, 8) < 0) {
     return Status::Invalid("the output has more than 2^60 bytes; batch * channels * outputs must stay below that");
   }
-  if (taps < 0 || taps > kLargestTaps) return Status::Invalid("the window has more than 2^32 - 2 taps; make the kernel smaller");
+  if (taps < 0 || taps > kLargestTaps)
+    return Status::Invalid("the window has more than 2^32 - 2 taps; make the kernel smaller");
 
   Result<RouteFormat> routes = ResolveRoutes(raw, p);
   if (!routes.ok()) return routes.status();

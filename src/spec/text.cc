@@ -1,4 +1,5 @@
-// The words of a problem, and its one-line text form: parsed word by word, formatted so that parsing gives the same problem.
+// The words of a problem, and its one-line text form: parsed word by word, formatted so that parsing gives the same
+// problem.
 #include <algorithm>
 #include <charconv>
 #include <string>
@@ -17,7 +18,8 @@ constexpr const char* kDialects[] = {"default", "torch", "tensorflow", "tfjs", "
 constexpr const char* kPaddings[] = {"explicit", "valid", "same", "same_lower"};
 constexpr const char* kRoundings[] = {"default", "floor", "ceil", "ceil_drop", "ceil_keep", "round"};
 constexpr const char* kTies[] = {"default", "first", "last", "split", "all"};
-constexpr const char* kNans[] = {"default", "propagate_first", "propagate_last", "first_place", "greater_equal", "ignore"};
+constexpr const char* kNans[] = {"default",     "propagate_first", "propagate_last",
+                                 "first_place", "greater_equal",   "ignore"};
 constexpr const char* kOps[] = {"forward", "forward_routes", "backward", "backward_x", "gather", "unpool"};
 
 // The position of `word` in `words` from `from` on; -1 when it is not there.
@@ -125,7 +127,8 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, bool* has_stride)
     p->nan = at;
   } else if (word.starts_with("bits=")) {
     int64_t bits;
-    if (!ParseInt(value_of("bits="), &bits) || bits < 0 || bits > 32) return BadWord(word, "bits are 2, 4, 8, 16 or 32");
+    if (!ParseInt(value_of("bits="), &bits) || bits < 0 || bits > 32)
+      return BadWord(word, "bits are 2, 4, 8, 16 or 32");
     p->route_bits = static_cast<int32_t>(bits);
   } else if (word.starts_with("divisor=")) {
     if (!ParseInt(value_of("divisor="), &p->divisor)) return BadWord(word, "a divisor is an integer");
@@ -146,9 +149,10 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, bool* has_stride)
   } else if (word[0] == 'p') {
     return ParsePads(word, word.substr(1), p);
   } else {
-    return BadWord(word,
-                   "after kind, type, layout and shape come k3, s2, p1, d2, same, valid, floor, ceil, ties=..., nan=..., a "
-                   "dialect, bits=..., count_padding, divisor=... or cuda");
+    return BadWord(
+        word,
+        "after kind, type, layout and shape come k3, s2, p1, d2, same, valid, floor, ceil, ties=..., nan=..., a "
+        "dialect, bits=..., count_padding, divisor=... or cuda");
   }
   return {};
 }
@@ -185,7 +189,8 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
   }
   poolgrad_problem p = DefaultProblem();
   if ((p.kind = Find(kKinds, words[0])) < 0) return BadWord(words[0], "the kind is max or avg");
-  if ((p.dtype = Find(kDtypes, words[1])) < 0) return BadWord(words[1], "the type is f32, f64, f16, bf16, i8, u8 or i32");
+  if ((p.dtype = Find(kDtypes, words[1])) < 0)
+    return BadWord(words[1], "the type is f32, f64, f16, bf16, i8, u8 or i32");
   if (!ParseLayout(words[2], &p)) return BadWord(words[2], "the layout is ncw, nchw, ncdhw, nwc, nhwc or ndhwc");
   if (Status status = ParseShape(words[3], &p); !status.ok()) return status;
   bool has_stride = false;
@@ -198,8 +203,8 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
 
 std::string FormatProblem(const poolgrad_problem& p) {
   const bool last = p.layout == POOLGRAD_CHANNELS_LAST;
-  std::string text = std::string(kKinds[p.kind]) + " " + kDtypes[p.dtype] + " " + kLayoutWords[p.layout][p.rank - 1] + " " +
-                     std::to_string(p.batch);
+  std::string text = std::string(kKinds[p.kind]) + " " + kDtypes[p.dtype] + " " + kLayoutWords[p.layout][p.rank - 1] +
+                     " " + std::to_string(p.batch);
   if (!last) text += "x" + std::to_string(p.channels);
   for (int i = 0; i < p.rank; ++i) text += "x" + std::to_string(p.in[i]);
   if (last) text += "x" + std::to_string(p.channels);

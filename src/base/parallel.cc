@@ -1,11 +1,12 @@
 #include "base/parallel.h"
 
 #ifndef POOLGRAD_NO_THREADS
+#include <pthread.h>
 #include <pthreadpool.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <thread>
 #endif
@@ -26,11 +27,23 @@ namespace {
 
 // One pool per thread count, made when first asked for. pthreadpool lets several threads use a pool: they take turns. The
 // pools live as long as the process: joining threads in a static destructor can deadlock in a host that unloads us.
+struct Pools {
+  std::mutex mutex;
+  std::map<int, pthreadpool_t> of_size;
+};
+Pools* pools = nullptr;
+
+// A forked child has none of its parent's threads: it starts anew, and leaves alone what a thread may have held just then.
+void StartAnew() { pools = new Pools; }
+
 pthreadpool_t PoolOf(int threads) {
-  static std::mutex* mutex = new std::mutex;
-  static auto* pools = new std::map<int, pthreadpool_t>;
-  const std::lock_guard lock(*mutex);
-  pthreadpool_t& pool = (*pools)[threads];
+  static std::once_flag once;
+  std::call_once(once, [] {
+    StartAnew();
+    pthread_atfork(nullptr, nullptr, StartAnew);
+  });
+  const std::lock_guard lock(pools->mutex);
+  pthreadpool_t& pool = pools->of_size[threads];
   if (!pool) pool = pthreadpool_create(static_cast<size_t>(threads));
   return pool;
 }

@@ -1,5 +1,7 @@
 // One plan, many threads; thread counts; the caller's own loop. The bits never depend on any of it.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -103,6 +105,24 @@ TEST(Threads, PlansAreMadeAndErrorsKeptPerThread) {
   }
   for (std::thread& user : users) user.join();
   EXPECT_EQ(wrong, 0);
+}
+
+TEST(Threads, AForkedChildHasThreadsOfItsOwn) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer allows no new threads after a fork";
+#endif
+  const Plan plan{std::string(kProblems[0])};
+  const Inputs in(plan);
+  const Exec exec = Exec().threads(2);
+  const Results expected = RunAll(plan, in, exec);  // the parent's pool has been used
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // rather than wait for threads that are not there
+    _exit(RunAll(plan, in, exec) == expected ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
 TEST(Threads, TheCallersOwnLoopRunsEveryTaskOnce) {

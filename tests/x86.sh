@@ -8,23 +8,12 @@ if [ "$(uname -m)" = x86_64 ]; then
   echo "this machine is x86-64: its own tests run these kernels"
   exit 0
 fi
-deps=${X86_DEPS:-build/x86_deps}
-[ -d "$deps/usr/lib/x86_64-linux-gnu" ] || bench/x86_deps.sh "$deps" >/dev/null
-deps=$(realpath "$deps")
-lib=$deps/usr/lib/x86_64-linux-gnu
 build=build/x86_emulated
-mkdir -p build
-
-launcher=()
-if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 # Only the targets that can be run here are compiled: the kernels are large.
-targets='(HWY_SSSE3|HWY_AVX3|HWY_AVX3_DL)'
-cmake --preset x86 -B "$build" "${launcher[@]}" -DCMAKE_CXX_FLAGS="-O1 -DHWY_DISABLED_TARGETS='$targets'" -DCMAKE_BUILD_TYPE=None \
-  -DPOOLGRAD_CLI=OFF -DHWY_INCLUDE="$deps/usr/include" -DHWY_LIBRARY="$lib/libhwy.so" \
-  -DPTHREADPOOL_INCLUDE="$deps/usr/include" -DPTHREADPOOL_LIBRARY="$lib/libpthreadpool.so" \
-  -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,$lib" >"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
-cmake --build "$build" --target differential >"$build.log" 2>&1 || { grep -E 'error|FAILED' -A3 "$build.log"; exit 1; }
+disabled='(HWY_SSSE3|HWY_AVX3|HWY_AVX3_DL)'
+bench/x86_build.sh "$build" differential -- -DCMAKE_CXX_FLAGS="-O1 -DHWY_DISABLED_TARGETS='$disabled'" -DCMAKE_BUILD_TYPE=None -DPOOLGRAD_CLI=OFF
 
+lib=$(realpath "${X86_DEPS:-build/x86_deps}")/usr/lib/x86_64-linux-gnu
 emulate() { qemu-x86_64-static -L /usr/x86_64-linux-gnu -cpu max -E LD_LIBRARY_PATH="$lib" "$@"; }
 emulate "$build/tests/differential" --targets | tee "$build.log"
 for target in SSE4 AVX2; do

@@ -5,25 +5,24 @@
     gather   ty = S tx;               backward is scatter, forward mode is gather
 
 Only routes are saved. vmap folds its axis into the batch. torch before 2.0 has no setup_context; there the two halves of a
-function are joined into one forward.
+function are joined into one forward. A function that torch.func may have run is always followed by another, through apply:
+its saved tensors may be wrappers of a transform that has ended (vjp's function is called after it), and apply unwraps them.
 """
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from torch.autograd import Function
 
 from ._plans import TorchPlan
 
-_functorch_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+_functorch = getattr(torch._C, "_functorch", None)
+_functorch_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+_unwrap_if_dead: Callable[[torch.Tensor], torch.Tensor] = getattr(_functorch, "unwrap_if_dead", lambda tensor: tensor)
 _forward_ad = torch.autograd.forward_ad
 _HAS_SETUP_CONTEXT = hasattr(Function, "setup_context")
-
-
-def _in_forward_mode() -> bool:
-    return _forward_ad._current_level >= 0
 
 
 def _joined(cls: Any) -> Any:
@@ -57,25 +56,33 @@ def _folded_plan(plan: TorchPlan, size: int) -> TorchPlan:
 
 
 class _Pool(Function):
-    """The everyday one. Routes go out through a list: as an output, torch would track them too."""
+    """The everyday one, run through the C half of apply: what Python adds there is for torch.func. Routes go out through a list,
+    where they are asked for: as an output, torch would track them too."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, plan: TorchPlan, routes_out: List[torch.Tensor]) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, plan: TorchPlan, routes_out: Optional[List[torch.Tensor]]) -> torch.Tensor:
         y, routes = plan.forward_routes(x)
-        routes_out.append(routes)
         ctx.plan = plan
         ctx.save_for_backward(routes)
         if _forward_ad._current_level >= 0:
             ctx.save_for_forward(routes)
+        if routes_out is not None:
+            routes_out.append(routes)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> Any:
-        return scatter(dy, ctx.saved_tensors[0], ctx.plan), None, None
+        (routes,) = ctx.saved_tensors
+        if dy.requires_grad or _forward_ad._current_level >= 0 or _functorch_active():
+            return _Scatter.apply(dy, routes, ctx.plan), None, None
+        return ctx.plan.scatter(dy, routes), None, None
 
     @staticmethod
     def jvp(ctx: Any, tx: torch.Tensor, *_: Any) -> Any:
-        return gather(tx, ctx.saved_tensors[0], ctx.plan)
+        return _Gather.apply(tx, ctx.saved_tensors[0], ctx.plan)
+
+
+_apply_pool = super(Function, _Pool).apply
 
 
 class _TransformedPool(Function):
@@ -95,11 +102,11 @@ class _TransformedPool(Function):
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor, _: Any) -> Any:
-        return scatter(dy, ctx.saved_tensors[0], ctx.plan), None
+        return _Scatter.apply(dy, ctx.saved_tensors[0], ctx.plan), None
 
     @staticmethod
     def jvp(ctx: Any, tx: torch.Tensor, _: Any) -> Any:
-        return gather(tx, ctx.saved_tensors[0], ctx.plan), None
+        return _Gather.apply(tx, ctx.saved_tensors[0], ctx.plan), None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: torch.Tensor, plan: TorchPlan) -> Any:
@@ -126,11 +133,11 @@ class _Scatter(_Linear):
 
     @staticmethod
     def backward(ctx: Any, ddx: Any) -> Any:
-        return gather(ddx, ctx.saved_tensors[0], ctx.plan), None, None
+        return _Gather.apply(ddx, ctx.saved_tensors[0], ctx.plan), None, None
 
     @staticmethod
     def jvp(ctx: Any, tdy: Any, *_: Any) -> Any:
-        return scatter(tdy, ctx.saved_tensors[0], ctx.plan)
+        return _Scatter.apply(tdy, ctx.saved_tensors[0], ctx.plan)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> Any:
@@ -147,11 +154,11 @@ class _Gather(_Linear):
 
     @staticmethod
     def backward(ctx: Any, dty: Any) -> Any:
-        return scatter(dty, ctx.saved_tensors[0], ctx.plan), None, None
+        return _Scatter.apply(dty, ctx.saved_tensors[0], ctx.plan), None, None
 
     @staticmethod
     def jvp(ctx: Any, ttx: Any, *_: Any) -> Any:
-        return gather(ttx, ctx.saved_tensors[0], ctx.plan)
+        return _Gather.apply(ttx, ctx.saved_tensors[0], ctx.plan)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, tx: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> Any:
@@ -181,28 +188,26 @@ class _Indices(Function):
         return _unfold(indices, size, plan), 0
 
 
-def is_watched(x: torch.Tensor) -> bool:
-    """Whether anything records what is done to x: reverse mode, forward mode, or a functorch transform."""
-    return (x.requires_grad and torch.is_grad_enabled()) or _in_forward_mode() or _functorch_active()
-
-
-def pool(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
-    """(y, routes)."""
+def pool(x: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    """y, recorded if anything records what is done to x: reverse mode, forward mode, or a transform of torch.func."""
     if _functorch_active():
-        if not _HAS_SETUP_CONTEXT:
-            raise NotImplementedError(f"functorch cannot see through poolgrad with torch {torch.__version__}; it can from 2.0 on")
-        return _TransformedPool.apply(x, plan)
-    routes: List[torch.Tensor] = []
-    return _Pool.apply(x, plan, routes), routes[0]
+        return _transformed_pool(x, plan)[0]
+    x = _unwrap_if_dead(x)
+    if (x.requires_grad and torch.is_grad_enabled()) or _forward_ad._current_level >= 0:
+        return _apply_pool(x, plan, None)
+    return plan.forward(x)
 
 
-def scatter(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-    return _Scatter.apply(dy, routes, plan) if is_watched(dy) else plan.scatter(dy, routes)
+def pool_with_indices(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
+    if _functorch_active():
+        y, routes = _transformed_pool(x, plan)
+        return y, _Indices.apply(routes, plan)
+    routes_out: List[torch.Tensor] = []
+    y = _apply_pool(_unwrap_if_dead(x), plan, routes_out)
+    return y, plan.indices(routes_out[0])
 
 
-def gather(tx: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-    return _Gather.apply(tx, routes, plan) if is_watched(tx) else plan.gather(tx, routes)
-
-
-def indices(routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-    return _Indices.apply(routes, plan) if _functorch_active() else plan.indices(routes)
+def _transformed_pool(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
+    if not _HAS_SETUP_CONTEXT:
+        raise NotImplementedError(f"functorch cannot see through poolgrad with torch {torch.__version__}; it can from 2.0 on")
+    return _TransformedPool.apply(x, plan)

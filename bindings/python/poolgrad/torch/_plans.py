@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import torch
 
@@ -33,8 +33,6 @@ _DTYPES = {
     torch.uint8: _abi.DTYPES["u8"],
     torch.int32: _abi.DTYPES["i32"],
 }
-_DENSE = torch.contiguous_format
-_empty_like = torch.empty_like
 _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
@@ -74,16 +72,18 @@ def make_window(
         raise PoolValueError(str(error)) from None
 
 
-_execs: Dict[int, Tuple[int, _abi.Exec]] = {}  # by number of threads: its address, and the struct; read-only once made
+class _CpuExecs(Dict[int, int]):
+    """The address of a poolgrad_exec by number of threads; the structs are read-only once made, and live as long as this."""
 
-
-def _cpu_exec() -> int:
-    threads = torch.get_num_threads()
-    made = _execs.get(threads)
-    if made is None:
+    def __missing__(self, threads: int) -> int:
         run = _abi.make_exec(threads)
-        made = _execs[threads] = (ctypes.addressof(run), run)
-    return made[0]
+        _kept.append(run)
+        self[threads] = address = ctypes.addressof(run)
+        return address
+
+
+_kept: List[_abi.Exec] = []
+_cpu_execs = _CpuExecs()
 
 
 class TorchPlan(CorePlan):
@@ -121,7 +121,7 @@ class TorchPlan(CorePlan):
         except ValueError as error:
             raise PoolValueError(str(error)) from None
         self.dtype, self.device = dtype, device
-        self.format = _CHANNELS_LAST[rank] if channels_last else _DENSE
+        self.format = _CHANNELS_LAST[rank] if channels_last else torch.contiguous_format
         outs = self.y_shape[1:-1] if channels_last else self.y_shape[2:]
         self.tensor_x = tuple(shape)
         self.tensor_y = (*batch, channels, *outs)
@@ -129,68 +129,19 @@ class TorchPlan(CorePlan):
         lines = outs if channels_last else (channels, *outs[:-1])
         self.tensor_routes = (*batch, *lines, (line + 7) // 8)
         self.keeps_indices = window.ties in (_abi.TIES["first"], _abi.TIES["last"])
-        self._on_cpu = device.type == "cpu"
-        # torch.empty_like of a one-element tensor spread over the shape is the cheapest way to allocate from Python.
-        self._like_x, self._like_y = (
-            torch.empty(1, dtype=dtype, device=device).expand(spread) for spread in (self.tensor_x, self.tensor_y)
-        )
-        self._like_routes = torch.empty(1, dtype=torch.uint8, device=device).expand(self.tensor_routes)
-        library = _abi.library()
-        self._functions = {op: getattr(library, f"poolgrad_{name}") for op, name in _FUNCTIONS.items()}
-        # On the GPU nothing is allocated while running: the library says what it needs, torch's allocator gives it.
-        self._scratch = {op: self.scratch_bytes(op) for op in _abi.OPS if device.type == "cuda" and self.algorithm(op)}
+
+    def __getattr__(self, name: str) -> Any:
+        """The operations, made when one is first run: shapes are also asked for under fake tensors and torch.func, where any
+        tensor made would be theirs."""
+        if name not in _OPERATIONS:
+            raise AttributeError(name)
+        self.__dict__.update(zip(_OPERATIONS, _make_operations(self)))
+        return self.__dict__[name]
 
     def with_batch(self, batch: int) -> "TorchPlan":
         """The same windows over a batch of this size: how vmap folds its axis in."""
         shape, dtype, device, channels_last, window = self.args
         return plan_of((batch, *shape[-self.rank - 1 :]), dtype, device, channels_last, window)
-
-    # ---- running: tensors are trusted to have the plan's shape, type and device; autograd sees to it, the operators check -----
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.contiguous(memory_format=self.format)
-        y = _empty_like(self._like_y, memory_format=self.format)
-        self._run("forward", x.data_ptr(), y.data_ptr(), None)
-        return y
-
-    def forward_routes(self, x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-        x = x.contiguous(memory_format=self.format)
-        y = _empty_like(self._like_y, memory_format=self.format)
-        routes = _empty_like(self._like_routes, memory_format=_DENSE)
-        self._run("forward_routes", x.data_ptr(), y.data_ptr(), routes.data_ptr())
-        return y, routes
-
-    def scatter(self, dy: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
-        """dx = S^T dy."""
-        dy = dy.contiguous(memory_format=self.format)
-        dx = _empty_like(self._like_x, memory_format=self.format)
-        self._run("backward", dy.data_ptr(), routes.contiguous().data_ptr(), dx.data_ptr())
-        return dx
-
-    def gather(self, tx: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
-        """ty = S tx."""
-        tx = tx.contiguous(memory_format=self.format)
-        ty = _empty_like(self._like_y, memory_format=self.format)
-        self._run("gather", tx.data_ptr(), routes.contiguous().data_ptr(), ty.data_ptr())
-        return ty
-
-    def indices(self, routes: torch.Tensor) -> torch.Tensor:
-        """torch's int64 indices, in y's memory format."""
-        indices = _empty_like(self._like_y, dtype=torch.int64, memory_format=self.format)
-        self._run("indices", routes.contiguous().data_ptr(), _abi.NUMBERINGS["torch"], indices.data_ptr())
-        return indices
-
-    def _run(self, op: str, first: Any, second: Any, third: Any) -> None:
-        if self._on_cpu:
-            status = self._functions[op](self.handle, first, second, third, _cpu_exec())
-        else:
-            needed = self._scratch.get(op, 0)
-            scratch = torch.empty(needed, dtype=torch.uint8, device=self.device) if needed else None
-            stream = torch.cuda.current_stream(self.device).cuda_stream
-            run = _abi.make_exec(0, scratch.data_ptr() if needed else 0, needed, stream)
-            status = self._functions[op](self.handle, first, second, third, ctypes.addressof(run))
-        if status:
-            _abi.raise_status(status)
 
     def check(self, name: str, tensor: torch.Tensor, shape: Tuple[int, ...], dtype: Any) -> None:
         """Refuses a tensor that is not what this plan's memory accesses assume."""
@@ -205,13 +156,115 @@ class TorchPlan(CorePlan):
         self.check("routes", routes, self.tensor_routes, torch.uint8)
 
 
-_FUNCTIONS = {
-    "forward": "forward",
-    "forward_routes": "forward",
-    "backward": "backward",
-    "gather": "gather",
-    "indices": "routes_to_indices",
-}
+_OPERATIONS = ("forward", "forward_routes", "scatter", "gather", "indices")
+
+
+def _make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
+    """What a plan runs. Tensors are trusted to have its shape, type and device; autograd sees to it, the operators check.
+
+    Closures instead of methods: on a tiny tensor the time of a call is the number of names Python looks up. They hold the
+    plan's handle and not the plan, so call them through it.
+    """
+    dense, layout, empty_like = torch.contiguous_format, plan.format, torch.empty_like
+    # torch.empty_like of a one-element tensor spread over the shape is the cheapest way to allocate from Python.
+    like_x, like_y, like_indices, like_routes = (
+        torch.empty(1, dtype=dtype, device=plan.device).expand(shape)
+        for dtype, shape in (
+            (plan.dtype, plan.tensor_x), (plan.dtype, plan.tensor_y), (torch.int64, plan.tensor_y),
+            (torch.uint8, plan.tensor_routes),
+        )
+    )  # fmt: skip
+    caller = _cpu_caller if plan.device.type == "cpu" else _cuda_caller
+    run_forward, run_forward_routes, run_backward, run_gather, run_indices = (
+        caller(plan, op, name)
+        for op, name in (
+            ("forward", "forward"), ("forward_routes", "forward"), ("backward", "backward"), ("gather", "gather"),
+            ("", "routes_to_indices"),
+        )
+    )  # fmt: skip
+    numbering = _abi.NUMBERINGS["torch"]
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous(memory_format=layout)
+        y = empty_like(like_y, memory_format=layout)
+        run_forward(x.data_ptr(), y.data_ptr(), None)
+        return y
+
+    def forward_routes(x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        x = x.contiguous(memory_format=layout)
+        y = empty_like(like_y, memory_format=layout)
+        routes = empty_like(like_routes, memory_format=dense)
+        run_forward_routes(x.data_ptr(), y.data_ptr(), routes.data_ptr())
+        return y, routes
+
+    def scatter(dy: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
+        """dx = S^T dy."""
+        dy, routes = dy.contiguous(memory_format=layout), routes.contiguous()
+        dx = empty_like(like_x, memory_format=layout)
+        run_backward(dy.data_ptr(), routes.data_ptr(), dx.data_ptr())
+        return dx
+
+    def gather(tx: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
+        """ty = S tx."""
+        tx, routes = tx.contiguous(memory_format=layout), routes.contiguous()
+        ty = empty_like(like_y, memory_format=layout)
+        run_gather(tx.data_ptr(), routes.data_ptr(), ty.data_ptr())
+        return ty
+
+    def indices(routes: torch.Tensor) -> torch.Tensor:
+        """torch's int64 indices, in y's memory format."""
+        routes = routes.contiguous()
+        found = empty_like(like_indices, memory_format=layout)
+        run_indices(routes.data_ptr(), numbering, found.data_ptr())
+        return found
+
+    return forward, forward_routes, scatter, gather, indices
+
+
+def _cpu_caller(plan: TorchPlan, op: str, name: str) -> Callable[[Any, Any, Any], None]:
+    function, handle = getattr(_abi.library(), f"poolgrad_{name}"), plan.handle
+    execs, threads = _cpu_execs, torch.get_num_threads
+
+    def call(first: Any, second: Any, third: Any) -> None:
+        status = function(handle, first, second, third, execs[threads()])
+        if status:
+            _abi.raise_status(status)
+
+    return call
+
+
+def _cuda_caller(plan: TorchPlan, op: str, name: str) -> Callable[[Any, Any, Any], None]:
+    """On the GPU nothing is allocated while running: the library says what it needs, torch's allocator gives it."""
+    function, handle, device = getattr(_abi.library(), f"poolgrad_{name}"), plan.handle, plan.device
+    index = _device_index(device)
+    needed = plan.scratch_bytes(op) if op and plan.algorithm(op) else 0
+
+    def call(first: Any, second: Any, third: Any) -> None:
+        scratch = torch.empty(needed, dtype=torch.uint8, device=device) if needed else None
+        run = _abi.make_exec(0, scratch.data_ptr() if scratch is not None else 0, needed, _raw_stream(index))
+        status = function(handle, first, second, third, ctypes.addressof(run))
+        if status:
+            _abi.raise_status(status)
+
+    def call_without_scratch(first: Any, second: Any, third: Any) -> None:
+        run = _cuda_exec(_raw_stream(index))
+        status = function(handle, first, second, third, ctypes.addressof(run))
+        if status:
+            _abi.raise_status(status)
+
+    return call if needed else call_without_scratch
+
+
+@lru_cache(maxsize=256)
+def _cuda_exec(stream: int) -> _abi.Exec:
+    return _abi.make_exec(0, 0, 0, stream)
+
+
+def _public_raw_stream(index: int) -> int:
+    return torch.cuda.current_stream(index).cuda_stream
+
+
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _public_raw_stream)  # the same, in C
 
 
 def _device_index(device: torch.device) -> int:

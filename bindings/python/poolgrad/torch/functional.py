@@ -42,23 +42,18 @@ def _pool(
             window = make_window(rank, kernel_size, stride, padding, dilation, ceil_mode, ties)
             _check_indices(return_indices, window)
             return _library.traced_pool(x, window, return_indices)
-    layout = lies_channels_last(x, rank)
+    layout = not x.is_contiguous() and lies_channels_last(x, rank)
     try:
-        plan = _plan(
-            x.shape, x.dtype, x.device, layout, rank, kernel_size, stride, padding, dilation, ceil_mode, ties
-        )  # fmt: skip
+        plan = _plan(x.shape, x.dtype, x.device, layout, rank, kernel_size, stride, padding, dilation, ceil_mode, ties)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
         windows = (_hashable(entry) for entry in (kernel_size, stride, padding, dilation))
         plan = _plan(x.shape, x.dtype, x.device, layout, rank, *windows, ceil_mode, ties)
-    if return_indices:
-        _check_indices(True, plan.args[4])
-        y, routes = _autograd.pool(x, plan)
-        return y, _autograd.indices(routes, plan)
-    if _autograd.is_watched(x):
-        return _autograd.pool(x, plan)[0]
-    return plan.forward(x)
+    if not return_indices:
+        return _autograd.pool(x, plan)
+    _check_indices(True, plan.args[4])
+    return _autograd.pool_with_indices(x, plan)
 
 
 def _check_indices(return_indices: bool, window: Window) -> None:

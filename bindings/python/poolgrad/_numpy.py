@@ -43,7 +43,9 @@ def max_pool(
     tensorflow_batch, onnx, onnx_column).
     """
     x = _checked(x, "x")
-    plan = cached_plan(x.shape, x.dtype, kernel, stride, padding, dilation, rounding, layout, ties, nan, dialect)
+    plan = cached_plan(
+        x.shape, x.dtype, kernel, stride, padding, dilation, rounding=rounding, layout=layout, ties=ties, nan=nan, dialect=dialect
+    )  # fmt: skip
     if not return_routes and return_indices is None:
         return plan.forward(x)
     y, routes = plan.forward_routes(x)
@@ -54,21 +56,12 @@ def max_pool(
 
 
 def max_pool_grad(
-    dy: Any,
-    routes: Optional[Routes] = None,
-    *,
-    x: Any = None,
-    kernel: Optional[Ints] = None,
-    stride: Optional[Ints] = None,
-    padding: Padding = 0,
-    dilation: Ints = 1,
-    rounding: str = "floor",
-    layout: str = "channels_first",
-    ties: str = FIRST,
-    nan: str = PROPAGATE_FIRST,
-    dialect: Optional[str] = None,
-) -> np.ndarray:
-    """dx from dy and the routes of max_pool(..., return_routes=True); or, for a caller that kept x, from x and the window."""
+    dy: Any, routes: Optional[Routes] = None, *, x: Any = None, kernel: Optional[Ints] = None, stride: Optional[Ints] = None,
+    padding: Padding = 0, dilation: Ints = 1, **rules: Any,
+) -> np.ndarray:  # fmt: skip
+    """dx from dy and the routes of max_pool(..., return_routes=True); or, for a caller that kept x, from x and max_pool's
+    arguments, its rules (rounding, layout, ties, nan, dialect) included."""
+    _check_rules("max_pool_grad", rules, ("rounding", "layout", "ties", "nan", "dialect"))
     dy = _checked(dy, "dy")
     if routes is not None:
         if x is not None or kernel is not None:
@@ -77,8 +70,7 @@ def max_pool_grad(
     if x is None or kernel is None:
         raise ValueError("max_pool_grad needs routes, or x and kernel; neither was given in full")
     x = _checked(x, "x")
-    plan = cached_plan(x.shape, x.dtype, kernel, stride, padding, dilation, rounding, layout, ties, nan, dialect)
-    return plan.backward_x(dy, x)
+    return cached_plan(x.shape, x.dtype, kernel, stride, padding, dilation, **rules).backward_x(dy, x)
 
 
 def avg_pool(
@@ -97,31 +89,26 @@ def avg_pool(
     """Average pooling. count_padding: padding counts in the divisor (None: as the dialect does); divisor overrides it."""
     x = _checked(x, "x")
     return cached_plan(
-        x.shape, x.dtype, kernel, stride, padding, dilation, rounding, layout, FIRST, PROPAGATE_FIRST, dialect, "avg",
-        count_padding, divisor,
+        x.shape, x.dtype, kernel, stride, padding, dilation, kind="avg", rounding=rounding, layout=layout,
+        count_padding=count_padding, divisor=divisor, dialect=dialect,
     ).forward(x)  # fmt: skip
 
 
 def avg_pool_grad(
-    dy: Any,
-    x_shape: Sequence[int],
-    kernel: Ints,
-    stride: Optional[Ints] = None,
-    padding: Padding = 0,
-    dilation: Ints = 1,
-    *,
-    rounding: str = "floor",
-    layout: str = "channels_first",
-    count_padding: Optional[bool] = None,
-    divisor: Optional[int] = None,
-    dialect: Optional[str] = None,
-) -> np.ndarray:
-    """dx of avg_pool: it depends on x's shape only."""
+    dy: Any, x_shape: Sequence[int], kernel: Ints, stride: Optional[Ints] = None, padding: Padding = 0, dilation: Ints = 1,
+    **rules: Any,
+) -> np.ndarray:  # fmt: skip
+    """dx of avg_pool, which depends on x's shape only. The rules (rounding, layout, count_padding, divisor, dialect) are
+    avg_pool's."""
+    _check_rules("avg_pool_grad", rules, ("rounding", "layout", "count_padding", "divisor", "dialect"))
     dy = _checked(dy, "dy")
-    return cached_plan(
-        tuple(x_shape), dy.dtype, kernel, stride, padding, dilation, rounding, layout, FIRST, PROPAGATE_FIRST, dialect, "avg",
-        count_padding, divisor,
-    ).backward(dy)  # fmt: skip
+    return cached_plan(tuple(x_shape), dy.dtype, kernel, stride, padding, dilation, kind="avg", **rules).backward(dy)
+
+
+def _check_rules(function: str, rules: Any, known: Tuple[str, ...]) -> None:
+    for name in rules:
+        if name not in known:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; its rules are {', '.join(known)}")
 
 
 def unpool(y: Any, routes: Routes) -> np.ndarray:

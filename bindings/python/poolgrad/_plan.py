@@ -360,25 +360,18 @@ def _with_dtype(plan: Plan, dtype: Any) -> Plan:
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _cached(
-    shape: Tuple[int, ...], dtype: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, rounding: str, layout: str,
-    ties: str, nan: str, dialect: Optional[str], kind: str = "max", count_padding: Optional[bool] = None,
-    divisor: Optional[int] = None,
-) -> Plan:  # fmt: skip
-    return Plan(
-        shape, kernel, stride, padding, dilation, dtype=dtype, kind=kind, rounding=rounding, layout=layout, ties=ties, nan=nan,
-        dialect=dialect, count_padding=count_padding, divisor=divisor,
-    )  # fmt: skip
+def _cached(shape: Tuple[int, ...], dtype: Any, window: Tuple[Any, ...], **rules: Any) -> Plan:
+    return Plan(shape, *window, dtype=dtype, **rules)
 
 
-def cached_plan(*arguments: Any) -> Plan:
-    """The plan of _cached's arguments, made once; the least recently used of 1,024 is forgotten."""
+def cached_plan(shape: Tuple[int, ...], dtype: Any, *window: Any, **rules: Any) -> Plan:
+    """Plan(shape, *window, dtype=dtype, **rules), made once; the least recently used of 1,024 is forgotten."""
     try:
-        return _cached(*arguments)
+        return _cached(shape, dtype, window, **rules)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
-    return _cached(*map(_hashable, arguments))
+    return _cached(shape, dtype, _hashable(window), **rules)
 
 
 def _hashable(value: Any) -> Any:

@@ -268,6 +268,8 @@ def test_bad_input_is_refused_and_nothing_is_written():
         (TypeError, "x has the type >f4", lambda: poolgrad.max_pool(x.astype(">f4"), 2)),
         (TypeError, "routes is a str", lambda: poolgrad.max_pool_grad(x, "routes")),
         (ValueError, "needs routes, or x and kernel", lambda: poolgrad.max_pool_grad(x)),
+        (TypeError, "unexpected keyword argument 'kind'", lambda: poolgrad.max_pool_grad(x, x=x, kernel=2, kind="avg")),
+        (TypeError, "unexpected keyword argument 'ties'", lambda: poolgrad.avg_pool_grad(x, x.shape, 2, ties="all")),
         (TypeError, "return_routes was given", lambda: poolgrad.vjp(x, 2, return_routes=True)),
     ]
     for kind, sentence, call in cases:

@@ -197,21 +197,26 @@ Kernel MakeGatherRows(const Problem& p, poolgrad_op op) {
 
 HWY_EXPORT(SelectScatter);
 
-int64_t SumBytes(const Problem& p) { return std::max<int64_t>(4, SizeOf(p.dtype)); }
+int64_t ScatterBytes(const Problem& p) {
+  const ScatterTiles t = LayOutScatter(p);
+  return SizeOf(p.dtype) == 8 ? ScatterScratch<double>(p, t, nullptr).bytes : ScatterScratch<float>(p, t, nullptr).bytes;
+}
 
 const char* RefuseScatter(const Problem& p, poolgrad_op op) {
   if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
   if (p.kind == POOLGRAD_AVERAGE) return "an average has no single winner per window";
   if (p.routes.masks) return "the routes are sets of taps";
   if (p.disjoint()) return "no two windows share an input";
-  if (p.taps() >= kScatterReach) return "the window has too many taps";
-  for (const Axis& a : p.axis) {
+  if (p.taps() > kMostScatterTaps || p.routes.bits > 8) return "the window has too many taps";
+  int64_t reach = p.channels_last() ? p.channels : 1;
+  for (int i = 2; i >= 0; --i) {
+    const Axis& a = p.axis[i];
     if (a.extent() >= kScatterReach || a.out * a.stride >= kScatterReach) return "the windows span too much";
+    if (reach * std::max(a.extent(), a.in) >= kScatterReach) return "the windows span too much";
+    reach *= a.in;
   }
-  const ScatterTiles t = LayOutScatter(p, SumBytes(p));
-  if (t.reach >= kScatterReach || t.plane * SumBytes(p) > kScatterBytes)
-    return "a plane of sums does not stay in cache";
-  if (t.bytes > 8 * kScatterBytes) return "a plane of codes does not stay in cache";
+  const ScatterTiles t = LayOutScatter(p);
+  if (t.together * t.kept * t.row * 4 > kMostSumBytes) return "the rows of sums do not stay in cache";
   ChooseSimdTarget();
   if (!HWY_DYNAMIC_DISPATCH(SelectScatter)(p)) return "this processor has no vector instructions we know";
   return nullptr;
@@ -219,8 +224,7 @@ const char* RefuseScatter(const Problem& p, poolgrad_op op) {
 
 Kernel MakeScatter(const Problem& p, poolgrad_op) {
   ChooseSimdTarget();
-  const ScatterTiles t = LayOutScatter(p, SumBytes(p));
-  return {HWY_DYNAMIC_DISPATCH(SelectScatter)(p), t.units(), t.bytes};
+  return {HWY_DYNAMIC_DISPATCH(SelectScatter)(p), LayOutScatter(p).units(), ScatterBytes(p)};
 }
 
 HWY_EXPORT(SelectWinners);

@@ -61,6 +61,7 @@ RunFn OfBits(const Problem& p) {
 }
 
 RunFn SelectPixels(const Problem& p) {
+  if (hn::MaxLanes(hn::ScalableTag<float>()) < 8) return nullptr;
   const bool assign = LayOutPixels(p).tiles_exactly;
   return VisitDtype(p.dtype, [&](auto zero) -> RunFn {
     using T = decltype(zero);
@@ -98,7 +99,7 @@ const char* RefusePixels(const Problem& p, poolgrad_op op) {
   const PixelTiles t = LayOutPixels(p);
   if (t.slots * t.row * p.depth().kernel * 4 > (int64_t{4} << 20)) return "the rows of sums do not stay in cache";
   ChooseSimdTarget();
-  if (!HWY_DYNAMIC_DISPATCH(SelectPixels)(p)) return "this processor has no vector instructions we know";
+  if (!HWY_DYNAMIC_DISPATCH(SelectPixels)(p)) return "vectors are short here: accumulating by winner visits less";
   return nullptr;
 }
 

@@ -1,11 +1,13 @@
-// dx by accumulation: walk the outputs in row-major order and add dy at the winner, in a plane of sums that stays in
-// cache. The cost does not depend on the window's size, and every input still gets its sum in row-major order of
-// outputs.
+// dx by accumulation: walk the outputs in row-major order and add dy at the winner, straight into dx. The cost hardly
+// depends on the window's size, and every input gets its sum in row-major order of outputs.
 //
-// The winner's place is computed from the code with vectors, a row at a time; the adds are scalar. Neighbouring windows
-// often share a winner, so that one add would wait for the other's store: channels first walks several planes in step,
-// channels last has its channels. A code that names no tap adds +0, which changes no sum (sums start from +0 and so are
-// never -0); one that names a tap in the padding adds to a place that nobody reads.
+// The adds are scalar, a few instructions each: the code looks up the winner's distance from its window's start, two
+// codes at a time where they are packed. Rows of dx are zeroed just before the first window reaches them, so that the
+// adds find them in cache. The halves add in rows of f32 sums, rounded when no later window reaches them.
+//
+// A run is a stretch of outputs whose dy and codes lie next to each other: a row (channels first) or the channels of a
+// position (channels last). Each is vetted first (backward_vet-inl.h): a run with a code that lands outside the unit's
+// rows is added one by one, and what lands outside is left out. A sum starts from +0, so it never becomes -0.
 #if defined(POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
@@ -21,6 +23,7 @@
 
 #include "cpu/backward_lanes-inl.h"
 #include "cpu/backward_scatter.h"
+#include "cpu/backward_vet-inl.h"
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,490 +33,479 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
+// ---- Runs of adds. `to` is where the first element's window starts, which may lie before the memory that its taps lie
+// in. `offsets` by tap; windows start `step` apart.
+
+template <class V>
+HWY_INLINE void AddBytes(V* to, const V* HWY_RESTRICT values, const uint8_t* HWY_RESTRICT codes, int64_t n,
+                         const uint32_t* HWY_RESTRICT offsets, int64_t step) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4, to += 4 * step) {
+    to[offsets[codes[i]]] += values[i];
+    to[step + offsets[codes[i + 1]]] += values[i + 1];
+    to[2 * step + offsets[codes[i + 2]]] += values[i + 2];
+    to[3 * step + offsets[codes[i + 3]]] += values[i + 3];
+  }
+  for (; i < n; ++i, to += step) to[offsets[codes[i]]] += values[i];
+}
+
+template <class V>
+HWY_INLINE void AddPair(V* to, const V* HWY_RESTRICT values, uint64_t both) {
+  to[static_cast<uint32_t>(both)] += values[0];
+  to[both >> 32] += values[1];
+}
+
+// Codes of four bits; `pairs` by byte, the second offset already a step further.
+template <class V>
+HWY_INLINE void AddPairs(V* to, const V* HWY_RESTRICT values, const uint8_t* HWY_RESTRICT codes, int64_t n,
+                         const uint64_t* HWY_RESTRICT pairs, int64_t step) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8, to += 8 * step, codes += 4) {
+    uint32_t four;
+    std::memcpy(&four, codes, sizeof(four));
+    AddPair(to, values + i, pairs[four & 255]);
+    AddPair(to + 2 * step, values + i + 2, pairs[four >> 8 & 255]);
+    AddPair(to + 4 * step, values + i + 4, pairs[four >> 16 & 255]);
+    AddPair(to + 6 * step, values + i + 6, pairs[four >> 24]);
+  }
+  for (; i + 2 <= n; i += 2, to += 2 * step, ++codes) AddPair(to, values + i, pairs[*codes]);
+  if (i < n) to[static_cast<uint32_t>(pairs[*codes & 15])] += values[i];
+}
+
+// kScatterTogether planes in step: neighbouring windows share winners, and a sum waits for the store before it.
+template <class V>
+HWY_INLINE void AddTogether(V* const (&to)[kScatterTogether], const V* const (&values)[kScatterTogether],
+                            const uint8_t* const (&codes)[kScatterTogether], int64_t n,
+                            const uint32_t* HWY_RESTRICT offsets, int64_t step) {
+  static_assert(kScatterTogether == 4);
+  V *t0 = to[0], *t1 = to[1], *t2 = to[2], *t3 = to[3];
+  const V *HWY_RESTRICT v0 = values[0], *HWY_RESTRICT v1 = values[1], *HWY_RESTRICT v2 = values[2],
+                       *HWY_RESTRICT v3 = values[3];
+  const uint8_t *HWY_RESTRICT c0 = codes[0], *HWY_RESTRICT c1 = codes[1], *HWY_RESTRICT c2 = codes[2],
+                             *HWY_RESTRICT c3 = codes[3];
+  for (int64_t i = 0; i < n; ++i, t0 += step, t1 += step, t2 += step, t3 += step) {
+    t0[offsets[c0[i]]] += v0[i];
+    t1[offsets[c1[i]]] += v1[i];
+    t2[offsets[c2[i]]] += v2[i];
+    t3[offsets[c3[i]]] += v3[i];
+  }
+}
+
 template <class T>
 class Scatter {
   using V = Wide<T>;
-  using D = hn::ScalableTag<V>;
-  using D16 = hn::ScalableTag<uint16_t>;
+  static constexpr bool kStaged = !std::is_same_v<T, V>;
 
  public:
   Scatter(const Problem& problem, const Args& args, std::byte* scratch)
       : p_(problem),
         args_(args),
-        t_(LayOutScatter(problem, sizeof(V))),
+        t_(LayOutScatter(problem)),
+        s_(problem, t_, scratch),
         out_(problem.width().out),
-        sums_(reinterpret_cast<V*>(scratch + t_.sums_at)),
-        bases_(reinterpret_cast<uint16_t*>(scratch + t_.bases_at)),
-        row_values_(reinterpret_cast<V*>(scratch + t_.rows_at)),
-        row_indices_(reinterpret_cast<uint16_t*>(row_values_ + (t_.interleaved ? 0 : out_ + kScatterSlack))),
-        unpacked_(reinterpret_cast<uint8_t*>(scratch + t_.unpacked_at)),
-        indices_(reinterpret_cast<uint16_t*>(scratch + t_.indices_at)),
-        codes_(scratch + t_.codes_at),
-        values_(reinterpret_cast<V*>(scratch + t_.values_at)),
-        table_(reinterpret_cast<uint16_t*>(scratch + t_.table_at)) {
-    std::fill_n(sums_, t_.together * t_.plane, V{0});
-    FindPlaces();
+        step_(t_.last ? 1 : problem.width().stride),
+        packed_(FitsTapBits(problem) && problem.routes.line > 1 && !t_.few) {
+    FindOffsets();
+    FindColumns();
   }
 
   void Run(int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
-      if (t_.interleaved) {
-        RunChannels(unit / t_.blocks, unit % t_.blocks * t_.block);
-      } else {
-        const int64_t images = t_.together * t_.block;
-        RunPlanes(unit * images, std::min(images, t_.images - unit * images));
-      }
+      const int64_t band = unit % t_.bands;
+      c0_ = unit / t_.bands % t_.blocks * t_.block;
+      block_ = std::min(t_.block, t_.channels - c0_);
+      image_ = unit / t_.bands / t_.blocks * t_.together;
+      images_ = std::min(t_.together, t_.images - image_);
+      RunBand({band * t_.band, std::min((band + 1) * t_.band, t_.rows)});
     }
   }
 
  private:
-  // Where each tap lies, counted from where its window starts: as a table, and as the coefficients of
-  // tap*each + tap/kw*each_row + tap/(kw*kh)*each_slice, all modulo 2^16.
-  void FindPlaces() {
+  // Where each tap lies, in elements from its window's start, and which row and column of the window it is in.
+  void FindOffsets() {
     const Axis& d = p_.depth();
     const Axis& h = p_.height();
     const Axis& w = p_.width();
-    const int64_t row = t_.span[2] * t_.block;
-    const int64_t slice = t_.span[1] * row;
-    int64_t tap = 0;
-    for (int64_t kd = 0; kd < d.kernel; ++kd) {
-      for (int64_t kh = 0; kh < h.kernel; ++kh) {
-        for (int64_t kw = 0; kw < w.kernel; ++kw) {
-          table_[tap++] =
-              static_cast<uint16_t>(kd * d.dilation * slice + kh * h.dilation * row + kw * w.dilation * t_.block);
-        }
-      }
+    std::fill_n(s_.offsets, 256, 0u);
+    for (int64_t tap = 0; tap < p_.taps(); ++tap) {
+      const int64_t row = tap / w.kernel;
+      const int64_t column = tap % w.kernel;
+      const int64_t rows = row / h.kernel * d.dilation * h.in + row % h.kernel * h.dilation;
+      s_.offsets[tap] = static_cast<uint32_t>(rows * t_.row + column * w.dilation * t_.position);
+      s_.taps[tap] = {static_cast<uint8_t>(row / h.kernel), static_cast<uint8_t>(row % h.kernel),
+                      static_cast<uint8_t>(column)};
     }
-    table_[tap] = 0;
-    int64_t each = w.dilation * t_.block;
-    int64_t each_row = h.dilation * row - w.kernel * w.dilation * t_.block;
-    int64_t each_slice = d.dilation * slice - h.kernel * h.dilation * row;
-    if (w.kernel == 1) {
-      each += each_row;
-      each_row = 0;
+    if (!packed_) return;
+    FindTapBits(p_, tap_bits_);
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+      s_.pairs[byte] = s_.offsets[byte & 15] | (uint64_t{s_.offsets[byte >> 4]} + static_cast<uint64_t>(step_)) << 32;
     }
-    if (w.kernel * h.kernel == 1) {
-      each += each_slice;
-      each_slice = 0;
-    }
-    each_ = static_cast<uint16_t>(each);
-    each_row_ = static_cast<uint16_t>(each_row);
-    each_slice_ = static_cast<uint16_t>(each_slice);
-    per_row_ = each_row == 0 ? 0 : ReciprocalOf(w.kernel);
-    per_slice_ = each_slice == 0 ? 0 : ReciprocalOf(w.kernel * h.kernel);
   }
 
-  int64_t StartOf(int64_t od, int64_t oh) const {
-    return (od * p_.depth().stride * t_.span[1] + oh * p_.height().stride) * t_.span[2] * t_.block;
-  }
-  int64_t RowOf(int64_t image, int64_t od, int64_t oh) const {
-    return (image * p_.depth().out + od) * p_.height().out + oh;
-  }
-
-  // ---- Channels last: one plane of sums, of a block of channels.
-
-  void RunChannels(int64_t image, int64_t c0) {
-    const int64_t block = std::min(t_.block, t_.channels - c0);
-    if (block != block_) {
-      block_ = block;
-      for (int64_t ow = 0; ow < out_; ++ow) {
-        for (int64_t c = 0; c < block; ++c) {
-          bases_[ow * block + c] = static_cast<uint16_t>(ow * p_.width().stride * t_.block + c);
-        }
-      }
+  // What the elements of a run allow: of t_.at_once output rows, or, channels last, of one position, which is the same
+  // for all of them.
+  void FindColumns() {
+    const Axis& w = p_.width();
+    const bool row = !t_.last || t_.few;
+    const int64_t n = row ? out_ * t_.channels : t_.block;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t start = w.start(i / t_.channels);
+      s_.columns[i] = static_cast<int32_t>(row ? start : 0);
+      if (t_.few) s_.bases[i] = static_cast<uint32_t>(i / t_.channels * w.stride * t_.position + i % t_.channels);
+      if (row && !packed_) SetLane(ColumnsInside(w, start), i);
     }
-    const int64_t n = out_ * block;
-    for (int64_t od = 0; od < p_.depth().out; ++od) {
-      for (int64_t oh = 0; oh < p_.height().out; ++oh) {
-        const int64_t row = RowOf(image, od, oh);
-        const T* source = static_cast<const T*>(args_.source) + row * out_ * t_.channels + c0;
-        const bool good = IndexRow(row, c0, n, indices_);
-        const V* values = values_;
-        if (std::is_same_v<T, V> && good && block == t_.channels) {
-          values = reinterpret_cast<const V*>(source);
-        } else if (block == t_.channels) {
-          SpreadSum<T>(source, n, values_);
+    for (int64_t i = n; row && !packed_ && i < t_.at_once * n; ++i) {
+      s_.lane_lo[i] = s_.lane_lo[i - n];
+      s_.lane_span[i] = s_.lane_span[i - n];
+    }
+    if (!packed_) return;
+    const int64_t bytes = CeilDiv(n, 2);
+    for (int64_t i = 0; i < t_.at_once * bytes + 16; ++i) {
+      const auto bits = [&](int64_t at) {
+        if (at >= n || i >= t_.at_once * bytes) return uint8_t{255};
+        return row ? ColumnBits(ColumnsInside(w, s_.columns[at])) : uint8_t{0};
+      };
+      s_.even[i] = bits(i % bytes * 2);
+      s_.odd[i] = bits(i % bytes * 2 + 1);
+    }
+  }
+
+  void SetLane(Range inside, int64_t i) {
+    s_.lane_lo[i] = static_cast<uint16_t>(inside.size() == 0 ? 0x8000 : inside.begin);  // that no column reaches
+    s_.lane_span[i] = static_cast<uint16_t>(inside.size() == 0 ? 0 : inside.size() - 1);
+  }
+  uint8_t ColumnBits(Range inside) const { return static_cast<uint8_t>(BitsOf(inside) << p_.height().kernel); }
+
+  // ---- The rows that are added to: dx itself, or sums.
+
+  T* DxRow(int64_t plane, int64_t row) const {
+    return static_cast<T*>(args_.result) + ((image_ + plane) * t_.rows + row) * p_.width().in * t_.channels + c0_;
+  }
+  V* RowAt(int64_t plane, int64_t row) const {
+    if constexpr (kStaged) {
+      return s_.sums + (plane * t_.kept + row - first_) * t_.row;
+    } else {
+      return DxRow(plane, row);
+    }
+  }
+
+  // Zeroes rows up to `to`, and some more if rows are short; rows before `done` get no more adds.
+  HWY_INLINE void Prepare(int64_t to, int64_t done, int64_t end) {
+    if (to <= ready_) return;
+    to = std::min(end, std::max(to, ready_ + t_.ahead));
+    if constexpr (kStaged) {
+      while (to > first_ + t_.kept) {  // at once, unless windows leave rows out
+        const int64_t past = std::clamp(done, first_, ready_);
+        if (past == ready_) {
+          Finish(ready_);
+          const int64_t skipped = std::min(to, ready_ + t_.kept);
+          ZeroRows(ready_, skipped);
+          ready_ = skipped;
         } else {
-          const int64_t ahead = kRowsAhead * out_ * t_.channels;
-          for (int64_t ow = 0; ow < out_; ++ow) {
-            PrefetchRun(source + ow * t_.channels + ahead, block * static_cast<int64_t>(sizeof(T)));
-            SpreadSum<T>(source + ow * t_.channels, block, values_ + ow * block);
-          }
-        }
-        if (!good) ClearStrays(n, values_);
-        AddRun(sums_ + StartOf(od, oh), indices_, values, n);
-      }
-    }
-    T* to = static_cast<T*>(args_.result) + image * p_.in_plane() * t_.channels + c0;
-    EmitRows([&](V* sums, int64_t begin, int64_t end, int64_t row) HWY_ATTR {
-      T* at = to + row * p_.width().in * t_.channels;
-      if (block == t_.channels) return EmitRun(sums, begin * block, end * block, p_.width().in * block, at);
-      for (int64_t i = 0; i < p_.width().in; ++i) {
-        const int64_t count = i >= begin && i < end ? block : 0;
-        EmitRun(sums + (i - begin) * t_.block, 0, count, block, at + i * t_.channels);
-      }
-    });
-  }
-
-  // Consecutive elements are different channels, so that no add waits for the one before.
-  static HWY_INLINE void AddRun(V* HWY_RESTRICT sums, const uint16_t* HWY_RESTRICT indices,
-                                const V* HWY_RESTRICT values, int64_t n) {
-    int64_t i = 0;
-    for (; i + 4 <= n; i += 4) AddFour(sums, indices + i, values + i);
-    for (; i < n; ++i) sums[indices[i]] += values[i];
-  }
-
-  static HWY_INLINE void AddFour(V* HWY_RESTRICT sums, const uint16_t* HWY_RESTRICT indices,
-                                 const V* HWY_RESTRICT values) {
-    uint64_t four;
-    std::memcpy(&four, indices, sizeof(four));
-    sums[four & 0xFFFF] += values[0];
-    sums[four >> 16 & 0xFFFF] += values[1];
-    sums[four >> 32 & 0xFFFF] += values[2];
-    sums[four >> 48] += values[3];
-  }
-
-  // ---- Channels first: planes interleaved by four, several such walked in step.
-
-  void RunPlanes(int64_t first, int64_t images) {
-    const int64_t quads = CeilDiv(images, t_.block);
-    const int64_t step = t_.row + kScatterSlack;
-    if (block_ == 0) {
-      block_ = t_.block;
-      for (int64_t ow = 0; ow < out_; ++ow) bases_[ow] = static_cast<uint16_t>(ow * p_.width().stride * t_.block);
-    }
-    if (p_.routes.bits <= 8) UnpackPlanes(first, images);
-    const auto add_row = [&](int64_t od, int64_t oh, V* sums) HWY_ATTR {
-      for (int64_t quad = 0; quad < quads; ++quad) {
-        ReadQuad(first, quad * t_.block, std::min(t_.block, images - quad * t_.block), od * p_.height().out + oh,
-                 indices_ + quad * step, values_ + quad * step);
-      }
-      AddQuads(sums, quads);
-    };
-    T* const dx = static_cast<T*>(args_.result) + first * p_.in_plane();
-    const auto emit_row = [&](V* sums, int64_t begin, int64_t end, int64_t row, int64_t quad) HWY_ATTR {
-      const int64_t count = std::min(t_.block, images - quad * t_.block);
-      EmitQuad(sums, begin, end, count, dx + quad * t_.block * p_.in_plane() + row * p_.width().in);
-    };
-    if (t_.banded) return RunBands(quads, add_row, emit_row);
-    for (int64_t od = 0; od < p_.depth().out; ++od) {
-      for (int64_t oh = 0; oh < p_.height().out; ++oh) add_row(od, oh, sums_ + StartOf(od, oh));
-    }
-    for (int64_t quad = 0; quad < quads; ++quad) {
-      EmitRows([&](V* sums, int64_t begin, int64_t end, int64_t row)
-                   HWY_ATTR { emit_row(sums, begin, end, row, quad); },
-               quad * t_.plane);
-    }
-  }
-
-  // Every depth by itself; input rows that no later band reaches are written as soon as a band is done, and the others
-  // slide to the top of the plane of sums.
-  template <class AddRow, class EmitRow>
-  void RunBands(int64_t quads, const AddRow& add_row, const EmitRow& emit_row) {
-    const Axis& h = p_.height();
-    const Axis& w = p_.width();
-    const int64_t row_size = t_.span[2] * t_.block;
-    const Range columns = SummedColumns();
-    for (int64_t od = 0; od < p_.depth().out; ++od) {
-      int64_t next = 0;  // the input row to write
-      for (int64_t band = 0; band < h.out; band += t_.band) {
-        const int64_t past = std::min(band + t_.band, h.out);
-        for (int64_t oh = band; oh < past; ++oh) add_row(od, oh, sums_ + StartOf(0, oh - band));
-        const int64_t done = past == h.out ? h.in : std::clamp<int64_t>(h.start(past), next, h.in);
-        for (int64_t quad = 0; quad < quads; ++quad) {
-          V* const sums = sums_ + quad * t_.plane;
-          for (int64_t i = next; i < done; ++i) {
-            const int64_t at = i - h.start(band);
-            const bool inside = at >= 0 && at < t_.span[1];
-            emit_row(inside ? sums + at * row_size + (columns.begin + w.pad_lo) * t_.block : sums,
-                     inside ? columns.begin : 0, inside ? columns.end : 0, od * h.in + i, quad);
-          }
-          const int64_t kept = past == h.out ? 0 : std::max<int64_t>(0, h.extent() - h.stride) * row_size;
-          if (kept > 0) std::memmove(sums, sums + t_.band * h.stride * row_size, static_cast<size_t>(kept) * sizeof(V));
-          std::memset(static_cast<void*>(sums + kept), 0, static_cast<size_t>(t_.plane - kept) * sizeof(V));
-        }
-        next = done;
-      }
-    }
-  }
-
-  // Inputs of a row that the plane of sums spans.
-  Range SummedColumns() const {
-    const Axis& w = p_.width();
-    const int64_t begin = std::clamp<int64_t>(-w.pad_lo, 0, w.in);
-    return {begin, std::clamp<int64_t>(t_.span[2] - w.pad_lo, begin, w.in)};
-  }
-
-  HWY_INLINE void AddQuads(V* HWY_RESTRICT sums, int64_t quads) const {
-    const int64_t step = t_.row + kScatterSlack;
-    const int64_t plane = t_.plane;
-    const int64_t n = t_.row;
-    const uint16_t* HWY_RESTRICT indices = indices_;
-    const V* HWY_RESTRICT values = values_;
-    if (quads == kScatterTogether) {
-      for (int64_t i = 0; i < n; i += 4) {
-        AddFour(sums, indices + i, values + i);
-        AddFour(sums + plane, indices + step + i, values + step + i);
-        AddFour(sums + 2 * plane, indices + 2 * step + i, values + 2 * step + i);
-        AddFour(sums + 3 * plane, indices + 3 * step + i, values + 3 * step + i);
-      }
-    } else {
-      for (int64_t i = 0; i < n; i += 4) {
-        for (int64_t quad = 0; quad < quads; ++quad) {
-          AddFour(sums + quad * plane, indices + quad * step + i, values + quad * step + i);
+          Finish(past);
         }
       }
     }
+    ZeroRows(ready_, to);
+    ready_ = to;
   }
 
-  // The codes of whole planes, a byte each, at unpacked_.
-  void UnpackPlanes(int64_t first, int64_t images) {
-    const RouteFormat& f = p_.routes;
-    const int64_t rows = p_.depth().out * p_.height().out;
-    if (f.line != 1 && f.line * f.bits % 8 == 0) {
-      return SpreadCodes(f.bits, args_.routes + LineOffset(f, first * rows), images * rows * out_, unpacked_);
-    }
-    for (int64_t row = 0; row < images * rows; ++row) {
-      std::memcpy(unpacked_ + row * out_, ReadCodes<uint8_t>(first * rows + row, 0), static_cast<size_t>(out_));
-    }
-  }
-
-  // The values and places of one output row of up to four planes, interleaved. Planes that are not there add zeros.
-  void ReadQuad(int64_t first, int64_t image, int64_t count, int64_t row, uint16_t* HWY_RESTRICT indices,
-                V* HWY_RESTRICT values) {
-    const int64_t rows = p_.depth().out * p_.height().out;
-    const T* source = static_cast<const T*>(args_.source) + ((first + image) * rows + row) * out_;
-    if (count < t_.block || p_.routes.bits > 8) return ReadPartOfQuad(first + image, count, row, indices, values);
-    const int64_t apart = rows * out_;
-    if (!IndexQuad(unpacked_ + (image * rows + row) * out_, apart, indices)) {
-      return ReadPartOfQuad(first + image, count, row, indices, values);
-    }
-    constexpr int64_t kLanes = 16 / sizeof(V);
-    const hn::FixedTag<V, kLanes> d;
-    int64_t i = 0;
-    for (; i + kLanes <= out_; i += kLanes) {
-      hn::StoreInterleaved4(LoadWide(d, source + i), LoadWide(d, source + apart + i),
-                            LoadWide(d, source + 2 * apart + i), LoadWide(d, source + 3 * apart + i), d,
-                            values + 4 * i);
-    }
-    for (; i < out_; ++i) {
-      for (int64_t k = 0; k < 4; ++k) values[4 * i + k] = Widen(source[k * apart + i]);
-    }
-  }
-
-  // Places of four rows of codes that lie `apart`; false when some code names no tap.
-  HWY_INLINE bool IndexQuad(const uint8_t* HWY_RESTRICT codes, int64_t apart, uint16_t* HWY_RESTRICT to) const {
-    const hn::FixedTag<uint16_t, 8> d;
-    const hn::FixedTag<uint8_t, 8> d8;
-    const auto each = hn::Set(d, each_);
-    const auto each_row = hn::Set(d, each_row_);
-    const auto each_slice = hn::Set(d, each_slice_);
-    const auto per_row = hn::Set(d, per_row_);
-    const auto per_slice = hn::Set(d, per_slice_);
-    const bool slices = per_slice_ != 0;
-    auto most = hn::Zero(d8);
-    const uint16_t* HWY_RESTRICT bases = bases_;
-    const int64_t out = out_;
-    const auto place = [&](int64_t k, int64_t i) HWY_ATTR {
-      const auto bytes = hn::LoadU(d8, codes + k * apart + i);
-      if (i + 8 <= out) most = hn::Max(most, bytes);
-      const auto tap = hn::PromoteTo(d, bytes);
-      auto at = hn::Add(hn::LoadU(d, bases + i), hn::Set(d, static_cast<uint16_t>(k)));
-      at = hn::Add(at, hn::Mul(tap, each));
-      at = hn::Add(at, hn::Mul(hn::MulHigh(tap, per_row), each_row));
-      if (slices) at = hn::Add(at, hn::Mul(hn::MulHigh(tap, per_slice), each_slice));
-      return at;
-    };
-    for (int64_t i = 0; i < out; i += 8) {
-      hn::StoreInterleaved4(place(0, i), place(1, i), place(2, i), place(3, i), d, to + 4 * i);
-    }
-    const uint32_t taps = static_cast<uint32_t>(p_.taps());
-    bool good = taps > 255 || hn::AllTrue(d8, hn::Lt(most, hn::Set(d8, static_cast<uint8_t>(taps))));
-    for (int64_t k = 0; k < 4; ++k) {
-      for (int64_t i = out / 8 * 8; i < out; ++i) good = good && codes[k * apart + i] < taps;
-    }
-    return good;
-  }
-
-  // Any routes, any number of planes, slowly.
-  void ReadPartOfQuad(int64_t image, int64_t count, int64_t row, uint16_t* indices, V* values) {
-    const int64_t rows = p_.depth().out * p_.height().out;
-    uint16_t* const row_indices = row_indices_;
-    V* const row_values = row_values_;
-    std::fill_n(indices, t_.row, uint16_t{0});
-    std::fill_n(values, t_.row, V{0});
-    for (int64_t k = 0; k < count; ++k) {
-      const int64_t at = (image + k) * rows + row;
-      SpreadSum<T>(static_cast<const T*>(args_.source) + at * out_, out_, row_values);
-      if (!IndexRow(at, 0, out_, row_indices)) ClearStrays(out_, row_values);
-      for (int64_t i = 0; i < out_; ++i) {
-        indices[4 * i + k] = static_cast<uint16_t>(row_indices[i] + k);
-        values[4 * i + k] = row_values[i];
+  void ZeroRows(int64_t begin, int64_t end) {
+    for (int64_t plane = 0; plane < images_; ++plane) {
+      if (kStaged || block_ == t_.channels) {
+        std::memset(static_cast<void*>(RowAt(plane, begin)), 0, static_cast<size_t>((end - begin) * t_.row) * sizeof(V));
+        continue;
+      }
+      V* to = RowAt(plane, begin);
+      for (int64_t i = 0; i < (end - begin) * p_.width().in; ++i, to += t_.channels) {
+        std::memset(static_cast<void*>(to), 0, static_cast<size_t>(block_) * sizeof(V));
       }
     }
   }
 
-  void EmitQuad(V* HWY_RESTRICT sums, int64_t begin, int64_t end, int64_t count, T* HWY_RESTRICT row) const {
-    const int64_t plane = p_.in_plane();
-    if (begin > 0 || end < p_.width().in) {
-      for (int64_t k = 0; k < count; ++k) {
-        std::memset(static_cast<void*>(row + k * plane), 0, static_cast<size_t>(begin) * sizeof(T));
-        std::memset(static_cast<void*>(row + k * plane + end), 0, static_cast<size_t>(p_.width().in - end) * sizeof(T));
+  // Staged: rounds rows up to `to` into dx and moves those that follow to the front.
+  void Finish(int64_t to) {
+    if constexpr (kStaged) {
+      for (int64_t plane = 0; plane < images_; ++plane) {
+        for (int64_t row = first_; row < to; ++row) RoundRow(RowAt(plane, row), DxRow(plane, row));
+        V* const sums = s_.sums + plane * t_.kept * t_.row;
+        std::memmove(sums, RowAt(plane, to), static_cast<size_t>((ready_ - to) * t_.row) * sizeof(V));
       }
-    }
-    constexpr int64_t kLanes = 16 / sizeof(V);
-    const hn::FixedTag<V, kLanes> d;
-    const auto zero = hn::Zero(d);
-    int64_t i = begin;
-    if (count == 4) {
-      for (; i + kLanes <= end; i += kLanes, sums += 4 * kLanes) {
-        hn::Vec<decltype(d)> v0, v1, v2, v3;
-        hn::LoadInterleaved4(d, sums, v0, v1, v2, v3);
-        hn::StoreU(zero, d, sums);
-        hn::StoreU(zero, d, sums + kLanes);
-        hn::StoreU(zero, d, sums + 2 * kLanes);
-        hn::StoreU(zero, d, sums + 3 * kLanes);
-        StoreNarrow(d, v0, row + i);
-        StoreNarrow(d, v1, row + plane + i);
-        StoreNarrow(d, v2, row + 2 * plane + i);
-        StoreNarrow(d, v3, row + 3 * plane + i);
-      }
-    }
-    for (; i < end; ++i, sums += 4) {
-      for (int64_t k = 0; k < count; ++k) row[k * plane + i] = Narrow<T>(sums[k]);
-      for (int64_t k = 0; k < 4; ++k) sums[k] = V{0};
+      first_ = to;
     }
   }
 
-  // ---- Codes.
-
-  // Codes of one output row (of this block's channels), unpacked at codes_.
-  template <class Code>
-  Code* ReadCodes(int64_t row, int64_t c0) const {
-    const RouteFormat& f = p_.routes;
-    Code* codes = reinterpret_cast<Code*>(codes_);
-    if (f.line == 1) {
-      SpreadCodes(std::max<int>(8, f.bits), args_.routes + LineOffset(f, row * out_), out_, codes);
-      for (int64_t i = 0; i < out_; ++i) codes[i] = static_cast<Code>(codes[i] & f.none());
-    } else if (!t_.interleaved) {
-      SpreadCodes(f.bits, args_.routes + LineOffset(f, row), out_, codes);
-    } else {
-      const uint8_t* line = args_.routes + LineOffset(f, row * out_) + c0 * f.bits / 8;
-      if (block_ == t_.channels && f.line * f.bits % 8 == 0) {
-        SpreadCodes(f.bits, line, out_ * block_, codes);
-      } else {
-        for (int64_t ow = 0; ow < out_; ++ow, line += f.line_bytes) {
-          PrefetchRun(line + kRowsAhead * out_ * f.line_bytes, block_ * f.bits / 8);
-          SpreadCodes(f.bits, line, block_, codes + ow * block_);
-        }
-      }
-    }
-    return codes;
-  }
-
-  // Turns the codes of a row into places; false when some code names no tap: its place is then its window's start.
-  bool IndexRow(int64_t row, int64_t c0, int64_t n, uint16_t* to) const {
-    if (p_.routes.bits > 8) return IndexByTable(ReadCodes<uint32_t>(row, c0), n, to);
-    const uint8_t* codes = ReadCodes<uint8_t>(row, c0);
-    return IndexByProduct(codes, n, to) || IndexByTable(codes, n, to);
-  }
-
-  bool IndexByProduct(const uint8_t* codes, int64_t n, uint16_t* to) const {
-    const D16 d;
-    const hn::Rebind<uint8_t, D16> d8;
+  void RoundRow(const V* from, T* to) const {
+    const hn::ScalableTag<V> d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    const auto taps = hn::Set(d, static_cast<uint16_t>(p_.taps()));
-    const auto each = hn::Set(d, each_);
-    const auto each_row = hn::Set(d, each_row_);
-    const auto each_slice = hn::Set(d, each_slice_);
-    const auto per_row = hn::Set(d, per_row_);
-    const auto per_slice = hn::Set(d, per_slice_);
-    std::memset(const_cast<uint8_t*>(codes) + n, 0, static_cast<size_t>(kScatterSlack));
-    auto most = hn::Zero(d);
-    for (int64_t i = 0; i < n; i += lanes) {
-      const auto tap = hn::PromoteTo(d, hn::LoadU(d8, codes + i));
-      most = hn::Max(most, tap);
-      auto at = hn::Add(hn::LoadU(d, bases_ + i), hn::Mul(tap, each));
-      at = hn::Add(at, hn::Mul(hn::MulHigh(tap, per_row), each_row));
-      if (per_slice_ != 0) at = hn::Add(at, hn::Mul(hn::MulHigh(tap, per_slice), each_slice));
-      hn::StoreU(at, d, to + i);
-    }
-    return hn::AllTrue(d, hn::Lt(most, taps));
-  }
-
-  template <class Code>
-  bool IndexByTable(const Code* codes, int64_t n, uint16_t* to) const {
-    const uint32_t taps = static_cast<uint32_t>(p_.taps());
-    bool good = true;
-    for (int64_t i = 0; i < n; ++i) {
-      const uint32_t tap = std::min<uint32_t>(codes[i], taps);
-      good &= tap < taps;
-      to[i] = static_cast<uint16_t>(bases_[i] + table_[tap]);
-    }
-    return good;
-  }
-
-  // Zeroes the values whose codes, still at codes_, name no tap.
-  void ClearStrays(int64_t n, V* values) const {
-    const uint32_t taps = static_cast<uint32_t>(p_.taps());
-    const uint8_t* narrow = reinterpret_cast<const uint8_t*>(codes_);
-    const uint32_t* wide = reinterpret_cast<const uint32_t*>(codes_);
-    for (int64_t i = 0; i < n; ++i) {
-      if ((p_.routes.bits <= 8 ? narrow[i] : wide[i]) >= taps) values[i] = V{0};
+    const bool whole = block_ == t_.channels;
+    const int64_t n = whole ? t_.row : block_;
+    for (int64_t at = 0; at < p_.width().in; at += whole ? p_.width().in : 1, from += t_.position, to += t_.channels) {
+      int64_t i = 0;
+      for (; i + lanes <= n; i += lanes) StoreNarrow(d, hn::LoadU(d, from + i), to + i);
+      for (; i < n; ++i) to[i] = Narrow<T>(from[i]);
     }
   }
 
-  // ---- A finished plane to dx, rounded once; zeros stay behind for the next.
+  // ---- Outputs.
 
-  // Calls emit(sums, begin, end, row) for every input row: inputs [begin, end) of it have sums, the others are 0.
-  template <class F>
-  void EmitRows(const F& emit, int64_t plane = 0) {
-    const Axis& w = p_.width();
-    const Range columns = SummedColumns();
-    int64_t row = 0;
-    for (int64_t d = 0; d < p_.depth().in; ++d) {
-      const int64_t at_d = d + p_.depth().pad_lo;
-      for (int64_t h = 0; h < p_.height().in; ++h, ++row) {
-        const int64_t at_h = h + p_.height().pad_lo;
-        const bool inside = at_d >= 0 && at_d < t_.span[0] && at_h >= 0 && at_h < t_.span[1];
-        V* sums = sums_ + plane + ((at_d * t_.span[1] + at_h) * t_.span[2] + columns.begin + w.pad_lo) * t_.block;
-        emit(inside ? sums : sums_, inside ? columns.begin : 0, inside ? columns.end : 0, row);
+  void RunBand(Range rows) {
+    const Axis& d = p_.depth();
+    const Axis& h = p_.height();
+    const Range slices = {rows.begin / h.in, CeilDiv(rows.end, h.in)};
+    lines_ = t_.cut_depth ? Range{0, h.in} : rows;
+    slices_ = slices;
+    first_ = ready_ = rows.begin;
+    const Range ods = {d.covering(slices.begin).begin, d.covering(slices.end - 1).end};
+    const Range ohs = {h.covering(lines_.begin).begin, h.covering(lines_.end - 1).end};
+    for (int64_t od = ods.begin; od < ods.end; ++od) {
+      for (int64_t oh = ohs.begin; oh < ohs.end;) oh += OutputRows(od, oh, ohs.end, rows);
+    }
+    Prepare(rows.end, rows.end, rows.end);
+    Finish(rows.end);
+  }
+
+  // The taps of output o that land inside `part` of an axis.
+  static Range TapsInside(const Axis& a, int64_t o, Range part) {
+    const int64_t start = a.start(o);
+    if (start >= part.begin && start + a.extent() <= part.end) return {0, a.kernel};
+    const int64_t begin = start >= part.begin ? 0 : std::min(a.kernel, CeilDiv(part.begin - start, a.dilation));
+    const int64_t end = start >= part.end ? begin : std::clamp(CeilDiv(part.end - start, a.dilation), begin, a.kernel);
+    return {begin, end};
+  }
+
+  // Output rows of one depth from oh on; returns how many.
+  int64_t OutputRows(int64_t od, int64_t oh, int64_t end, Range rows) {
+    const Axis& d = p_.depth();
+    const Axis& h = p_.height();
+    kd_ = TapsInside(d, od, slices_);
+    kh_ = TapsInside(h, oh, lines_);
+    if (kd_.size() == 0 || kh_.size() == 0) return 1;
+    whole_ = d.kernel == 1 || (kd_.size() == d.kernel && kh_.size() == h.kernel);
+    int64_t count = 1;
+    if (whole_ && kh_.size() == h.kernel) {  // others that lie inside the unit as well
+      const int64_t most = std::min(end - oh, t_.at_once);
+      while (count < most && h.start(oh + count) + h.extent() <= lines_.end) ++count;
+    }
+    const int64_t slice = d.start(od);
+    const int64_t done = slice < slices_.begin ? rows.begin : slice * h.in + std::max<int64_t>(0, h.start(oh));
+    const int64_t last = (slice + (kd_.end - 1) * d.dilation) * h.in + h.start(oh + count - 1) + (kh_.end - 1) * h.dilation;
+    Prepare(last + 1, std::clamp(done, rows.begin, rows.end), rows.end);
+    const int64_t start = slice * h.in + h.start(oh);
+    const int64_t line = ((image_ * d.out + od) * h.out + oh) * (t_.last ? out_ : 1);
+    if (t_.few) {
+      FewChannels(RowAt(0, start) + p_.width().start(0) * t_.position, line);
+    } else if (t_.last) {
+      Positions(start, line);
+    } else if (t_.together > 1) {
+      RowsTogether(start, line, count);
+    } else {
+      RowsOfPlane(0, start, line, count);
+    }
+    return count;
+  }
+
+  const uint8_t* Line(int64_t line) const { return args_.routes + LineOffset(p_.routes, line); }
+
+  // dy as it is added.
+  const V* ReadValues(const T* from, int64_t n, V* to) const {
+    if constexpr (kStaged) {
+      SpreadSum<T>(from, n, to);
+      return to;
+    } else {
+      (void)n;
+      (void)to;
+      return from;
+    }
+  }
+
+  // ---- Channels first: a run is an output row of a plane. Several are vetted at once.
+
+  // What a plane's output rows are added from and to.
+  struct PlaneRows {
+    V* to;
+    const V* values;
+    const uint8_t* routes;
+    const uint8_t* codes;
+    bool good;
+  };
+
+  // Reads and vets `count` output rows.
+  HWY_INLINE PlaneRows ReadRows(int64_t plane, int64_t start, int64_t line, int64_t count) const {
+    const RouteFormat& f = p_.routes;
+    const int64_t row = line + plane * p_.depth().out * p_.height().out;
+    const int64_t room = t_.at_once * out_ + 64;
+    PlaneRows r;
+    r.to = RowAt(plane, start) + p_.width().start(0);
+    r.values = ReadValues(static_cast<const T*>(args_.source) + row * out_, count * out_, s_.values + plane * room);
+    r.routes = Line(f.line == 1 ? row * out_ : row);
+    if (packed_) {
+      r.codes = nullptr;
+      r.good = PackedInside(tap_bits_, r.routes, count * f.line_bytes, s_.even, s_.odd, BitsOf(kh_));
+    } else {
+      r.codes = ReadCodes(r.routes, count, s_.codes + plane * room);
+      r.good = whole_ && RowInside(r.codes, count * out_);
+    }
+    return r;
+  }
+
+  void RowsOfPlane(int64_t plane, int64_t start, int64_t line, int64_t count) const {
+    const PlaneRows r = ReadRows(plane, start, line, count);
+    if (!r.good) return AddRowsOneByOne(r, plane, count);
+    const int64_t down = p_.height().stride * t_.row;
+    if (packed_) {
+      for (int64_t i = 0; i < count; ++i) {
+        AddPairs(r.to + i * down, r.values + i * out_, r.routes + i * p_.routes.line_bytes, out_, s_.pairs, step_);
+      }
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        AddBytes(r.to + i * down, r.values + i * out_, r.codes + i * out_, out_, s_.offsets, step_);
       }
     }
   }
 
-  // Elements [0, whole) of `to`, of which [begin, end) come from `sums`.
-  static HWY_INLINE void EmitRun(V* HWY_RESTRICT sums, int64_t begin, int64_t end, int64_t whole, T* HWY_RESTRICT to) {
-    const D d;
-    const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-    if (begin > 0) std::memset(static_cast<void*>(to), 0, static_cast<size_t>(begin) * sizeof(T));
-    if (end < whole) std::memset(static_cast<void*>(to + end), 0, static_cast<size_t>(whole - end) * sizeof(T));
-    int64_t i = begin;
-    for (; i + n <= end; i += n, sums += n) {
-      StoreNarrow(d, hn::LoadU(d, sums), to + i);
-      hn::StoreU(hn::Zero(d), d, sums);
+  void RowsTogether(int64_t start, int64_t line, int64_t count) const {
+    if (images_ < kScatterTogether) {
+      for (int64_t i = 0; i < images_; ++i) RowsOfPlane(i, start, line, count);
+      return;
     }
-    for (; i < end; ++i, ++sums) {
-      to[i] = Narrow<T>(*sums);
-      *sums = V{0};
+    PlaneRows r[kScatterTogether];
+    bool good = true;
+    for (int64_t i = 0; i < kScatterTogether; ++i) {
+      r[i] = ReadRows(i, start, line, count);
+      good &= r[i].good;
+    }
+    const int64_t down = p_.height().stride * t_.row;
+    for (int64_t i = 0; good && i < count; ++i) {
+      const int64_t at = i * down;
+      const int64_t from = i * out_;
+      AddTogether<V>({r[0].to + at, r[1].to + at, r[2].to + at, r[3].to + at},
+                     {r[0].values + from, r[1].values + from, r[2].values + from, r[3].values + from},
+                     {r[0].codes + from, r[1].codes + from, r[2].codes + from, r[3].codes + from}, out_, s_.offsets,
+                     step_);
+    }
+    for (int64_t i = 0; !good && i < kScatterTogether; ++i) AddRowsOneByOne(r[i], i, count);
+  }
+
+  void AddRowsOneByOne(const PlaneRows& r, int64_t plane, int64_t count) const {
+    uint8_t* const unpacked = s_.codes + plane * (t_.at_once * out_ + 64);
+    const uint8_t* codes = packed_ ? ReadCodes(r.routes, count, unpacked) : r.codes;
+    for (int64_t i = 0; i < count; ++i) {
+      AddOneByOne(r.to + i * p_.height().stride * t_.row, r.values + i * out_, codes + i * out_, out_,
+                  [&](int64_t k) HWY_ATTR { return k * step_; });
+    }
+  }
+
+  // The codes of `count` output rows of a plane, a byte each.
+  const uint8_t* ReadCodes(const uint8_t* routes, int64_t count, uint8_t* to) const {
+    const RouteFormat& f = p_.routes;
+    if (f.bits == 8) return routes;
+    if (f.line == 1) {  // every code has a byte of its own
+      for (int64_t i = 0; i < count * out_; ++i) to[i] = static_cast<uint8_t>(routes[i] & f.none());
+      return to;
+    }
+    for (int64_t i = 0; i < count; ++i) SpreadCodes(f.bits, routes + i * f.line_bytes, out_, to + i * out_);
+    return to;
+  }
+
+  bool RowInside(const uint8_t* codes, int64_t n) const {
+    if (inside_always_ && kh_.size() == p_.height().kernel) return BytesBelow(codes, n, p_.taps());
+    return BytesInside<false>(codes, n, p_.width().kernel, TapRows(), s_.lane_lo, s_.lane_span);
+  }
+  Range TapRows() const {
+    return p_.depth().kernel == 1 ? kh_ : Range{0, p_.depth().kernel * p_.height().kernel};
+  }
+
+  // ---- Channels last: a run is the channels of a position.
+
+  void Positions(int64_t start, int64_t line) {
+    const Axis& w = p_.width();
+    const RouteFormat& f = p_.routes;
+    const Range interior = w.interior();
+    V* to = RowAt(0, start) + w.start(0) * t_.position;
+    const T* dy = static_cast<const T*>(args_.source) + line * t_.channels + c0_;
+    const uint8_t* routes = Line(line) + c0_ * f.bits / 8;
+    for (int64_t ow = 0; ow < out_; ++ow, to += w.stride * t_.position, dy += t_.channels, routes += f.line_bytes) {
+      const V* values = ReadValues(dy, block_, s_.values);
+      const bool clipped = ow < interior.begin || ow >= interior.end;
+      const Range columns = clipped ? ColumnsInside(w, w.start(ow)) : Range{0, w.kernel};
+      if (packed_) {
+        const uint8_t allowed = static_cast<uint8_t>(BitsOf(kh_) | ColumnBits(columns));
+        if (PackedInside(tap_bits_, routes, CeilDiv(block_, 2), s_.even, s_.odd, allowed)) {
+          AddPairs(to, values, routes, block_, s_.pairs, step_);
+          continue;
+        }
+      }
+      const uint8_t* codes = routes;
+      if (f.bits < 8) {
+        SpreadCodes(f.bits, routes, block_, s_.codes);
+        codes = s_.codes;
+      }
+      bool good = !packed_ && whole_;
+      if (good && !clipped && kh_.size() == p_.height().kernel) {
+        good = BytesBelow(codes, block_, p_.taps());
+      } else if (good) {
+        SetLane(columns, 0);
+        good = BytesInside<true>(codes, block_, w.kernel, TapRows(), s_.lane_lo, s_.lane_span);
+      }
+      if (good) {
+        AddBytes(to, values, codes, block_, s_.offsets, step_);
+      } else {
+        for (int64_t i = 0; i < block_; ++i) s_.columns[i] = static_cast<int32_t>(w.start(ow));
+        AddOneByOne(to, values, codes, block_, [](int64_t k) HWY_ATTR { return k; });
+      }
+    }
+  }
+
+  // Few channels: a run is an output row, and every element has its own base.
+  void FewChannels(V* to, int64_t line) {
+    const RouteFormat& f = p_.routes;
+    const int64_t n = out_ * t_.channels;
+    const V* values = ReadValues(static_cast<const T*>(args_.source) + line * t_.channels, n, s_.values);
+    const uint8_t* routes = Line(line);
+    for (int64_t ow = 0, i = 0; ow < out_; ++ow, routes += f.line_bytes) {
+      for (int64_t c = 0; c < t_.channels; ++c) s_.codes[i++] = static_cast<uint8_t>(LoadCode(f, routes, c));
+    }
+    const uint32_t* const bases = s_.bases;
+    if (!whole_ || !RowInside(s_.codes, n)) {
+      return AddOneByOne(to, values, s_.codes, n, [&](int64_t k) HWY_ATTR { return int64_t{bases[k]}; });
+    }
+    for (int64_t i = 0; i < n; ++i) to[bases[i] + s_.offsets[s_.codes[i]]] += values[i];
+  }
+
+  // ---- Any codes: what lands outside goes nowhere.
+
+  template <class Base>
+  HWY_NOINLINE void AddOneByOne(V* to, const V* values, const uint8_t* codes, int64_t n, const Base& base) const {
+    const Axis& w = p_.width();
+    const int64_t taps = p_.taps();
+    V nowhere = V{0};
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t tap = std::min<int64_t>(codes[i], taps - 1);
+      const ScatterTap k = s_.taps[tap];
+      const int64_t column = s_.columns[i] + k.width * w.dilation;
+      const bool counts = (codes[i] < taps) & (k.depth >= kd_.begin) & (k.depth < kd_.end) & (k.height >= kh_.begin) &
+                          (k.height < kh_.end) & (column >= 0) & (column < w.in);
+      V* const at = counts ? to + base(i) + s_.offsets[tap] : &nowhere;
+      *at += values[i];
     }
   }
 
   const Problem& p_;
   const Args& args_;
   const ScatterTiles t_;
+  const ScatterScratch<V> s_;
   const int64_t out_;
-  V* const sums_;
-  uint16_t* const bases_;
-  V* const row_values_;
-  uint16_t* const row_indices_;
-  uint8_t* const unpacked_;
-  uint16_t* const indices_;
-  std::byte* const codes_;
-  V* const values_;
-  uint16_t* const table_;
-  uint16_t each_ = 0, each_row_ = 0, each_slice_ = 0, per_row_ = 0, per_slice_ = 0;
-  int64_t block_ = 0;  // elements per position of the unit at work
+  const int64_t step_;      // elements from window to window of a run
+  const bool packed_;       // codes of four bits are vetted and used as they are
+  const bool inside_always_ = p_.width().interior().size() == p_.width().out;
+  uint8_t tap_bits_[16] = {};
+  // The unit at work.
+  int64_t image_ = 0, images_ = 0, c0_ = 0, block_ = 0;
+  Range slices_, lines_;           // input slices and lines of a slice that are its own
+  int64_t first_ = 0, ready_ = 0;  // rows [first_, ready_) may be added to
+  Range kd_, kh_;                  // of the output row at work: the taps inside the unit
+  bool whole_ = false;             // and whether kh_ alone says which
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -1,97 +1,136 @@
-// How accumulation in planes is cut: the scalar half of backward_scatter-inl.h, shared by all SIMD targets.
+// How accumulation by winner is cut: the scalar half of backward_scatter-inl.h, shared by all SIMD targets.
 //
-// A plane of sums in scratch spans the input and all its padding that windows reach, so that every tap of every output
-// lands inside it. Positions inside the stretch of that plane which one output row reaches are numbered in 16 bits.
-// Channels first keeps only the rows that a band of output rows reaches, and slides.
+// Input rows are numbered through depth and height, so that one number says where a row lies. A unit is a band of input
+// rows, of a few planes (channels first) or of a block of channels (channels last): it visits every output whose window
+// reaches the band and leaves out what lands outside it.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
+#include "cpu/scratch.h"
 #include "spec/problem.h"
 
 namespace poolgrad {
 
-inline constexpr int64_t kScatterLanes = 4;          // planes interleaved into one plane of sums, channels first
-inline constexpr int64_t kScatterTogether = 4;       // such planes walked in step
-inline constexpr int64_t kScatterBand = 4;           // output rows, so that their sums stay in the first-level cache
-inline constexpr int64_t kScatterBytes = 512 << 10;  // of sums
-inline constexpr int64_t kScatterReach = 1 << 16;    // elements
-inline constexpr int64_t kScatterSlack = 64;         // elements after rows of codes
-inline constexpr int64_t kRowsAhead = 2;             // output rows asked for before they are used
+inline constexpr int64_t kMostScatterTaps = 255;         // a code that names no tap still fits a byte
+inline constexpr int64_t kScatterTogether = 4;           // planes walked in step where neighbours share winners for long
+inline constexpr int64_t kLongRuns = 6;                  // windows along a row that one input can win
+inline constexpr int64_t kScatterReach = 1 << 30;        // elements between the taps of one window
+inline constexpr int64_t kScatterUnits = 32;             // wanted, so that threads find work
+inline constexpr int64_t kHotBytes = 48 << 10;           // of dx under one window, channels last: kept in L1
+inline constexpr int64_t kVettedOutputs = 512;           // at once, if rows are short
+inline constexpr int64_t kZeroedBytes = 12 << 10;        // at a time, if rows are short
+inline constexpr int64_t kSumBytes = 32 << 10;           // of rows of sums for the halves, if a window needs no more
+inline constexpr int64_t kMostSumBytes = 1 << 20;
+inline constexpr int64_t kFewChannels = 8;               // fewer than this: a row is one run, not a run per position
 
 struct ScatterTiles {
-  bool interleaved;  // channels innermost, and more than one
-  int64_t channels;  // elements per position of x and y: 1 unless interleaved
-  int64_t block;     // elements per position of the plane of sums: channels, or planes
-  int64_t blocks;    // of channels
-  int64_t images;    // batch, or batch times channels
-  int64_t together;  // planes of sums walked in step
-  int64_t groups;    // of images
-  bool banded;       // the plane of sums holds a band of output rows at a time
-  int64_t band;      // output rows of a band
-  int64_t span[3];   // positions of the plane of sums, per axis
-  int64_t plane;     // elements of one plane of sums
-  int64_t row;       // elements of one output row, times block
-  int64_t reach;     // elements of the plane of sums that one output row reaches
-  int64_t sums_at, bases_at, rows_at, unpacked_at, indices_at, codes_at, values_at, table_at, bytes;
+  bool last;          // channels innermost, and more than one
+  bool few;           // of those, too few for a run per position
+  bool staged;        // sums are made in rows of scratch and rounded once
+  int64_t channels;   // elements per position of x and y
+  int64_t block;      // of those, taken together
+  int64_t blocks;
+  int64_t images;     // batch, or batch times channels
+  int64_t together;   // images walked in step
+  int64_t groups;     // of images
+  bool cut_depth;     // bands are of input slices, else of input rows
+  int64_t band;       // rows per unit, a multiple of the slice where those are cut
+  int64_t bands;
+  int64_t rows;       // of an image: depth times height
+  int64_t position;   // elements from position to position of the rows that are added to
+  int64_t row;        // and from row to row
+  int64_t at_once;    // output rows vetted at once, channels first
+  int64_t ahead;      // rows zeroed at a time, at least
+  int64_t kept;       // staged: rows of sums
 
-  int64_t units() const { return groups * blocks; }
+  int64_t units() const { return groups * blocks * bands; }
 };
 
-// `lane_bytes`: of a sum. All products stay small: the caller refused spans past kScatterReach.
-inline ScatterTiles LayOutScatter(const Problem& p, int64_t lane_bytes) {
+inline ScatterTiles LayOutScatter(const Problem& p) {
   ScatterTiles t{};
-  t.interleaved = p.channels_last() && p.channels > 1;
-  t.channels = t.interleaved ? p.channels : 1;
-  t.images = t.interleaved ? p.batch : p.batch * p.channels;
-  const Axis& depth = p.depth();
-  t.banded = !t.interleaved && depth.kernel == 1 && depth.stride == 1 && depth.pad_lo == 0 && depth.in == depth.out;
-  t.band = t.banded ? std::min(p.height().out, kScatterBand) : p.height().out;
-  int64_t positions = 1;
-  for (int i = 0; i < 3; ++i) {
-    const Axis& a = p.axis[i];
-    const int64_t outputs = i == 1 ? t.band : i == 0 && t.banded ? 1 : a.out;
-    t.span[i] = (outputs - 1) * a.stride + a.extent();
-    positions = std::min<int64_t>(positions * t.span[i], int64_t{1} << 40);
-  }
-  const int64_t reach = ((p.depth().extent() - 1) * t.span[1] + p.height().extent()) * t.span[2];
-  const auto fits = [&](int64_t block) {
-    return reach * block < kScatterReach && positions * block * lane_bytes <= kScatterBytes;
-  };
-  t.block = t.interleaved ? t.channels : kScatterLanes;
-  if (t.interleaved && (!fits(t.block) || t.block > 64)) {
-    for (t.block = 64; t.block > 16 && !fits(t.block);) t.block /= 2;
+  const Axis& d = p.depth();
+  const Axis& h = p.height();
+  const Axis& w = p.width();
+  t.last = p.channels_last() && p.channels > 1;
+  t.few = t.last && p.channels < kFewChannels;
+  t.staged = SizeOf(p.dtype) == 2;
+  t.channels = t.last ? p.channels : 1;
+  t.images = t.last ? p.batch : p.batch * p.channels;
+  t.rows = d.in * h.in;
+  const int64_t lane = t.staged ? 4 : SizeOf(p.dtype);
+
+  t.block = t.channels;
+  if (t.last && !t.few) {  // whole lines of channels, few enough that a window's worth of them stays in cache
+    const int64_t fits = std::max<int64_t>(32, kHotBytes / (p.taps() * lane) / 32 * 32);
+    const int64_t spread = std::max<int64_t>(64, t.channels * t.images / kScatterUnits / 64 * 64);
+    t.block = std::min(t.channels, std::min(fits, p.taps() > 16 ? spread : fits));
   }
   t.blocks = CeilDiv(t.channels, t.block);
-  t.plane = positions * t.block;
-  t.reach = reach * t.block;
-  if (t.interleaved) {
-    t.together = 1;
-    t.groups = t.images;
-  } else {
-    const int64_t fitting = std::clamp<int64_t>(kScatterBytes / (t.plane * lane_bytes), 1, kScatterTogether);
-    t.together = std::min(fitting, CeilDiv(t.images, t.block));
-    t.groups = CeilDiv(t.images, t.together * t.block);
+  t.together = !t.last && w.kernel / w.stride >= kLongRuns && w.dilation == 1 && p.routes.bits == 8
+                   ? std::min(kScatterTogether, t.images)
+                   : 1;
+  t.groups = CeilDiv(t.images, t.together);
+
+  t.cut_depth = d.in > 1;
+  const Axis& cut = t.cut_depth ? d : h;
+  const int64_t slice = t.cut_depth ? h.in : 1;
+  const int64_t wanted = CeilDiv(kScatterUnits, std::max<int64_t>(1, t.groups * t.blocks));
+  const int64_t bands = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, cut.in / (8 * cut.extent())));
+  t.band = CeilDiv(cut.in, bands) * slice;
+  t.bands = CeilDiv(t.rows, t.band);
+
+  t.position = t.staged ? t.block : t.channels;
+  t.row = w.in * t.position;
+  t.at_once = t.last ? 1 : std::clamp<int64_t>(kVettedOutputs / w.out, 1, h.out);
+  t.ahead = kZeroedBytes / (t.row * lane * t.together);
+  if (t.staged) {
+    const int64_t reach = (std::min(d.extent(), d.in) - 1) * h.in + std::min(h.extent(), h.in);
+    const int64_t least = reach + t.at_once * h.stride + t.ahead;
+    t.kept = std::min(t.band, std::max(least, kSumBytes / (t.row * lane)));
   }
-  t.row = p.width().out * t.block;
-  const auto take = [&](int64_t bytes) {
-    const int64_t at = t.bytes;
-    t.bytes = (t.bytes + bytes + 63) / 64 * 64;
-    return at;
-  };
-  t.sums_at = take(t.together * t.plane * lane_bytes);
-  t.bases_at = take((t.row + kScatterSlack) * 2);
-  t.rows_at = take(t.interleaved ? 0 : (p.width().out + kScatterSlack) * (2 + lane_bytes));
-  t.unpacked_at = take(t.interleaved ? 0 : t.together * t.block * p.out_plane() + kScatterSlack);
-  t.indices_at = take(t.together * (t.row + kScatterSlack) * 2);
-  t.codes_at = take((t.row + kScatterSlack) * 4);
-  t.values_at = take(t.together * (t.row + kScatterSlack) * lane_bytes);
-  t.table_at = take((p.taps() + 1) * 2);
   return t;
 }
 
-// n / divisor for n < 256, as the high half of a 16-bit product. divisor >= 2.
-inline uint16_t ReciprocalOf(int64_t divisor) { return static_cast<uint16_t>(65535 / divisor + 1); }
+// Where a tap lies in its window.
+struct ScatterTap {
+  uint8_t depth, height, width;
+};
+
+// The scratch of one task. Taken from null it only counts.
+template <class V>
+struct ScatterScratch {
+  explicit ScatterScratch(const Problem& p, const ScatterTiles& t, std::byte* memory) {
+    ScratchTaker taker(memory);
+    const int64_t run = t.few || !t.last ? t.at_once * p.width().out * t.channels : t.block;
+    sums = taker.Take<V>(t.together * t.kept * t.row);
+    values = taker.Take<V>(t.together * (run + 64));
+    codes = taker.Take<uint8_t>(t.together * (run + 64));
+    offsets = taker.Take<uint32_t>(256);
+    pairs = taker.Take<uint64_t>(256);
+    bases = taker.Take<uint32_t>(t.few ? run : 0);
+    columns = taker.Take<int32_t>(run);
+    taps = taker.Take<ScatterTap>(p.taps());
+    lane_lo = taker.Take<uint16_t>(run + 64);
+    lane_span = taker.Take<uint16_t>(run + 64);
+    even = taker.Take<uint8_t>(run / 2 + t.at_once + 64);
+    odd = taker.Take<uint8_t>(run / 2 + t.at_once + 64);
+    bytes = taker.used();
+  }
+  V* sums;               // staged: rows of sums
+  V* values;             // dy of a run, widened
+  uint8_t* codes;        // of a run, a byte each
+  uint32_t* offsets;     // by tap: elements from its window's start
+  uint64_t* pairs;       // by two packed codes: the offsets of both
+  uint32_t* bases;       // few channels: by element of an output row, its window's start
+  int32_t* columns;      // by element of a run: the column its window starts at
+  ScatterTap* taps;
+  uint16_t* lane_lo;     // by element of a run: the first tap column inside the input, and how many more there are
+  uint16_t* lane_span;
+  uint8_t* even;         // by pair of elements of a run: the tap columns inside the input, as bits
+  uint8_t* odd;
+  int64_t bytes;
+};
 
 }  // namespace poolgrad

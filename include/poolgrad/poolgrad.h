@@ -212,6 +212,15 @@ typedef struct poolgrad_exec {
   void* stream; /* a cudaStream_t; all pointers are then device pointers */
 } poolgrad_exec;
 
+/* A parallel_for for hosts whose own threads are OpenMP's, as PyTorch's are: its context is a poolgrad_openmp. Two sets of
+ * threads on one machine take each other's cores; this way there is one. */
+typedef struct poolgrad_openmp {
+  /* The address of GOMP_parallel in the OpenMP runtime the host uses; GNU's, LLVM's and Intel's all have it. */
+  void (*parallel)(void (*member)(void*), void* data, unsigned threads, unsigned flags);
+  int64_t threads;
+} poolgrad_openmp;
+POOLGRAD_API void poolgrad_parallel_for_openmp(void* context, int64_t count, poolgrad_task_fn task, void* task_context);
+
 /* routes may be null: then they are not kept. Average pooling keeps none. */
 POOLGRAD_API poolgrad_status poolgrad_forward(const poolgrad_plan* plan, const void* x, void* y, void* routes,
                                               const poolgrad_exec* exec);

@@ -1,10 +1,12 @@
 #include "base/parallel.h"
 
+#include <algorithm>
+#include <atomic>
+
 #ifndef POOLGRAD_NO_THREADS
 #include <pthread.h>
 #include <pthreadpool.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -97,5 +99,25 @@ void ParallelFor(int threads, int64_t count, poolgrad_task_fn task, void* contex
 }
 
 #endif
+
+namespace {
+
+struct Team {
+  std::atomic<int64_t> next{0};
+  int64_t count;
+  poolgrad_task_fn task;
+  void* context;
+};
+
+}  // namespace
+
+void ParallelForOpenMp(const poolgrad_openmp& host, int64_t count, poolgrad_task_fn task, void* context) {
+  Team team{.count = count, .task = task, .context = context};
+  const auto member = [](void* data) {
+    Team& own = *static_cast<Team*>(data);
+    for (int64_t i; (i = own.next.fetch_add(1, std::memory_order_relaxed)) < own.count;) own.task(own.context, i);
+  };
+  host.parallel(member, &team, static_cast<unsigned>(std::clamp<int64_t>(count, 1, std::max<int64_t>(host.threads, 1))), 0);
+}
 
 }  // namespace poolgrad

@@ -14,4 +14,8 @@ int DefaultThreads();
 // task, or one thread, never wakes another thread.
 void ParallelFor(int threads, int64_t count, poolgrad_task_fn task, void* context);
 
+// The same on a host's OpenMP threads. Every member of the team takes the next task until none is left, so fewer members than
+// were asked for (inside another parallel region there is one) do all of them too.
+void ParallelForOpenMp(const poolgrad_openmp& host, int64_t count, poolgrad_task_fn task, void* context);
+
 }  // namespace poolgrad

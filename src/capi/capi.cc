@@ -338,6 +338,10 @@ int32_t poolgrad_has_cuda(void) {
 #endif
 }
 
+void poolgrad_parallel_for_openmp(void* context, int64_t count, poolgrad_task_fn task, void* task_context) {
+  poolgrad::ParallelForOpenMp(*static_cast<const poolgrad_openmp*>(context), count, task, task_context);
+}
+
 int32_t poolgrad_default_threads(void) { return poolgrad::DefaultThreads(); }
 
 }  // extern "C"

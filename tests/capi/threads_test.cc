@@ -148,6 +148,28 @@ TEST(Threads, TheCallersOwnLoopRunsEveryTaskOnce) {
   EXPECT_EQ(RunAll(plan, in, Exec().threads(2).parallel_for(on_threads)), expected);
 }
 
+TEST(Threads, AHostsOpenMpTeamRunsEveryTaskOnce) {
+  const Plan plan{std::string(kProblems[0])};
+  const Inputs in(plan);
+  const Results expected = RunAll(plan, in, Exec().threads(1));
+  // As GOMP_parallel does: every member runs the same function, the caller is one of them. A nested call gets no others.
+  const auto team = [](void (*member)(void*), void* data, unsigned threads, unsigned) {
+    std::vector<std::thread> others;
+    for (unsigned i = 1; i < threads; ++i) others.emplace_back(member, data);
+    member(data);
+    for (std::thread& other : others) other.join();
+  };
+  const auto alone = [](void (*member)(void*), void* data, unsigned, unsigned) { member(data); };
+  for (const poolgrad_openmp& host : {poolgrad_openmp{team, 3}, poolgrad_openmp{alone, 3}, poolgrad_openmp{team, 1}}) {
+    auto loop = [&](int64_t count, auto task) {
+      poolgrad_parallel_for_openmp(
+          const_cast<poolgrad_openmp*>(&host), count,
+          [](void* context, int64_t i) { (*static_cast<decltype(task)*>(context))(i); }, &task);
+    };
+    EXPECT_EQ(RunAll(plan, in, Exec().threads(3).parallel_for(loop)), expected);
+  }
+}
+
 TEST(Threads, TheCallersScratchIsUsedAndSuffices) {
   for (const char* text : kProblems) {
     const Plan plan{std::string(text)};

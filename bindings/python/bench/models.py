@@ -1,4 +1,4 @@
-"""Whole stems with and without convert, measured in one run: time of forward+backward, bytes saved, peak memory.
+"""Whole stems with and without convert, measured in one run: time of forward+backward, bytes saved, memory held and its peak.
 
 The ResNet-50 stem is convolution 7x7/2, normalisation, ReLU, max pooling 3x3/2; the VGG-16 stem is its first two blocks. Each
 ratio is ours over torch's own; both sides alternate, so that the machine's mood is the same for both. Below them, the pooling
@@ -75,6 +75,16 @@ def peak_bytes(run: Callable[[], Any]) -> int:
     return torch.cuda.max_memory_allocated()
 
 
+def held_bytes(forward: Callable[[], Any]) -> int:
+    """What is allocated between forward and backward that was not before: what is saved, and the result."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    result = forward()
+    held = torch.cuda.memory_allocated() - before
+    del result
+    return held
+
+
 def measure(name: str, make: Callable[[], nn.Module], device: str, batch: int, rounds: int, channels_last: bool) -> None:
     torch.manual_seed(0)
     x = torch.randn(batch, 3, 224, 224, device=device)
@@ -100,7 +110,8 @@ def measure(name: str, make: Callable[[], nn.Module], device: str, batch: int, r
     told += f"  saved {kept_before / 1e6:8.1f} -> {kept_after / 1e6:8.1f} MB"
     if device == "cuda":
         peaks = peak_bytes(step(theirs)), peak_bytes(step(ours))
-        told += f"  peak {peaks[0] / 1e6:8.1f} -> {peaks[1] / 1e6:8.1f} MB"
+        held = held_bytes(lambda: theirs(x)), held_bytes(lambda: ours(x))
+        told += f"  held {held[0] / 1e6:8.1f} -> {held[1] / 1e6:8.1f} MB  peak {peaks[0] / 1e6:8.1f} -> {peaks[1] / 1e6:8.1f} MB"
     print(told, flush=True)
 
     pool = [module for module in theirs.modules() if isinstance(module, nn.MaxPool2d)][0]

@@ -87,8 +87,14 @@ class Info(ctypes.Structure):
     ]
 
 
+class OpenMp(ctypes.Structure):
+    """poolgrad_openmp."""
+
+    _fields_ = [("parallel", c_void_p), ("threads", c_int64)]
+
+
 class Exec(ctypes.Structure):
-    """poolgrad_exec. parallel_for is left null from Python: poolgrad's own pool runs the tasks."""
+    """poolgrad_exec. parallel_for is null (poolgrad's own pool runs the tasks) or poolgrad_parallel_for_openmp."""
 
     _fields_ = [
         ("struct_size", c_uint64),
@@ -104,6 +110,15 @@ class Exec(ctypes.Structure):
 
 def make_exec(threads: int = 0, scratch: int = 0, scratch_bytes: int = 0, stream: int = 0) -> Exec:
     return Exec(ctypes.sizeof(Exec), threads, 0, None, None, scratch or None, scratch_bytes, stream or None)
+
+
+def make_openmp_exec(threads: int, parallel: int) -> Exec:
+    """Runs on the threads of the OpenMP runtime whose GOMP_parallel is at `parallel`."""
+    run, host = make_exec(threads), OpenMp(parallel, threads)
+    run.parallel_for = ctypes.cast(library().poolgrad_parallel_for_openmp, c_void_p).value
+    run.parallel_for_context = ctypes.addressof(host)
+    run.host = host  # lives as long
+    return run
 
 
 _V, _P = c_void_p, POINTER
@@ -126,6 +141,7 @@ _SIGNATURES: Dict[str, Any] = {
     "poolgrad_routes_to_indices": (c_int32, [_V, _V, c_int32, _V, _V]),
     "poolgrad_routes_from_indices": (c_int32, [_V, _V, c_int32, _V]),
     "poolgrad_unpool_indices": (c_int32, [_V, _V, _V, c_int32, _V, _V]),
+    "poolgrad_parallel_for_openmp": (None, [_V, c_int64, _V, _V]),
     "poolgrad_last_error": (c_char_p, []),
     "poolgrad_version": (c_char_p, []),
     "poolgrad_simd_target": (c_char_p, []),

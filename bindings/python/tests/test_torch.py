@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import random
+import signal
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import torch.nn.functional as F  # noqa: E402
 from conftest import random_window  # noqa: E402
 
 import poolgrad.torch as P  # noqa: E402
+from poolgrad.torch import _plans  # noqa: E402
 
 OURS = {1: P.max_pool1d, 2: P.max_pool2d, 3: P.max_pool3d}
 THEIRS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -264,6 +267,30 @@ def test_threads_do_not_change_bits():
         torch.set_num_threads(before)
     for y, dx in found[1:]:
         assert torch.equal(y, found[0][0]) and torch.equal(dx, found[0][1])
+
+
+def test_tasks_run_on_the_threads_torch_has():
+    """No second set of threads; but in a forked child, which has none of torch's, a set of poolgrad's own."""
+    if not _plans._cpu_execs.parallel:
+        pytest.skip("this torch was built without OpenMP")
+
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    x, before = torch.randn(8, 16, 64, 64), torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        expected = F.max_pool2d(x, 3, 2, 1)
+        there = threads()
+        assert torch.equal(P.max_pool2d(x, 3, 2, 1), expected) and threads() == there
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # rather than wait for threads that are not there
+            alone = threads()
+            os._exit(0 if P.max_pool2d(x, 3, 2, 1).numpy().tobytes() == expected.numpy().tobytes() and threads() > alone else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        torch.set_num_threads(before)
 
 
 def small_model() -> Any:

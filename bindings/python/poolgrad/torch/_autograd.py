@@ -11,7 +11,7 @@ its saved tensors may be wrappers of a transform that has ended (vjp's function 
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Tuple
 
 import torch
 from torch.autograd import Function
@@ -55,34 +55,70 @@ def _folded_plan(plan: TorchPlan, size: int) -> TorchPlan:
     return plan.with_batch(size * (plan.tensor_x[0] if len(plan.tensor_x) == plan.rank + 2 else 1))
 
 
-class _Pool(Function):
-    """The everyday one, run through the C half of apply: what Python adds there is for torch.func. Routes go out through a list,
-    where they are asked for: as an output, torch would track them too."""
+def _scatter_once(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    """dx, as a function of its own only if something records it."""
+    if dy.requires_grad or _forward_ad._current_level >= 0 or _functorch_active():
+        return _Scatter.apply(dy, routes, plan)
+    return plan.scatter(dy, routes)
+
+
+def make_pool(plan: TorchPlan) -> Callable[[torch.Tensor], torch.Tensor]:
+    """y of x, recorded if anything records what is done to x: reverse mode, forward mode, or a transform of torch.func.
+
+    Every plan gets a function of its own, run through the C half of apply (what Python adds there is for torch.func): each
+    argument and each attribute of ctx costs as much as the pooling of a tiny tensor.
+    """
+
+    class Pool(Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            y, routes = plan.forward_routes(x)
+            ctx.save_for_backward(routes)
+            if _forward_ad._current_level >= 0:
+                ctx.save_for_forward(routes)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, dy: torch.Tensor) -> Any:
+            (routes,) = ctx.saved_tensors
+            return _scatter_once(dy, routes, plan)
+
+        @staticmethod
+        def jvp(ctx: Any, tx: torch.Tensor) -> Any:
+            return _Gather.apply(tx, ctx.saved_tensors[0], plan)
+
+    record, is_grad_enabled = super(Function, Pool).apply, torch.is_grad_enabled
+
+    def pool(x: torch.Tensor) -> torch.Tensor:
+        if _functorch_active():
+            return _transformed_pool(x, plan)[0]
+        x = _unwrap_if_dead(x)
+        if (x.requires_grad and is_grad_enabled()) or _forward_ad._current_level >= 0:
+            return record(x)
+        return plan.forward(x)
+
+    return pool
+
+
+class _PoolWithRoutes(Function):
+    """The same for one who wants routes, too. They go out through a list: as an output, torch would track them."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, plan: TorchPlan, routes_out: Optional[List[torch.Tensor]]) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, plan: TorchPlan, routes_out: List[torch.Tensor]) -> torch.Tensor:
         y, routes = plan.forward_routes(x)
+        routes_out.append(routes)
         ctx.plan = plan
         ctx.save_for_backward(routes)
-        if _forward_ad._current_level >= 0:
-            ctx.save_for_forward(routes)
-        if routes_out is not None:
-            routes_out.append(routes)
+        ctx.save_for_forward(routes)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> Any:
-        (routes,) = ctx.saved_tensors
-        if dy.requires_grad or _forward_ad._current_level >= 0 or _functorch_active():
-            return _Scatter.apply(dy, routes, ctx.plan), None, None
-        return ctx.plan.scatter(dy, routes), None, None
+        return _scatter_once(dy, ctx.saved_tensors[0], ctx.plan), None, None
 
     @staticmethod
     def jvp(ctx: Any, tx: torch.Tensor, *_: Any) -> Any:
         return _Gather.apply(tx, ctx.saved_tensors[0], ctx.plan)
-
-
-_apply_pool = super(Function, _Pool).apply
 
 
 class _TransformedPool(Function):
@@ -188,22 +224,12 @@ class _Indices(Function):
         return _unfold(indices, size, plan), 0
 
 
-def pool(x: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-    """y, recorded if anything records what is done to x: reverse mode, forward mode, or a transform of torch.func."""
-    if _functorch_active():
-        return _transformed_pool(x, plan)[0]
-    x = _unwrap_if_dead(x)
-    if (x.requires_grad and torch.is_grad_enabled()) or _forward_ad._current_level >= 0:
-        return _apply_pool(x, plan, None)
-    return plan.forward(x)
-
-
 def pool_with_indices(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
     if _functorch_active():
         y, routes = _transformed_pool(x, plan)
         return y, _Indices.apply(routes, plan)
     routes_out: List[torch.Tensor] = []
-    y = _apply_pool(_unwrap_if_dead(x), plan, routes_out)
+    y = _PoolWithRoutes.apply(x, plan, routes_out)
     return y, plan.indices(routes_out[0])
 
 

@@ -7,6 +7,7 @@ another format are brought into it; results are allocated in it, so that channel
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import lru_cache
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
@@ -72,17 +73,38 @@ def make_window(
         raise PoolValueError(str(error)) from None
 
 
+def _gomp_parallel() -> int:
+    """The address of GOMP_parallel in the OpenMP runtime that torch itself runs on; 0 if torch was built without one."""
+    try:
+        function = ctypes.CDLL(torch._C.__file__).GOMP_parallel  # found in what torch's own module is linked to
+    except (AttributeError, OSError):
+        return 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
 class _CpuExecs(Dict[int, int]):
-    """The address of a poolgrad_exec by number of threads; the structs are read-only once made, and live as long as this."""
+    """The address of a poolgrad_exec by number of threads; the structs are read-only once made, and live as long as this.
+
+    Tasks run on torch's own threads: OpenMP's wait for their next work spinning, and would hold the cores that a second set of
+    threads needs. A forked child has none of them, and the runtime would wait for them: there poolgrad's own pool runs.
+    """
+
+    def __init__(self) -> None:
+        self.kept: List[_abi.Exec] = []
+        self.parallel = _gomp_parallel()
+        os.register_at_fork(after_in_child=self.leave_openmp)
+
+    def leave_openmp(self) -> None:
+        self.clear()
+        self.parallel = 0
 
     def __missing__(self, threads: int) -> int:
-        run = _abi.make_exec(threads)
-        _kept.append(run)
+        run = _abi.make_openmp_exec(threads, self.parallel) if self.parallel else _abi.make_exec(threads)
+        self.kept.append(run)
         self[threads] = address = ctypes.addressof(run)
         return address
 
 
-_kept: List[_abi.Exec] = []
 _cpu_execs = _CpuExecs()
 
 

@@ -7,7 +7,7 @@ inputs of a window share the maximum ("first" is torch's rule; "last", "split", 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Callable, Tuple
 
 import torch
 
@@ -22,38 +22,15 @@ _is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda
 def _plan(
     shape: Any, dtype: Any, device: Any, channels_last: bool, rank: int, kernel_size: Any, stride: Any, padding: Any,
     dilation: Any, ceil_mode: Any, ties: str,
-) -> TorchPlan:  # fmt: skip
+) -> Tuple[Callable[[torch.Tensor], torch.Tensor], TorchPlan]:  # fmt: skip
+    """(its y of x, the plan)."""
     window = make_window(rank, kernel_size, stride, padding, dilation, ceil_mode, ties)
-    return plan_of(tuple(shape), dtype, device, channels_last, window)
+    plan = plan_of(tuple(shape), dtype, device, channels_last, window)
+    return _autograd.make_pool(plan), plan
 
 
 def _hashable(value: Any) -> Any:
     return tuple(_hashable(entry) for entry in value) if isinstance(value, (list, tuple)) else value
-
-
-def _pool(
-    x: torch.Tensor, rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any,
-    return_indices: bool, ties: str,
-) -> Any:  # fmt: skip
-    if _is_compiling() or type(x) not in _PLAIN:
-        if not isinstance(x, torch.Tensor):
-            raise PoolTypeError(f"max_pool{rank}d(): argument 'input' is a {type(x).__name__}; it must be a Tensor")
-        if _library.AVAILABLE:
-            window = make_window(rank, kernel_size, stride, padding, dilation, ceil_mode, ties)
-            _check_indices(return_indices, window)
-            return _library.traced_pool(x, window, return_indices)
-    layout = not x.is_contiguous() and lies_channels_last(x, rank)
-    try:
-        plan = _plan(x.shape, x.dtype, x.device, layout, rank, kernel_size, stride, padding, dilation, ceil_mode, ties)
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise
-        windows = (_hashable(entry) for entry in (kernel_size, stride, padding, dilation))
-        plan = _plan(x.shape, x.dtype, x.device, layout, rank, *windows, ceil_mode, ties)
-    if not return_indices:
-        return _autograd.pool(x, plan)
-    _check_indices(True, plan.args[4])
-    return _autograd.pool_with_indices(x, plan)
 
 
 def _check_indices(return_indices: bool, window: Window) -> None:
@@ -61,25 +38,36 @@ def _check_indices(return_indices: bool, window: Window) -> None:
         raise PoolValueError("return_indices is True; with ties 'split' or 'all' a window has no single index")
 
 
-def max_pool1d(
-    input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False, *, ties: str = "first",
-) -> Any:  # fmt: skip
-    """torch.nn.functional.max_pool1d over (N, C, L) or (C, L)."""
-    return _pool(input, 1, kernel_size, stride, padding, dilation, ceil_mode, return_indices, ties)
+def _make(rank: int, shapes: str) -> Callable[..., Any]:
+    def max_pool(
+        input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+        return_indices: bool = False, *, ties: str = "first",
+    ) -> Any:  # fmt: skip
+        if _is_compiling() or type(input) not in _PLAIN:
+            if not isinstance(input, torch.Tensor):
+                raise PoolTypeError(f"max_pool{rank}d(): argument 'input' is a {type(input).__name__}; it must be a Tensor")
+            if _library.AVAILABLE:
+                window = make_window(rank, kernel_size, stride, padding, dilation, ceil_mode, ties)
+                _check_indices(return_indices, window)
+                return _library.traced_pool(input, window, return_indices)
+        channels_last = not input.is_contiguous() and lies_channels_last(input, rank)
+        key = (input.shape, input.dtype, input.device, channels_last, rank)
+        try:
+            pool, plan = _plan(*key, kernel_size, stride, padding, dilation, ceil_mode, ties)
+        except TypeError as error:
+            if "unhashable" not in str(error):
+                raise
+            pool, plan = _plan(*key, *map(_hashable, (kernel_size, stride, padding, dilation)), ceil_mode, ties)
+        if not return_indices:
+            return pool(input)
+        _check_indices(True, plan.args[4])
+        return _autograd.pool_with_indices(input, plan)
+
+    max_pool.__name__ = max_pool.__qualname__ = f"max_pool{rank}d"
+    max_pool.__doc__ = f"torch.nn.functional.max_pool{rank}d over {shapes}."
+    return max_pool
 
 
-def max_pool2d(
-    input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False, *, ties: str = "first",
-) -> Any:  # fmt: skip
-    """torch.nn.functional.max_pool2d over (N, C, H, W) or (C, H, W)."""
-    return _pool(input, 2, kernel_size, stride, padding, dilation, ceil_mode, return_indices, ties)
-
-
-def max_pool3d(
-    input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False, *, ties: str = "first",
-) -> Any:  # fmt: skip
-    """torch.nn.functional.max_pool3d over (N, C, D, H, W) or (C, D, H, W)."""
-    return _pool(input, 3, kernel_size, stride, padding, dilation, ceil_mode, return_indices, ties)
+max_pool1d = _make(1, "(N, C, L) or (C, L)")
+max_pool2d = _make(2, "(N, C, H, W) or (C, H, W)")
+max_pool3d = _make(3, "(N, C, D, H, W) or (C, D, H, W)")

@@ -126,6 +126,36 @@ def test_func_transforms(device, unbatched):
     torch.testing.assert_close(hessian(loss)(tiny), hessian(their_loss)(tiny))
 
 
+@needs_library
+def test_a_plan_made_while_tracing_serves_eager_calls():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda t: P.max_pool2d(t, 5, 3, 2), fullgraph=True, backend="aot_eager")
+    x = torch.randn(2, 3, 11, 13)
+    assert torch.equal(compiled(x), F.max_pool2d(x, 5, 3, 2))
+    one = x[:1, :1].contiguous()  # the shape that fake kernels ask the library about
+    assert torch.equal(P.max_pool2d(one, 5, 3, 2), F.max_pool2d(one, 5, 3, 2))
+
+
+@needs_func
+def test_tensors_that_outlive_a_transform():
+    from torch.func import grad
+
+    kept = []
+    x = torch.randn(1, 2, 6, 6)
+    grad(lambda t: (kept.append(t * 2), t.sum())[1])(x)
+    assert torch.equal(P.max_pool2d(kept[0], 2), F.max_pool2d(x * 2, 2))
+    assert torch.equal(P.max_pool2d(kept[0], 2, return_indices=True)[1], F.max_pool2d(x * 2, 2, return_indices=True)[1])
+
+
+@needs_library
+def test_many_gradients_at_once():
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    for y in (P.max_pool2d(x, 3, 2, 1), P.max_pool2d(x, 3, 2, 1, return_indices=True)[0]):
+        dy = torch.randn(5, *y.shape)
+        batched = torch.autograd.grad(y, x, dy, is_grads_batched=True, retain_graph=True)[0]
+        assert torch.equal(batched, torch.stack([torch.autograd.grad(y, x, one, retain_graph=True)[0] for one in dy]))
+
+
 @needs_cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_cuda_equals_cpu(dtype):

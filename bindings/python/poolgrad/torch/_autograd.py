@@ -16,11 +16,13 @@ from typing import Any, Callable, List, Tuple
 import torch
 from torch.autograd import Function
 
+from . import _library
 from ._plans import TorchPlan
 
 _functorch = getattr(torch._C, "_functorch", None)
 _functorch_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 _unwrap_if_dead: Callable[[torch.Tensor], torch.Tensor] = getattr(_functorch, "unwrap_if_dead", lambda tensor: tensor)
+_is_legacy_batched: Callable[[torch.Tensor], bool] = getattr(_functorch, "is_legacy_batchedtensor", lambda tensor: False)
 _forward_ad = torch.autograd.forward_ad
 _HAS_SETUP_CONTEXT = hasattr(Function, "setup_context")
 
@@ -59,7 +61,12 @@ def _scatter_once(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> to
     """dx, as a function of its own only if something records it."""
     if dy.requires_grad or _forward_ad._current_level >= 0 or _functorch_active():
         return _Scatter.apply(dy, routes, plan)
-    return plan.scatter(dy, routes)
+    try:
+        return plan.scatter(dy, routes)
+    except RuntimeError:
+        if not (_is_legacy_batched(dy) and _library.AVAILABLE):
+            raise
+        return _library.scatter(dy, routes, plan)  # autograd.grad(is_grads_batched=True): torch runs an operator once for each
 
 
 def make_pool(plan: TorchPlan) -> Callable[[torch.Tensor], torch.Tensor]:

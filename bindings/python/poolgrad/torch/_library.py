@@ -122,15 +122,21 @@ if AVAILABLE:
     _gather.register_autograd(_gather_backward, setup_context=_setup_gather)
 
 
+def fixed_of(window: Window, channels_last: bool) -> Tuple[Any, ...]:
+    fields = (list(field) if isinstance(field, tuple) else field for field in window)
+    return (*fields, channels_last)
+
+
 def traced_pool(x: torch.Tensor, window: Window, return_indices: bool) -> Any:
     """max pooling through the operators, as torch.compile records it."""
-    rank = len(window.kernel)
-    channels_last = lies_channels_last(x, rank)
-    fixed = (
-        list(window.kernel), list(window.stride), list(window.padding), window.padding_kind, list(window.dilation),
-        window.ceil_mode, window.ties, channels_last,
-    )  # fmt: skip
+    fixed = fixed_of(window, lies_channels_last(x, len(window.kernel)))
     y, routes = torch.ops.poolgrad.max_pool(x, *fixed)
     if not return_indices:
         return y
     return y, torch.ops.poolgrad.max_pool_indices(x.detach(), routes, *fixed)
+
+
+def scatter(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    """dx = S^T dy through the operator."""
+    shape, _, _, channels_last, window = plan.args
+    return torch.ops.poolgrad.max_pool_scatter(dy, routes, list(shape), *fixed_of(window, channels_last))

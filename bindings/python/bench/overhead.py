@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import timeit
 from typing import Any, Callable
 
@@ -43,15 +44,19 @@ def torch_overhead(device: str) -> None:
     def both(pool: Any) -> Callable[[], Any]:
         return lambda: torch.autograd.grad(pool(x, 2), x, dy)
 
-    ratios = []
-    for _ in range(5):  # side by side, several times: the machine's mood is the same for both
-        theirs, ours = micros(both(F.max_pool2d), 1000, 3), micros(both(poolgrad.torch.max_pool2d), 1000, 3)
-        ratios.append((ours / theirs, theirs, ours))
+    theirs, ours = both(F.max_pool2d), both(poolgrad.torch.max_pool2d)
+    pairs = []
+    for _ in range(80):  # short turns, side by side: the machine's mood is the same for both
+        pairs.append((timeit.timeit(theirs, number=100) * 1e4, timeit.timeit(ours, number=100) * 1e4))
         if device == "cuda":
             torch.cuda.synchronize()
-    ratio, theirs, ours = sorted(ratios)[len(ratios) // 2]
-    line(f"torch {torch.__version__} {device}, its own fwd+bwd", theirs)
-    line(f"torch {torch.__version__} {device}, poolgrad fwd+bwd", ours, f"{ratio:.2f} of torch's, limit 1.5")
+    pairs = pairs[5:]
+    ratio = statistics.median(b / a for a, b in pairs)
+    line(f"torch {torch.__version__} {device}, its own fwd+bwd", statistics.median(a for a, _ in pairs))
+    line(
+        f"torch {torch.__version__} {device}, poolgrad fwd+bwd", statistics.median(b for _, b in pairs),
+        f"{ratio:.2f} of torch's, limit 1.5",
+    )  # fmt: skip
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: E402
 from conftest import random_window  # noqa: E402
 
 import poolgrad.torch as P  # noqa: E402
-from poolgrad.torch import _plans  # noqa: E402
+from poolgrad.torch import _operations  # noqa: E402
 
 OURS = {1: P.max_pool1d, 2: P.max_pool2d, 3: P.max_pool3d}
 THEIRS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -271,7 +271,7 @@ def test_threads_do_not_change_bits():
 
 def test_tasks_run_on_the_threads_torch_has():
     """No second set of threads; but in a forked child, which has none of torch's, a set of poolgrad's own."""
-    if not _plans._cpu_execs.parallel:
+    if not _operations._cpu_execs.parallel:
         pytest.skip("this torch was built without OpenMP")
 
     def threads() -> int:

@@ -99,10 +99,13 @@ def make_pool(plan: TorchPlan) -> Callable[[torch.Tensor], torch.Tensor]:
     def pool(x: torch.Tensor) -> torch.Tensor:
         if _functorch_active():
             return _transformed_pool(x, plan)[0]
-        x = _unwrap_if_dead(x)
-        if (x.requires_grad and is_grad_enabled()) or _forward_ad._current_level >= 0:
-            return record(x)
-        return plan.forward(x)
+        try:
+            return record(x) if (x.requires_grad and is_grad_enabled()) or _forward_ad._current_level >= 0 else plan.forward(x)
+        except RuntimeError:
+            unwrapped = _unwrap_if_dead(x)
+            if unwrapped is x:
+                raise
+            return pool(unwrapped)
 
     return pool
 

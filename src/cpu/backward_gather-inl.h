@@ -190,7 +190,7 @@ class Gather {
     const int64_t lo = std::clamp<int64_t>(first, 0, out);
     const int64_t hi = std::clamp<int64_t>(past, lo, out);
     const int64_t row = (plane_ * p_.depth().out + od) * p_.height().out + oh;
-    const int64_t begin = std::max<int64_t>(0, lo - first) * block_;
+    const int64_t begin = std::clamp<int64_t>(lo - first, 0, past - first) * block_;
     const int64_t count = (hi - lo) * block_;
     Lane* values = values_ + slot;
     const T* source = static_cast<const T*>(args_.source) + row * out * t_.channels + c0_;

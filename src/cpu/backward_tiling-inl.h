@@ -3,7 +3,10 @@
 //
 // Every axis is dealt out among its outputs: output o owns the inputs from its window's start to the next one's (the
 // first also those before, the last those after), and those that are none of its taps are 0. A unit is an output row
-// with all input rows that it owns, so that its codes are unpacked once.
+// with all input rows that it owns.
+//
+// dx is written in the order it lies in memory, one stream and as few other stores as possible between: only then does
+// the processor write whole lines without reading them first.
 #if defined(POOLGRAD_CPU_BACKWARD_TILING_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_TILING_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_TILING_INL_H_
@@ -59,9 +62,13 @@ class Tiling {
         chunk_(TilingChunk(problem)),
         dense_(problem.width().stride == problem.width().kernel && problem.width().dilation == 1 &&
                problem.width().pad_lo == 0),
-        codes_(reinterpret_cast<Bits*>(scratch)) {}
+        packed_(!last_ && problem.routes.line != 1 && FieldsFit(problem.routes.bits)),
+        codes_(reinterpret_cast<Bits*>(scratch)) {
+    if (!last_) FindLanes(problem.width().kernel, problem.routes.bits);
+  }
 
   void Run(int64_t begin, int64_t end) {
+    if (packed_) return RunPacked(begin, end);
     const int64_t rows = p_.depth().out * p_.height().out;
     int64_t oh = begin % p_.height().out;
     int64_t od = begin % rows / p_.height().out;
@@ -111,12 +118,8 @@ class Tiling {
         const int64_t first_tap = (tap_d * p_.height().kernel + tap_h) * w.kernel;
         if (last_) {
           WriteLast(dy, codes, first_tap, begin, end, row);
-        } else if (h + 1 < height.end && TapOn(p_.height(), oh, h + 1) == tap_h + 1) {
-          WriteFirst<2>(dy, codes, first_tap, begin, end, row);
-          ++h;
-          row += w.in;
         } else {
-          WriteFirst<1>(dy, codes, first_tap, begin, end, row);
+          WriteFirst(dy, codes, first_tap, begin, end, row);
         }
       }
     }
@@ -216,76 +219,226 @@ class Tiling {
     return code == static_cast<Bits>(tap) ? hn::GetLane(AsSum<T>(d, hn::Set(d, value))) : Bits{0};
   }
 
-  // ---- Channels first: a vector over width, the taps interleaved when stored. Dense windows of up to four only. One
-  // input row, or two neighbours of a window, which share dy and codes.
+  // ---- Channels first, windows of up to four that lie side by side: a vector of dx holds the windows of a few outputs.
+  // dy is repeated for every tap of its window and kept where the code names it. Codes of 2 and 4 bits are compared in
+  // place: every lane gets all codes of the vector of dy and looks at the field of its own.
 
-  template <int kRows>
-  void WriteFirst(const Bits* dy, const Bits* codes, int64_t first_tap, int64_t begin, int64_t end, Bits* row) const {
-    const Axis& w = p_.width();
-    // Outputs all of whose taps lie inside; at most the last one (of rounding up) does not.
-    const int64_t whole = std::min(end, w.in / w.kernel);
-    Bits* to = row + begin * w.kernel;
-    switch (w.kernel) {
-      case 1:
-        WriteRows<kRows, 1>(dy, codes, first_tap, whole - begin, w.in, to);
-        break;
-      case 2:
-        WriteRows<kRows, 2>(dy, codes, first_tap, whole - begin, w.in, to);
-        break;
-      case 3:
-        WriteRows<kRows, 3>(dy, codes, first_tap, whole - begin, w.in, to);
-        break;
-      default:
-        WriteRows<kRows, 4>(dy, codes, first_tap, whole - begin, w.in, to);
-    }
-    for (int64_t r = 0; r < kRows; ++r, row += w.in, first_tap += w.kernel) {
-      for (int64_t ow = whole; ow < end; ++ow) {
-        for (int64_t k = 0; k < w.kernel && ow * w.kernel + k < w.in; ++k) {
-          row[ow * w.kernel + k] = Chosen(dy[ow - begin], codes[ow - begin], first_tap + k);
-        }
+  static constexpr int64_t kN = 16 / sizeof(Bits);
+  using DN = hn::FixedTag<Bits, kN>;
+  using VN = hn::Vec<DN>;
+
+  // The codes of a vector of dy fill whole bytes and fit a lane.
+  static constexpr bool FieldsFit(int64_t bits) {
+    return bits < 8 && kN * bits % 8 == 0 && kN * bits <= 8 * static_cast<int64_t>(sizeof(Bits));
+  }
+
+  void FindLanes(int64_t taps, int64_t bits) {
+    for (int64_t i = 0; i < taps * kN; ++i) {
+      const int64_t output = i / taps;
+      for (size_t b = 0; b < sizeof(Bits); ++b) {
+        repeat_[i * static_cast<int64_t>(sizeof(Bits)) + static_cast<int64_t>(b)] =
+            static_cast<uint8_t>(static_cast<size_t>(output) * sizeof(Bits) + b);
       }
-      if (end == w.out) Zero(row, std::min(end * w.kernel, w.in), w.in);
+      columns_[i] = static_cast<Bits>(i % taps);
+      if (!packed_) continue;
+      columns_[i] = static_cast<Bits>(columns_[i] * Ones(bits));
+      fields_[i] = static_cast<Bits>(((uint64_t{1} << bits) - 1) << (output * bits));
     }
   }
 
-  template <int kRows, int kTaps>
-  static HWY_INLINE void WriteRows(const Bits* HWY_RESTRICT dy, const Bits* HWY_RESTRICT codes, int64_t first_tap,
-                                   int64_t count, int64_t row_step, Bits* HWY_RESTRICT to) {
-    const D d;
-    const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-    const auto write = [&](int64_t i) HWY_ATTR {
-      const V value = AsSum<T>(d, hn::LoadU(d, dy + i));
-      const V code = hn::LoadU(d, codes + i);
-      WriteTaps<kTaps>(value, code, first_tap, to + i * kTaps);
-      if constexpr (kRows == 2) WriteTaps<kTaps>(value, code, first_tap + kTaps, to + row_step + i * kTaps);
-    };
-    int64_t i = 0;
-    for (; i + n <= count; i += n) write(i);
-    if (i == count) return;
-    if (count >= n) return write(count - n);  // the same values again
-    for (; i < count; ++i) {
-      for (int64_t k = 0; k < kTaps; ++k) {
-        to[i * kTaps + k] = Chosen(dy[i], codes[i], first_tap + k);
-        if constexpr (kRows == 2) to[row_step + i * kTaps + k] = Chosen(dy[i], codes[i], first_tap + kTaps + k);
-      }
-    }
+  // 1 in every field of a lane.
+  static uint64_t Ones(int64_t bits) { return ~uint64_t{0} / ((uint64_t{1} << bits) - 1); }
+
+  // The lanes of `x` that have a bit of `fields`. (TestBit is defined for single bits only, but is CMTST on Arm.)
+  static HWY_INLINE hn::Mask<DN> AnyBit(VN x, VN fields) {
+#if HWY_TARGET == HWY_NEON
+    return hn::TestBit(x, fields);
+#else
+    return hn::Not(hn::Eq(hn::And(x, fields), hn::Zero(DN())));
+#endif
   }
 
   template <int kTaps>
-  static HWY_INLINE void WriteTaps(V value, V code, int64_t first_tap, Bits* HWY_RESTRICT to) {
-    const D d;
-    const auto won = [&](int64_t k) HWY_ATTR {
-      return hn::IfThenElseZero(hn::Eq(code, hn::Set(d, static_cast<Bits>(first_tap + k))), value);
-    };
-    if constexpr (kTaps == 1) {
-      hn::StoreU(won(0), d, to);
-    } else if constexpr (kTaps == 2) {
-      hn::StoreInterleaved2(won(0), won(1), d, to);
-    } else if constexpr (kTaps == 3) {
-      hn::StoreInterleaved3(won(0), won(1), won(2), d, to);
-    } else {
-      hn::StoreInterleaved4(won(0), won(1), won(2), won(3), d, to);
+  static HWY_INLINE VN Repeated(VN v, VN places) {
+    const hn::Repartition<uint8_t, DN> d8;
+    return kTaps == 1 ? v : hn::BitCast(DN(), hn::TableLookupBytes(hn::BitCast(d8, v), hn::BitCast(d8, places)));
+  }
+
+  // What one vector of dy becomes: kTaps vectors of dx. kBits: of packed codes, all of them in every lane; 0: one per lane.
+  template <int kTaps, int kBits>
+  static HWY_INLINE void WriteVector(VN value, VN code, const VN (&taps)[kTaps], const VN (&fields)[kTaps],
+                                     const VN (&repeat)[kTaps], Bits* HWY_RESTRICT to) {
+    const DN d;
+    constexpr bool kSame = kN % kTaps == 0;  // every vector of dx begins with the same tap
+    VN differ = hn::Xor(code, taps[0]);
+    for (int k = 0; k < kTaps; ++k) {
+      const VN repeated = Repeated<kTaps>(value, repeat[k]);
+      if constexpr (kBits == 0) {
+        hn::StoreU(hn::IfThenElseZero(hn::Eq(Repeated<kTaps>(code, repeat[k]), taps[k]), repeated), d, to + k * kN);
+      } else {
+        if (!kSame) differ = hn::Xor(code, taps[k]);
+        hn::StoreU(hn::IfThenZeroElse(AnyBit(differ, fields[k]), repeated), d, to + k * kN);
+      }
     }
+  }
+
+  template <int kTaps, int kBits>
+  HWY_INLINE void FindTaps(int64_t first_tap, VN (&taps)[kTaps]) const {
+    const DN d;
+    const auto first = hn::Set(d, static_cast<Bits>(static_cast<uint64_t>(first_tap) * (kBits > 0 ? Ones(kBits) : 1)));
+    for (int k = 0; k < kTaps; ++k) taps[k] = hn::Add(first, hn::LoadU(d, columns_ + k * kN));
+  }
+
+  // One code per lane.
+  void WriteFirst(const Bits* dy, const Bits* codes, int64_t first_tap, int64_t begin, int64_t end, Bits* row) const {
+    const Axis& w = p_.width();
+    // Outputs all of whose taps lie inside; at most the last one (of rounding up) does not.
+    const int64_t whole = std::min(end, w.in / w.kernel) - begin;
+    int64_t done = 0;
+    switch (w.kernel) {
+      case 1:
+        done = WriteRow<1>(dy, codes, first_tap, whole, row + begin);
+        break;
+      case 2:
+        done = WriteRow<2>(dy, codes, first_tap, whole, row + begin * 2);
+        break;
+      case 3:
+        done = WriteRow<3>(dy, codes, first_tap, whole, row + begin * 3);
+        break;
+      default:
+        done = WriteRow<4>(dy, codes, first_tap, whole, row + begin * 4);
+    }
+    for (int64_t ow = begin + done; ow < end; ++ow) WriteWindow(dy[ow - begin], codes[ow - begin], first_tap, ow, row);
+    if (end == w.out) Zero(row, std::min(end * w.kernel, w.in), w.in);
+  }
+
+  void WriteWindow(Bits dy, Bits code, int64_t first_tap, int64_t ow, Bits* row) const {
+    const Axis& w = p_.width();
+    for (int64_t k = 0; k < w.kernel && ow * w.kernel + k < w.in; ++k) {
+      row[ow * w.kernel + k] = Chosen(dy, code, first_tap + k);
+    }
+  }
+
+  // Returns how many outputs it did: all, or none where they do not fill a vector.
+  template <int kTaps>
+  HWY_INLINE int64_t WriteRow(const Bits* HWY_RESTRICT dy, const Bits* HWY_RESTRICT codes, int64_t first_tap,
+                              int64_t count, Bits* HWY_RESTRICT to) const {
+    const DN d;
+    const hn::Repartition<uint8_t, DN> d8;
+    VN taps[kTaps], repeat[kTaps];
+    FindTaps<kTaps, 0>(first_tap, taps);
+    for (int k = 0; k < kTaps; ++k) repeat[k] = hn::BitCast(d, hn::LoadU(d8, repeat_ + k * 16));
+    if (count < kN) return 0;
+    for (int64_t i = 0; i < count; i += kN) {
+      i = std::min(i, count - kN);  // the last ones, some of them again
+      const VN value = AsSum<T>(d, hn::LoadU(d, dy + i));
+      WriteVector<kTaps, 0>(value, hn::LoadU(d, codes + i), taps, taps, repeat, to + i * kTaps);
+    }
+    return count;
+  }
+
+  void RunPacked(int64_t begin, int64_t end) const {
+    const bool two = p_.routes.bits == 2;
+    switch (p_.width().kernel) {
+      case 1:
+        return two ? RunBits<1, 2>(begin, end) : RunBits<1, 4>(begin, end);
+      case 2:
+        return two ? RunBits<2, 2>(begin, end) : RunBits<2, 4>(begin, end);
+      case 3:
+        return two ? RunBits<3, 2>(begin, end) : RunBits<3, 4>(begin, end);
+      default:
+        return two ? RunBits<4, 2>(begin, end) : RunBits<4, 4>(begin, end);
+    }
+  }
+
+  // Inputs of an axis that output o answers for; most axes have no gaps.
+  static HWY_INLINE Range Owned(const Axis& a, bool tiled, int64_t o) {
+    return tiled ? Range{o * a.kernel, o == a.out - 1 ? a.in : (o + 1) * a.kernel} : OwnedBy(a, o);
+  }
+
+  // Packed codes, read where they lie.
+  template <int kTaps, int kBits>
+  void RunBits(int64_t begin, int64_t end) const {
+    if constexpr (FieldsFit(kBits)) {
+      const Axis& depth = p_.depth();
+      const Axis& height = p_.height();
+      const Axis& w = p_.width();
+      const auto tiles = [](const Axis& a) {
+        return a.stride == a.kernel && a.dilation == 1 && a.pad_lo == 0 && a.out * a.kernel <= a.in;
+      };
+      const bool tiled_depth = tiles(depth);
+      const bool tiled_height = tiles(height);
+      const DN d;
+      const hn::Repartition<uint8_t, DN> d8;
+      VN taps[kTaps], fields[kTaps], repeat[kTaps];
+      for (int k = 0; k < kTaps; ++k) {
+        fields[k] = hn::LoadU(d, fields_ + k * kN);
+        repeat[k] = hn::BitCast(d, hn::LoadU(d8, repeat_ + k * 16));
+      }
+      const int64_t rows = depth.out * height.out;
+      int64_t oh = begin % height.out;
+      int64_t od = begin % rows / height.out;
+      int64_t image = begin / rows;
+      const int64_t whole = std::min(w.out, w.in / kTaps);
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const Bits* const dy = static_cast<const Bits*>(args_.source) + unit * w.out;
+        const uint8_t* const line = args_.routes + LineOffset(p_.routes, unit);
+        const Range over_d = Owned(depth, tiled_depth, od);
+        const Range over_h = Owned(height, tiled_height, oh);
+        for (int64_t i_d = over_d.begin; i_d < over_d.end; ++i_d) {
+          const int64_t tap_d = TapOn(depth, od, i_d);
+          Bits* row = static_cast<Bits*>(args_.result) + ((image * depth.in + i_d) * height.in + over_h.begin) * w.in;
+          for (int64_t i_h = over_h.begin; i_h < over_h.end; ++i_h, row += w.in) {
+            const int64_t tap_h = TapOn(height, oh, i_h);
+            if (tap_d < 0 || tap_h < 0) {
+              Zero(row, 0, w.in);
+              continue;
+            }
+            const int64_t first_tap = (tap_d * height.kernel + tap_h) * kTaps;
+            FindTaps<kTaps, kBits>(first_tap, taps);
+            const int64_t done = WritePacked<kTaps, kBits>(dy, line, whole, taps, fields, repeat, row);
+            for (int64_t ow = done; ow < w.out; ++ow) {
+              WriteWindow(dy[ow], static_cast<Bits>(LoadCode(p_.routes, line, ow)), first_tap, ow, row);
+            }
+            if (w.out * kTaps < w.in) Zero(row, w.out * kTaps, w.in);
+          }
+        }
+        if (++oh == height.out) {
+          oh = 0;
+          if (++od == depth.out) {
+            od = 0;
+            ++image;
+          }
+        }
+      }
+    }
+  }
+
+  template <int kTaps, int kBits>
+  HWY_INLINE int64_t WritePacked(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, int64_t count,
+                                 const VN (&taps)[kTaps], const VN (&fields)[kTaps], const VN (&repeat)[kTaps],
+                                 Bits* HWY_RESTRICT to) const {
+    const DN d;
+    constexpr int64_t kBytes = kN * kBits / 8;
+    if (count < kN) return 0;
+    const int64_t readable = args_.routes + p_.routes.bytes() - line - static_cast<int64_t>(sizeof(Bits));
+    const int64_t safe = std::min(count, (readable / kBytes + 1) * kN);
+    int64_t i = 0;
+    for (; i + kN <= safe; i += kN) {
+      Bits all;
+      std::memcpy(&all, line + i / kN * kBytes, sizeof(all));
+      const VN value = AsSum<T>(d, hn::LoadU(d, dy + i));
+      WriteVector<kTaps, kBits>(value, hn::Set(d, all), taps, fields, repeat, to + i * kTaps);
+    }
+    for (; i < count; i += kN) {  // where the array ends, and the last ones, some of them again
+      i = std::min(i, count - kN);
+      const int64_t bit = i * kBits % 8;
+      uint64_t all = 0;
+      std::memcpy(&all, line + i * kBits / 8, static_cast<size_t>((bit + kN * kBits + 7) / 8));
+      const VN value = AsSum<T>(d, hn::LoadU(d, dy + i));
+      WriteVector<kTaps, kBits>(value, hn::Set(d, static_cast<Bits>(all >> bit)), taps, fields, repeat, to + i * kTaps);
+    }
+    return count;
   }
 
   const Problem& p_;
@@ -294,7 +447,12 @@ class Tiling {
   const int64_t channels_;
   const int64_t chunk_;
   const bool dense_;
+  const bool packed_;  // codes are read where they lie
   Bits* const codes_;
+  // Channels first, by lane of the vectors of dx that one vector of dy fills:
+  HWY_ALIGN uint8_t repeat_[4 * 16] = {};  // the byte of dy
+  HWY_ALIGN Bits columns_[4 * kN] = {};    // the tap's column, in every field
+  HWY_ALIGN Bits fields_[4 * kN] = {};     // the field of its output
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR

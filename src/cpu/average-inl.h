@@ -1,7 +1,7 @@
 // Average pooling forward, both layouts. Every sum is made in row-major order of the taps, starting from +0, in the wide type,
 // and divided and rounded once: the order is fixed, so no part of a sum is shared between windows.
 //
-// Channels first expands input rows to wide values sorted by phase, as expand-inl.h does for keys, with 0 for padding: adding
+// Channels first expands input rows to wide values sorted by phase, as split-inl.h does for keys, with 0 for padding: adding
 // +0 to a sum that began at +0 changes no bit.
 
 // Per-target include guard
@@ -15,8 +15,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cpu/expand-inl.h"
 #include "cpu/scratch.h"
+#include "cpu/split-inl.h"
 #include "cpu/types-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
@@ -31,16 +31,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 struct AverageScratch {
   using W = Wide<T>;
-  Expansion expansion;
+  Phases phases;
+  Seen seen;
   W* expanded;
   W* sums;
   W* counts;
   const T** taps;
 
-  AverageScratch(const Problem& p, ScratchTaker& take) : expansion(p.width(), 1, LaneCount<W>()) {
+  AverageScratch(const Problem& p, ScratchTaker& take) : phases(p.width(), 1, LaneCount<W>()), seen(p.width()) {
     const bool planar = !p.channels_last() || p.channels == 1;
     const int64_t row = p.width().out + LaneCount<W>();
-    expanded = take.Take<W>(planar ? expansion.size() : 0);
+    expanded = take.Take<W>(planar ? phases.size() : 0);
     sums = take.Take<W>(planar ? row : 0);
     counts = take.Take<W>(row);
     taps = take.Take<const T*>(planar ? 0 : p.taps());
@@ -53,7 +54,7 @@ class AverageRunner {
   AverageRunner(const Problem& p, const Args& args, std::byte* memory)
       : p_(p), inner_(p.channels_last() ? p.channels : 1), x_(static_cast<const T*>(args.source)),
         y_(static_cast<T*>(args.result)), take_(memory), s_(p, take_) {
-    if (inner_ == 1) std::fill(s_.expanded, s_.expanded + s_.expansion.size(), W{0});
+    if (inner_ == 1) std::fill(s_.expanded, s_.expanded + s_.phases.size(), W{0});
   }
 
   // Rows are (plane, od, oh).
@@ -122,7 +123,7 @@ class AverageRunner {
       for (int64_t j = 0; j < width.out; j += lanes) {
         auto sum = hn::LoadU(d, s_.sums + j);
         for (int64_t kw = 0; kw < width.kernel; ++kw) {
-          sum = hn::Add(sum, hn::LoadU(d, s_.expanded + s_.expansion.at(kw * width.dilation) + j));
+          sum = hn::Add(sum, hn::LoadU(d, s_.expanded + s_.phases.at(kw * width.dilation) + j));
         }
         hn::StoreU(sum, d, s_.sums + j);
       }
@@ -135,18 +136,19 @@ class AverageRunner {
 
   void Expand(const T* row) {
     const hn::ScalableTag<W> d;
-    const Expansion& e = s_.expansion;
-    row += e.skip;
+    const Phases& to = s_.phases;
+    const Seen& seen = s_.seen;
+    row += seen.skip;
     int64_t i = 0;
-    if (e.stride == 1) {
+    if (to.stride == 1) {
       const int64_t lanes = LaneCount<W>();
-      for (; i + lanes <= e.count; i += lanes) hn::StoreU(LoadWide(d, row + i), d, s_.expanded + e.first + i);
+      for (; i + lanes <= seen.count; i += lanes) hn::StoreU(LoadWide(d, row + i), d, s_.expanded + seen.first + i);
     }
-    int64_t phase = (e.first + i) % e.stride;
-    int64_t place = (e.first + i) / e.stride;
-    for (; i < e.count; ++i) {
-      s_.expanded[phase * e.phase_pitch + place] = Widen(row[i]);
-      if (++phase == e.stride) {
+    int64_t phase = (seen.first + i) % to.stride;
+    int64_t place = (seen.first + i) / to.stride;
+    for (; i < seen.count; ++i) {
+      s_.expanded[phase * to.phase_pitch + place] = Widen(row[i]);
+      if (++phase == to.stride) {
         phase = 0;
         ++place;
       }

@@ -9,6 +9,7 @@
 #define POOLGRAD_CPU_FORWARD_INL_H_
 #endif
 
+#include "cpu/columns-inl.h"
 #include "cpu/forward.h"
 #include "cpu/global-inl.h"
 #include "cpu/interleaved-inl.h"
@@ -49,11 +50,16 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       kernel.run = p.in_plane() < LaneCount<S>() ? nullptr : RunGlobal<S, kRoutes>;
       break;
 #endif
-    case ForwardWay::kPlanes: {
-      const PlaneScratch<S> scratch(p, kRoutes, take);
-      kernel.run = RunPlanes<S, kRoutes>;
+    case ForwardWay::kColumns: {
+      if constexpr (!kRoutes) {
+        const ColumnScratch<S> scratch(p, take);
+        kernel.run = RunColumns<S>;
+      }
       break;
     }
+    case ForwardWay::kPlanes:
+      if constexpr (kRoutes) kernel.run = SelectPlanes<S>(p, take);
+      break;
     case ForwardWay::kExact:
       take.Take<Code<S>>(kRoutes ? std::max(rows.inner, p.width().out) : 0);
       kernel.run = RunExact<S, kRoutes>;

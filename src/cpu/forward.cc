@@ -85,8 +85,15 @@ const char* RefuseShared(const Problem& p, poolgrad_op op) {
   return IsPlanar(p) ? "it needs channels last" : nullptr;
 }
 
+const char* RefuseColumns(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseFast(p, op)) return reason;
+  if (op != POOLGRAD_OP_FORWARD) return "it keeps no routes";
+  return IsPlanar(p) ? nullptr : "it needs channels first";
+}
+
 const char* RefusePlanes(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseFast(p, op)) return reason;
+  if (op != POOLGRAD_OP_FORWARD_ROUTES) return "it is for routes";
   return IsPlanar(p) ? nullptr : "it needs channels first";
 }
 
@@ -103,6 +110,7 @@ constexpr Algorithm kForward[] = {
     {"simd_interleaved", RefuseInterleaved, Make<ForwardWay::kInterleaved>},
     {"simd_direct", RefuseDirect, Make<ForwardWay::kDirect>},
     {"simd_shared_rows", RefuseShared, Make<ForwardWay::kShared>},
+    {"simd_columns", RefuseColumns, Make<ForwardWay::kColumns>},
     {"simd_planes", RefusePlanes, Make<ForwardWay::kPlanes>},
     {"simd_average", RefuseAverage, MakeAverage},
     {"simd_exact", RefuseMax, Make<ForwardWay::kExact>},

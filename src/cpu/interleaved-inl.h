@@ -1,5 +1,6 @@
-// Max pooling of channels first where the windows tile the width: kernel = stride = 2, 3 or 4, no padding there. De-interleaving
-// loads bring every tap of a vector of outputs into its own register, so nothing passes through scratch.
+// Max pooling of channels first where the windows tile the width: kernel = stride = 2, 3 or 4, no padding there. Nothing passes
+// through scratch. With routes, de-interleaving loads bring every tap of a vector of outputs into its own register; without, rows meet
+// first, and then neighbours, which is one instruction on Arm.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_INTERLEAVED_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -14,7 +15,9 @@
 #include <utility>
 
 #include "cpu/exact-inl.h"
+#include "cpu/maxima-inl.h"
 #include "cpu/order-inl.h"
+#include "cpu/prefetch.h"
 #include "cpu/reduce-inl.h"
 #include "cpu/rows-inl.h"
 #include "cpu/scratch.h"
@@ -27,6 +30,8 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
+
+inline constexpr int64_t kMaxSlices = 4;  // that input is asked for from
 
 template <class S>
 struct InterleavedScratch {
@@ -41,67 +46,160 @@ struct InterleavedScratch {
     const int64_t rows = p.depth().kernel * p.height().kernel;
     inputs = take.Take<const S*>(rows);
     input_codes = take.Take<Code<S>>(rows * p.width().kernel);
-    out_codes = take.Take<Code<S>>(with_codes ? group * p.width().out : 0);
+    out_codes = take.Take<Code<S>>(with_codes ? group * p.width().out + LaneCount<uint8_t>() : 0);
     exact_codes = take.Take<Code<S>>(with_codes ? p.width().out : 0);
   }
 };
 
-// `runs` rows of outputs, each from n input rows that lie in_pitch further than for the row before. kN is n where it is known,
-// else 0.
-template <class S, bool kRoutes, int kStride, int kN>
-HWY_NOINLINE void InterleavedRows(const S* const* inputs, const Code<S>* input_codes, int64_t n, bool backwards, int64_t runs,
-                                  int64_t in_pitch, int64_t length, S* y, OutCodes<S> y_codes, Watch<S>& shared_watch) {
+// `runs` rows of outputs, each from n input rows (in order of preference) that lie in_pitch further than for the row before.
+template <class S>
+struct InterleavedJob {
+  const S* const* inputs;
+  const Code<S>* codes;  // of every tap, row after row
+  int64_t n;
+  bool backwards;
+  int64_t runs, in_pitch, length;
+  S* y;
+  OutCodes<S> y_codes;
+  Lookahead* lookahead;  // one for each of the slices that rows come from
+  int64_t slices;
+};
+
+// One vector of outputs without routes. No lambdas here: they would keep the watch in memory.
+template <class S, int kStride>
+HWY_INLINE VecOf<S> GreatestOfTiles(const S* const* inputs, int64_t n, int64_t at, Watch<S>& watch) {
   const hn::ScalableTag<S> d;
   const int64_t lanes = LaneCount<S>();
-  Watch<S> watch = shared_watch;
-  const SourceCodes<S, kN * kStride> codes(kRoutes ? input_codes : nullptr);
+  if constexpr (kStride == 3) {
+    auto best = hn::Set(d, LowestKey<S>());
+    for (int64_t i = 0; i < n; ++i) {
+      VecOf<S> u[3];
+      hn::LoadInterleaved3(d, inputs[i] + at, u[0], u[1], u[2]);
+      for (int t = 0; t < 3; ++t) {
+        u[t] = Key<S>(u[t]);
+        watch.See(u[t]);
+      }
+      best = Greatest<S>(Greatest<S>(Greatest<S>(u[0], u[1]), u[2]), best);
+    }
+    return best;
+  } else {
+    VecOf<S> v[kStride];
+    for (int t = 0; t < kStride; ++t) v[t] = LoadKey<S, MaxFlow::kRawToKeys, 0>(inputs[0] + at + t * lanes, watch);
+    for (int64_t i = 1; i < n; ++i) {
+      for (int t = 0; t < kStride; ++t) {
+        v[t] = Greatest<S>(LoadKey<S, MaxFlow::kRawToKeys, 1>(inputs[i] + at + t * lanes, watch), v[t]);
+      }
+    }
+    const auto low = PairMax<S>(v[0], v[1]);
+    if constexpr (kStride == 2) return low;
+    return PairMax<S>(low, PairMax<S>(v[kStride - 2], v[kStride - 1]));
+  }
+}
+
+// One vector of outputs with the taps they come from.
+template <class S, int kStride>
+HWY_INLINE Best<S, true> BestOfTiles(const S* const* inputs, const Code<S>* codes, int64_t n, bool backwards, int64_t at,
+                                     Watch<S>& watch) {
+  const hn::ScalableTag<S> d;
+  const hn::ScalableTag<Code<S>> du;
+  Best<S, true> best;
+  for (int64_t i = 0; i < n; ++i) {
+    VecOf<S> v[4];
+    if constexpr (kStride == 2) hn::LoadInterleaved2(d, inputs[i] + at, v[0], v[1]);
+    if constexpr (kStride == 3) hn::LoadInterleaved3(d, inputs[i] + at, v[0], v[1], v[2]);
+    if constexpr (kStride == 4) hn::LoadInterleaved4(d, inputs[i] + at, v[0], v[1], v[2], v[3]);
+    if (backwards) {
+      std::swap(v[0], v[kStride - 1]);
+      if constexpr (kStride == 4) std::swap(v[1], v[2]);
+    }
+    for (int t = 0; t < kStride; ++t) {
+      v[t] = Key<S>(v[t]);
+      watch.See(v[t]);
+      const auto code = hn::Set(du, codes[i * kStride + t]);
+      if (i + t == 0) {
+        best.key = v[0];
+        best.code = code;
+      } else {
+        best.code = hn::IfThenElse(hn::RebindMask(du, hn::Gt(v[t], best.key)), code, best.code);
+        best.key = Greatest<S>(v[t], best.key);
+      }
+    }
+  }
+  return best;
+}
+
+// kN is n where it is known, else 0.
+template <class S, bool kRoutes, int kStride, int kN>
+HWY_NOINLINE void InterleavedRows(const InterleavedJob<S>& job, Watch<S>& shared_watch) {
+  const hn::ScalableTag<S> d;
+  const int64_t lanes = LaneCount<S>();
+  const int64_t n = kN > 0 ? kN : job.n;
+  const int64_t length = job.length;
+  const bool backwards = job.backwards;
   const S* known[kN > 0 ? kN : 1];
-  for (int i = 0; i < kN; ++i) known[i] = inputs[i];
-  const S* const* list = kN > 0 ? known : inputs;
-  const int64_t full = length / lanes * lanes;
-  for (int64_t r = 0; r < runs; ++r, y += length, y_codes = y_codes + length) {
-    const int64_t from = r * in_pitch;
-    const auto at = [&](int64_t j) POOLGRAD_LAMBDA {
-      Best<S, kRoutes> best;
-      const auto row = [&](int64_t i) POOLGRAD_LAMBDA {
-        const S* x = list[i] + from + j * kStride;
-        VecOf<S> v[4];
-        if constexpr (kStride == 2) hn::LoadInterleaved2(d, x, v[0], v[1]);
-        if constexpr (kStride == 3) hn::LoadInterleaved3(d, x, v[0], v[1], v[2]);
-        if constexpr (kStride == 4) hn::LoadInterleaved4(d, x, v[0], v[1], v[2], v[3]);
-        if (backwards) {
-          std::swap(v[0], v[kStride - 1]);
-          if constexpr (kStride == 4) std::swap(v[1], v[2]);
+  Code<S> known_codes[kN > 0 ? kN * kStride : 1];
+  for (int i = 0; i < kN; ++i) known[i] = job.inputs[i];
+  for (int i = 0; kRoutes && i < kN * kStride; ++i) known_codes[i] = job.codes[i];
+  const S* const* inputs = kN > 0 ? known : job.inputs;
+  const Code<S>* codes = kN > 0 ? known_codes : job.codes;
+  const int64_t slices = job.slices;
+  const S* last_rows[kMaxSlices];
+  for (int64_t i = 0; i < slices; ++i) {
+    const int64_t row = (i + 1) * (n / slices) - 1;
+    last_rows[i] = inputs[backwards ? n - 1 - row : row];
+  }
+  Watch<S> watch = shared_watch;
+  S* y = job.y;
+  OutCodes<S> y_codes = job.y_codes;
+  for (int64_t r = 0; r < job.runs; ++r, y += length, y_codes = y_codes + length) {
+    const int64_t from = r * job.in_pitch;
+    // Long rows in pieces, so that input is asked for little by little.
+    constexpr int64_t kPiece = 256;
+    for (int64_t begin = 0; begin < length; begin += kPiece) {
+      const int64_t end = std::min(begin + kPiece, length);
+      for (int64_t i = 0; i < slices; ++i) job.lookahead[i].At(last_rows[i] + from + end * kStride);
+      const int64_t full = begin + (end - begin) / lanes * lanes;
+      if constexpr (kRoutes) {
+        constexpr int kBlock = sizeof(S);
+        int64_t j = begin;
+        for (; y_codes.bytes && j + kBlock * lanes <= full; j += kBlock * lanes) {
+          CodeVec<S> of[kBlock];
+          for (int k = 0; k < kBlock; ++k) {
+            const auto best = BestOfTiles<S, kStride>(inputs, codes, n, backwards, from + (j + k * lanes) * kStride, watch);
+            watch.SeeWinner(best.key);
+            hn::StoreU(Key<S>(best.key), d, y + j + k * lanes);
+            of[k] = best.code;
+          }
+          hn::StoreU(BytesOf<Code<S>>(of), hn::ScalableTag<uint8_t>(), reinterpret_cast<uint8_t*>(y_codes.lanes) + j);
         }
-        for (int t = 0; t < kStride; ++t) v[t] = Key<S>(v[t]);
-        watch.template See<0>(v[0]);
-        watch.template See<1>(v[1]);
-        if constexpr (kStride > 2) watch.template See<2>(v[2]);
-        if constexpr (kStride > 3) watch.template See<3>(v[3]);
-        const auto code = [&](int t) POOLGRAD_LAMBDA { return codes[i * kStride + t]; };
-        if (i == 0) {
-          best.key = v[0];
-          if constexpr (kRoutes) best.code = code(0);
-        } else {
-          best.Meet(v[0], [&]() POOLGRAD_LAMBDA { return code(0); });
+        for (; j < end; j += lanes) {
+          const int64_t at = j < full ? j : end - lanes;
+          const auto best = BestOfTiles<S, kStride>(inputs, codes, n, backwards, from + at * kStride, watch);
+          watch.SeeWinner(best.key);
+          hn::StoreU(Key<S>(best.key), d, y + at);
+          y_codes.Store(best.code, at);
         }
-        for (int t = 1; t < kStride; ++t) best.Meet(v[t], [&]() POOLGRAD_LAMBDA { return code(t); });
-      };
-      row(0);
-      for (int64_t i = 1; i < (kN > 0 ? kN : n); ++i) row(i);
-      watch.SeeWinner(best.key);
-      return best;
-    };
-    const auto put = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA { hn::StoreU(Key<S>(best.key), d, y + j); };
-    ForWholeVectors<S, kRoutes>(0, full, y_codes, at, put);
-    if (full < length) {
-      const Best<S, kRoutes> last = at(length - lanes);
-      put(last, length - lanes);
-      if constexpr (kRoutes) y_codes.Store(last.code, length - lanes);
+      } else {
+        int64_t j = begin;
+        for (; j < full; j += lanes) {
+          PutMax<S, MaxFlow::kKeysToY, 0>(GreatestOfTiles<S, kStride>(inputs, n, from + j * kStride, watch), y + j, watch);
+        }
+        if (j < end) {
+          j = end - lanes;
+          PutMax<S, MaxFlow::kKeysToY, 0>(GreatestOfTiles<S, kStride>(inputs, n, from + j * kStride, watch), y + j, watch);
+        }
+      }
     }
   }
   shared_watch = watch;
 }
+
+// Where row r of the result is.
+struct Place {
+  int64_t plane, od, oh;
+  Place(const Problem& p, int64_t r)
+      : plane(r / p.height().out / p.depth().out), od(r / p.height().out % p.depth().out), oh(r % p.height().out) {}
+};
 
 template <class S, bool kRoutes, int kStride>
 void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
@@ -111,66 +209,58 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
   const int64_t out = p.width().out;
   ScratchTaker take(memory);
   const InterleavedScratch<S> scratch(p, kRoutes, take);
+  Lookahead lookahead[kMaxSlices];
+  std::fill(lookahead, lookahead + kMaxSlices, Lookahead(rows.x, rows.x_end));
   const Range whole_d = depth.interior();
   const Range whole_h = height.interior();
-  int64_t oh = begin % height.out;
-  int64_t od = begin / height.out % depth.out;
-  int64_t plane = begin / height.out / depth.out;
+  // Planes whose windows leave no rows over follow each other as if they were one.
+  const bool seamless = depth.in == 1 && depth.out == 1 && height.in == height.out * height.stride && whole_h.size() == height.out;
 
-  const auto advance = [&](int64_t& plane_at, int64_t& od_at, int64_t& oh_at, int64_t by) {
-    oh_at += by;
-    if (oh_at < height.out) return;
-    oh_at = 0;
-    if (++od_at < depth.out) return;
-    od_at = 0;
-    ++plane_at;
-  };
   for (int64_t r = begin; r < end;) {
     const int64_t count = std::min(scratch.group, end - r);
-    int64_t group_oh = oh;
-    int64_t group_od = od;
-    int64_t group_plane = plane;
     Watch<S> watch(p.dtype);
     for (int64_t g = 0; g < count;) {
-      const bool whole = oh >= whole_h.begin && oh < whole_h.end;
-      const Range d = od >= whole_d.begin && od < whole_d.end ? Range{0, depth.kernel} : depth.valid_taps(od);
-      const Range h = whole ? Range{0, height.kernel} : height.valid_taps(oh);
-      const int64_t runs = whole ? std::min(count - g, whole_h.end - oh) : 1;
+      const Place at(p, r + g);
+      const bool whole = at.oh >= whole_h.begin && at.oh < whole_h.end;
+      const Range d = at.od >= whole_d.begin && at.od < whole_d.end ? Range{0, depth.kernel} : depth.valid_taps(at.od);
+      const Range h = whole ? Range{0, height.kernel} : height.valid_taps(at.oh);
+      const int64_t runs = seamless ? count - g : whole ? std::min(count - g, whole_h.end - at.oh) : 1;
       int64_t n = 0;
       for (int64_t kd = d.begin; kd < d.end; ++kd) {
         for (int64_t kh = h.begin; kh < h.end; ++kh, ++n) {
-          const int64_t at = rows.backwards ? d.size() * h.size() - 1 - n : n;
-          scratch.inputs[at] = rows.row(rows.plane(plane), depth.start(od) + kd * depth.dilation,
-                                        height.start(oh) + kh * height.dilation);
+          const int64_t i = rows.backwards ? d.size() * h.size() - 1 - n : n;
+          scratch.inputs[i] = rows.row(rows.plane(at.plane), depth.start(at.od) + kd * depth.dilation,
+                                       height.start(at.oh) + kh * height.dilation);
           for (int t = 0; kRoutes && t < kStride; ++t) {
             const int64_t kw = rows.backwards ? kStride - 1 - t : t;
-            scratch.input_codes[at * kStride + t] = static_cast<Code<S>>((kd * height.kernel + kh) * kStride + kw);
+            scratch.input_codes[i * kStride + t] = static_cast<Code<S>>((kd * height.kernel + kh) * kStride + kw);
           }
         }
       }
-      S* y = rows.y_row(r + g);
-      const OutCodes<S> codes = OutCodesOf<S>(p, scratch.out_codes) + g * out;
-      const int64_t in_pitch = height.stride * p.width().in;
-      if (n == 2) {
-        InterleavedRows<S, kRoutes, kStride, 2>(scratch.inputs, scratch.input_codes, n, rows.backwards, runs, in_pitch, out, y,
-                                                codes, watch);
-      } else if (n > 0) {
-        InterleavedRows<S, kRoutes, kStride, 0>(scratch.inputs, scratch.input_codes, n, rows.backwards, runs, in_pitch, out, y,
-                                                codes, watch);
-      }
+      const InterleavedJob<S> job = {scratch.inputs, scratch.input_codes, n, rows.backwards, runs, height.stride * p.width().in, out,
+                                     rows.y_row(r + g), OutCodesOf<S>(p, scratch.out_codes) + g * out, lookahead,
+                                     d.size() <= kMaxSlices ? d.size() : 0};
+      if (n == 1) InterleavedRows<S, kRoutes, kStride, 1>(job, watch);
+      if (n == 2) InterleavedRows<S, kRoutes, kStride, 2>(job, watch);
+      if (n == 4) InterleavedRows<S, kRoutes, kStride, 4>(job, watch);
+      if (n == 3 || n > 4) InterleavedRows<S, kRoutes, kStride, 0>(job, watch);
       g += runs;
-      advance(plane, od, oh, runs);
     }
-    const bool alarm = watch.Fired() != Alarm::kNone || p.routes.may_be_none;
-    for (int64_t g = 0; g < count; ++g, advance(group_plane, group_od, group_oh, 1)) {
-      uint8_t* routes = kRoutes ? rows.route_row(r + g) : nullptr;
-      const S* x = rows.plane(group_plane);
-      const bool empty = alarm && (depth.valid_taps(group_od).size() == 0 || height.valid_taps(group_oh).size() == 0);
-      if (empty || (alarm && SeesSpecial(rows, x, group_od, group_oh, {0, out}))) {
-        RunExactRow<S>(p, x, group_od, group_oh, {0, out}, rows.y_row(r + g), routes,
+    if constexpr (kRoutes) {
+      const OutCodes<S> codes = OutCodesOf<S>(p, scratch.out_codes);
+      if (!p.channels_last() && codes.bytes && out * p.routes.bits % 8 == 0) {  // lines are whole bytes: all at once
+        PackCodes(reinterpret_cast<const uint8_t*>(codes.lanes), count * out, p.routes.bits, rows.route_row(r));
+      } else {
+        for (int64_t g = 0; g < count; ++g) PackRow(p, codes + g * out, {0, out}, rows.route_row(r + g));
+      }
+    }
+    if (watch.Fired() != Alarm::kNone || p.routes.may_be_none) {
+      for (int64_t g = 0; g < count; ++g) {
+        const Place at(p, r + g);
+        const bool empty = depth.valid_taps(at.od).size() == 0 || height.valid_taps(at.oh).size() == 0;
+        if (!empty && !SeesSpecial(rows, rows.plane(at.plane), at.od, at.oh, {0, out})) continue;
+        RunExactRow<S>(p, rows.plane(at.plane), at.od, at.oh, {0, out}, rows.y_row(r + g), rows.route_row(r + g),
                        kRoutes ? scratch.exact_codes : nullptr);
-      } else if (kRoutes) {
-        PackRow(p, OutCodesOf<S>(p, scratch.out_codes) + g * out, {0, out}, routes);
       }
     }
     r += count;

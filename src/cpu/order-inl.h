@@ -131,25 +131,46 @@ class Watch {
   static constexpr bool kWinnersOnly = kIsFloat<S> && kMaxPassesNan;
 
   HWY_INLINE explicit Watch(poolgrad_dtype dtype) : bf16_(dtype == POOLGRAD_BF16) {
-    const hn::ScalableTag<S> d;
-    for (auto& v : seen_) v = hn::Zero(d);
-    winner_ = hn::Zero(d);
-    least_ = hn::Set(hn::ScalableTag<Code<S>>(), static_cast<Code<S>>(~Code<S>{0}));
+    seen0_ = seen1_ = seen2_ = seen3_ = winner0_ = winner1_ = hn::Zero(hn::ScalableTag<S>());
+    least0_ = least1_ = hn::Set(hn::ScalableTag<Code<S>>(), static_cast<Code<S>>(~Code<S>{0}));
   }
 
-  // Four independent chains, so that none is longer than the work around it.
+  // Member by member, and no arrays: only such copies does GCC keep in registers.
+  HWY_INLINE Watch(const Watch& other) { *this = other; }
+  HWY_INLINE Watch& operator=(const Watch& other) {
+    bf16_ = other.bf16_;
+    seen0_ = other.seen0_;
+    seen1_ = other.seen1_;
+    seen2_ = other.seen2_;
+    seen3_ = other.seen3_;
+    winner0_ = other.winner0_;
+    winner1_ = other.winner1_;
+    least0_ = other.least0_;
+    least1_ = other.least1_;
+    return *this;
+  }
+
+  // Independent chains, four here and two below, so that none is longer than the work around it.
   template <int kChain = 0>
   HWY_INLINE void See(VecOf<S> key) {
-    if constexpr (kIsFloat<S> && !kWinnersOnly) seen_[kChain % 4] = hn::Add(seen_[kChain % 4], key);
-    if constexpr (kIsHalf<S>) seen_[kChain % 4] = hn::Min(seen_[kChain % 4], key);
+    if constexpr (kChain % 4 == 0) seen0_ = With(seen0_, key);
+    if constexpr (kChain % 4 == 1) seen1_ = With(seen1_, key);
+    if constexpr (kChain % 4 == 2) seen2_ = With(seen2_, key);
+    if constexpr (kChain % 4 == 3) seen3_ = With(seen3_, key);
   }
 
+  template <int kChain = 0>
   HWY_INLINE void SeeWinner(VecOf<S> key) {
-    if constexpr (kIsHalf<S>) winner_ = hn::Max(winner_, key);
-    if constexpr (kWinnersOnly) {
-      winner_ = hn::Add(winner_, key);
-      least_ = hn::Min(least_, hn::BitCast(hn::ScalableTag<Code<S>>(), key));
-    }
+    if constexpr (kChain % 2 == 0) winner0_ = WithWinner(winner0_, key);
+    if constexpr (kChain % 2 == 1) winner1_ = WithWinner(winner1_, key);
+    if constexpr (kWinnersOnly) SeeLeast<kChain>(key);
+  }
+
+  // In place of SeeWinner, for kernels that do not compare taps in order: zeros of different sign tie, and their order matters.
+  template <int kChain = 0>
+  HWY_INLINE void SeeUnordered(VecOf<S> key) {
+    SeeWinner<kChain>(key);
+    if constexpr (kIsFloat<S> && !kWinnersOnly) SeeLeast<kChain>(hn::Abs(key));
   }
 
   // The first n lanes only.
@@ -160,20 +181,18 @@ class Watch {
 
   HWY_INLINE Alarm Fired() const {
     const hn::ScalableTag<S> d;
-    if constexpr (kWinnersOnly) {
+    if constexpr (kIsFloat<S>) {
       const auto zero = hn::Zero(d);
-      if (!hn::AllTrue(d, hn::Eq(hn::Mul(winner_, zero), zero))) return Alarm::kSpecial;
+      const auto sum = kWinnersOnly ? hn::Add(winner0_, winner1_)
+                                    : hn::Add(hn::Add(seen0_, seen1_), hn::Add(seen2_, seen3_));
+      if (!hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero))) return Alarm::kSpecial;
       const hn::ScalableTag<Code<S>> du;
-      return hn::AllFalse(du, hn::Eq(least_, hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
-    } else if constexpr (kIsFloat<S>) {
-      const auto sum = hn::Add(hn::Add(seen_[0], seen_[1]), hn::Add(seen_[2], seen_[3]));
-      const auto zero = hn::Zero(d);
-      return hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero)) ? Alarm::kNone : Alarm::kSpecial;
+      return hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
     } else if constexpr (kIsHalf<S>) {
-      const auto least = hn::Min(hn::Min(seen_[0], seen_[1]), hn::Min(seen_[2], seen_[3]));
+      const auto least = hn::Min(hn::Min(seen0_, seen1_), hn::Min(seen2_, seen3_));
       const S infinity = static_cast<S>(bf16_ ? 0x7F80 : 0x7C00);
       const auto low = hn::Gt(least, hn::Set(d, static_cast<S>(-infinity)));
-      const auto high = hn::Gt(winner_, hn::Set(d, infinity));
+      const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, infinity));
       return hn::AllTrue(d, low) && hn::AllFalse(d, high) ? Alarm::kNone : Alarm::kSpecial;
     } else {
       return Alarm::kNone;
@@ -181,10 +200,27 @@ class Watch {
   }
 
  private:
+  static HWY_INLINE VecOf<S> With(VecOf<S> seen, VecOf<S> key) {
+    if constexpr (kIsFloat<S> && !kWinnersOnly) return hn::Add(seen, key);
+    if constexpr (kIsHalf<S>) return hn::Min(seen, key);
+    return seen;
+  }
+  static HWY_INLINE VecOf<S> WithWinner(VecOf<S> winner, VecOf<S> key) {
+    if constexpr (kIsHalf<S>) return hn::Max(winner, key);
+    if constexpr (kWinnersOnly) return hn::Add(winner, key);
+    return winner;
+  }
+  template <int kChain>
+  HWY_INLINE void SeeLeast(VecOf<S> key) {
+    const auto bits = hn::BitCast(hn::ScalableTag<Code<S>>(), key);
+    if constexpr (kChain % 2 == 0) least0_ = hn::Min(least0_, bits);
+    if constexpr (kChain % 2 == 1) least1_ = hn::Min(least1_, bits);
+  }
+
   bool bf16_;
-  VecOf<S> seen_[4];
-  VecOf<S> winner_;
-  CodeVec<S> least_;
+  VecOf<S> seen0_, seen1_, seen2_, seen3_;
+  VecOf<S> winner0_, winner1_;
+  CodeVec<S> least0_, least1_;
 };
 
 // Whether one of n values has the bits of a special one: -0, NaN, an infinity. Only asked after an alarm.

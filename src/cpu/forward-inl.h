@@ -15,6 +15,7 @@
 #include "cpu/interleaved-inl.h"
 #include "cpu/planes-inl.h"
 #include "cpu/rows-inl.h"
+#include "cpu/stream-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -33,6 +34,11 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
     case ForwardWay::kDirect: {
       const DirectScratch<S> scratch(p, DirectTile(p), take);
       kernel.run = RunDirect<S, kRoutes>;
+      break;
+    }
+    case ForwardWay::kStream: {
+      const StreamScratch<S> scratch(p, kRoutes, take);
+      kernel.run = RunStream<S, kRoutes>;
       break;
     }
     case ForwardWay::kShared: {

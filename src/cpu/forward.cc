@@ -80,6 +80,14 @@ const char* RefuseDirect(const Problem& p, poolgrad_op op) {
   return nullptr;
 }
 
+const char* RefuseStream(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseFast(p, op)) return reason;
+  if (IsPlanar(p)) return "it needs channels last";
+  if (p.taps() > 255) return "a tap's number does not fit a byte";
+  if (CeilDiv(p.height().kernel, p.height().stride) > 3 && p.height().out > 1) return "more than three windows share a row";
+  return nullptr;
+}
+
 const char* RefuseShared(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseFast(p, op)) return reason;
   return IsPlanar(p) ? "it needs channels last" : nullptr;
@@ -108,6 +116,7 @@ Kernel MakeAverage(const Problem& p, poolgrad_op) { return MakeForwardAverage(p)
 constexpr Algorithm kForward[] = {
     {"simd_global", RefuseGlobal, Make<ForwardWay::kGlobal>},
     {"simd_interleaved", RefuseInterleaved, Make<ForwardWay::kInterleaved>},
+    {"simd_stream", RefuseStream, Make<ForwardWay::kStream>},
     {"simd_direct", RefuseDirect, Make<ForwardWay::kDirect>},
     {"simd_shared_rows", RefuseShared, Make<ForwardWay::kShared>},
     {"simd_columns", RefuseColumns, Make<ForwardWay::kColumns>},

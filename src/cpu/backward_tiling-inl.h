@@ -62,7 +62,8 @@ class Tiling {
         chunk_(TilingChunk(problem)),
         dense_(problem.width().stride == problem.width().kernel && problem.width().dilation == 1 &&
                problem.width().pad_lo == 0),
-        packed_(!last_ && problem.routes.line != 1 && FieldsFit(problem.routes.bits)),
+        packed_(!last_ && problem.routes.line != 1 && FieldsFit(problem.routes.bits) && TilesHeight(problem) &&
+                std::min(problem.width().out, problem.width().in / problem.width().kernel) >= kN),
         codes_(reinterpret_cast<Bits*>(scratch)) {
     if (!last_) FindLanes(problem.width().kernel, problem.routes.bits);
   }
@@ -232,6 +233,11 @@ class Tiling {
     return bits < 8 && kN * bits % 8 == 0 && kN * bits <= 8 * static_cast<int64_t>(sizeof(Bits));
   }
 
+  static bool TilesHeight(const Problem& p) {
+    const Axis& h = p.height();
+    return h.stride == h.kernel && h.dilation == 1 && h.pad_lo == 0;
+  }
+
   void FindLanes(int64_t taps, int64_t bits) {
     for (int64_t i = 0; i < taps * kN; ++i) {
       const int64_t output = i / taps;
@@ -351,94 +357,121 @@ class Tiling {
     }
   }
 
-  // Inputs of an axis that output o answers for; most axes have no gaps.
-  static HWY_INLINE Range Owned(const Axis& a, bool tiled, int64_t o) {
-    return tiled ? Range{o * a.kernel, o == a.out - 1 ? a.in : (o + 1) * a.kernel} : OwnedBy(a, o);
-  }
-
-  // Packed codes, read where they lie.
+  // Packed codes, read where they lie: the output rows of a slice at a time, so that dx is written slice by slice.
   template <int kTaps, int kBits>
   void RunBits(int64_t begin, int64_t end) const {
     if constexpr (FieldsFit(kBits)) {
       const Axis& depth = p_.depth();
       const Axis& height = p_.height();
       const Axis& w = p_.width();
-      const auto tiles = [](const Axis& a) {
-        return a.stride == a.kernel && a.dilation == 1 && a.pad_lo == 0 && a.out * a.kernel <= a.in;
-      };
-      const bool tiled_depth = tiles(depth);
-      const bool tiled_height = tiles(height);
-      const DN d;
-      const hn::Repartition<uint8_t, DN> d8;
-      VN taps[kTaps], fields[kTaps], repeat[kTaps];
-      for (int k = 0; k < kTaps; ++k) {
-        fields[k] = hn::LoadU(d, fields_ + k * kN);
-        repeat[k] = hn::BitCast(d, hn::LoadU(d8, repeat_ + k * 16));
-      }
-      const int64_t rows = depth.out * height.out;
-      int64_t oh = begin % height.out;
-      int64_t od = begin % rows / height.out;
-      int64_t image = begin / rows;
-      const int64_t whole = std::min(w.out, w.in / kTaps);
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const Bits* const dy = static_cast<const Bits*>(args_.source) + unit * w.out;
+      const uint8_t* const routes_end = args_.routes + p_.routes.bytes();
+      const int64_t whole_rows = height.in / height.kernel;
+      for (int64_t unit = begin; unit < end;) {
+        const int64_t oh = unit % height.out;
+        const int64_t od = unit / height.out % depth.out;
+        const int64_t image = unit / height.out / depth.out;
         const uint8_t* const line = args_.routes + LineOffset(p_.routes, unit);
-        const Range over_d = Owned(depth, tiled_depth, od);
-        const Range over_h = Owned(height, tiled_height, oh);
-        for (int64_t i_d = over_d.begin; i_d < over_d.end; ++i_d) {
-          const int64_t tap_d = TapOn(depth, od, i_d);
-          Bits* row = static_cast<Bits*>(args_.result) + ((image * depth.in + i_d) * height.in + over_h.begin) * w.in;
-          for (int64_t i_h = over_h.begin; i_h < over_h.end; ++i_h, row += w.in) {
-            const int64_t tap_h = TapOn(height, oh, i_h);
-            if (tap_d < 0 || tap_h < 0) {
-              Zero(row, 0, w.in);
-              continue;
+        // Rows after which there are codes enough to read a little further than needed.
+        const int64_t readable = (routes_end - line - kReadAhead) / p_.routes.line_bytes;
+        const int64_t rows = std::min({end - unit, height.out - oh, whole_rows - oh, readable});
+        const Bits* const dy = static_cast<const Bits*>(args_.source) + unit * w.out;
+        const Range over_d = OwnedBy(depth, od);
+        const Range over_h = {oh * height.kernel, OwnedBy(height, oh + std::max<int64_t>(1, rows) - 1).end};
+        for (int64_t d = over_d.begin; d < over_d.end; ++d) {
+          Bits* to = static_cast<Bits*>(args_.result) + ((image * depth.in + d) * height.in + over_h.begin) * w.in;
+          const int64_t tap_d = TapOn(depth, od, d);
+          int64_t h = over_h.begin;
+          if (tap_d >= 0 && rows > 0) {
+            WriteTiled<kTaps, kBits>(dy, line, rows, tap_d * height.kernel * kTaps, to);
+            h += rows * height.kernel;
+          } else if (tap_d >= 0) {
+            for (; h < std::min(over_h.end, (oh + 1) * height.kernel); ++h) {
+              const int64_t tap_h = h - oh * height.kernel;
+              WriteOne<kTaps, kBits>(dy, line, routes_end, (tap_d * height.kernel + tap_h) * kTaps,
+                                     to + tap_h * w.in);
             }
-            const int64_t first_tap = (tap_d * height.kernel + tap_h) * kTaps;
-            FindTaps<kTaps, kBits>(first_tap, taps);
-            const int64_t done = WritePacked<kTaps, kBits>(dy, line, whole, taps, fields, repeat, row);
-            for (int64_t ow = done; ow < w.out; ++ow) {
-              WriteWindow(dy[ow], static_cast<Bits>(LoadCode(p_.routes, line, ow)), first_tap, ow, row);
-            }
-            if (w.out * kTaps < w.in) Zero(row, w.out * kTaps, w.in);
           }
+          Zero(to, (h - over_h.begin) * w.in, over_h.size() * w.in);
         }
-        if (++oh == height.out) {
-          oh = 0;
-          if (++od == depth.out) {
-            od = 0;
-            ++image;
-          }
-        }
+        unit += std::max<int64_t>(1, rows);
       }
     }
   }
 
+  static constexpr int64_t kReadAhead = sizeof(uint64_t);
+
+  // Output rows whose windows tile the input, in a function of its own: what the compiler keeps on the stack is stored
+  // between the rows of dx.
   template <int kTaps, int kBits>
-  HWY_INLINE int64_t WritePacked(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, int64_t count,
-                                 const VN (&taps)[kTaps], const VN (&fields)[kTaps], const VN (&repeat)[kTaps],
-                                 Bits* HWY_RESTRICT to) const {
+  HWY_NOINLINE void WriteTiled(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, int64_t rows,
+                               int64_t first_tap, Bits* HWY_RESTRICT to) const {
     const DN d;
+    const hn::Repartition<uint8_t, DN> d8;
     constexpr int64_t kBytes = kN * kBits / 8;
-    if (count < kN) return 0;
-    const int64_t readable = args_.routes + p_.routes.bytes() - line - static_cast<int64_t>(sizeof(Bits));
-    const int64_t safe = std::min(count, (readable / kBytes + 1) * kN);
+    const int64_t out = p_.width().out;
+    const int64_t in = p_.width().in;
+    const int64_t whole = std::min(out, in / kTaps);
+    const int64_t tap_rows = p_.height().kernel;
+    const int64_t line_bytes = p_.routes.line_bytes;
+    const int64_t last = whole % kN == 0 ? 0 : whole - kN;  // the last vector, some of it again
+    const auto step = hn::Set(d, static_cast<Bits>(kTaps * Ones(kBits)));
+    VN start[kTaps], fields[kTaps], repeat[kTaps];
+    FindTaps<kTaps, kBits>(first_tap, start);
+    for (int k = 0; k < kTaps; ++k) {
+      fields[k] = hn::LoadU(d, fields_ + k * kN);
+      repeat[k] = hn::BitCast(d, hn::LoadU(d8, repeat_ + k * 16));
+    }
+    for (; rows > 0; --rows, dy += out, line += line_bytes) {
+      VN taps[kTaps];
+      for (int k = 0; k < kTaps; ++k) taps[k] = start[k];
+      for (int64_t tap_row = 0; tap_row < tap_rows; ++tap_row, to += in) {
+        const uint8_t* codes = line;
+        for (int64_t i = 0; i + kN <= whole; i += kN, codes += kBytes) {
+          Bits all;
+          std::memcpy(&all, codes, sizeof(all));
+          const VN value = AsSum<T>(d, hn::LoadU(d, dy + i));
+          WriteVector<kTaps, kBits>(value, hn::Set(d, all), taps, fields, repeat, to + i * kTaps);
+        }
+        if (last > 0) {
+          uint64_t all;
+          std::memcpy(&all, line + last * kBits / 8, sizeof(all));
+          const VN code = hn::Set(d, static_cast<Bits>(all >> (last * kBits % 8)));
+          const VN value = AsSum<T>(d, hn::LoadU(d, dy + last));
+          WriteVector<kTaps, kBits>(value, code, taps, fields, repeat, to + last * kTaps);
+        }
+        if (whole * kTaps < in) FinishRow(dy, line, first_tap + tap_row * kTaps, whole, to);
+        for (int k = 0; k < kTaps; ++k) taps[k] = hn::Add(taps[k], step);
+      }
+    }
+  }
+
+  // One input row where the routes end: vectors as far as they can be read.
+  template <int kTaps, int kBits>
+  void WriteOne(const Bits* dy, const uint8_t* line, const uint8_t* routes_end, int64_t first_tap, Bits* row) const {
+    const DN d;
+    const hn::Repartition<uint8_t, DN> d8;
+    VN taps[kTaps], fields[kTaps], repeat[kTaps];
+    FindTaps<kTaps, kBits>(first_tap, taps);
+    for (int k = 0; k < kTaps; ++k) {
+      fields[k] = hn::LoadU(d, fields_ + k * kN);
+      repeat[k] = hn::BitCast(d, hn::LoadU(d8, repeat_ + k * 16));
+    }
+    const int64_t whole = std::min(p_.width().out, p_.width().in / kTaps);
     int64_t i = 0;
-    for (; i + kN <= safe; i += kN) {
+    for (; i + kN <= whole && routes_end - (line + i * kBits / 8) >= kReadAhead; i += kN) {
       Bits all;
-      std::memcpy(&all, line + i / kN * kBytes, sizeof(all));
+      std::memcpy(&all, line + i * kBits / 8, sizeof(all));
       const VN value = AsSum<T>(d, hn::LoadU(d, dy + i));
-      WriteVector<kTaps, kBits>(value, hn::Set(d, all), taps, fields, repeat, to + i * kTaps);
+      WriteVector<kTaps, kBits>(value, hn::Set(d, all), taps, fields, repeat, row + i * kTaps);
     }
-    for (; i < count; i += kN) {  // where the array ends, and the last ones, some of them again
-      i = std::min(i, count - kN);
-      const int64_t bit = i * kBits % 8;
-      uint64_t all = 0;
-      std::memcpy(&all, line + i * kBits / 8, static_cast<size_t>((bit + kN * kBits + 7) / 8));
-      const VN value = AsSum<T>(d, hn::LoadU(d, dy + i));
-      WriteVector<kTaps, kBits>(value, hn::Set(d, static_cast<Bits>(all >> bit)), taps, fields, repeat, to + i * kTaps);
-    }
-    return count;
+    FinishRow(dy, line, first_tap, i, row);
+  }
+
+  // The windows of an input row from output `ow` on, and what no window covers.
+  void FinishRow(const Bits* dy, const uint8_t* line, int64_t first_tap, int64_t ow, Bits* row) const {
+    const Axis& w = p_.width();
+    for (; ow < w.out; ++ow) WriteWindow(dy[ow], static_cast<Bits>(LoadCode(p_.routes, line, ow)), first_tap, ow, row);
+    Zero(row, std::min(w.in, w.out * w.kernel), w.in);
   }
 
   const Problem& p_;

@@ -110,13 +110,15 @@ class Scatter {
   }
 
   void Run(int64_t begin, int64_t end) {
-    for (int64_t unit = begin; unit < end; ++unit) {
+    for (int64_t unit = begin; unit < end;) {
       const int64_t band = unit % t_.bands;
+      const int64_t past = std::min(t_.bands, band + end - unit);  // neighbouring bands are one
       c0_ = unit / t_.bands % t_.blocks * t_.block;
       block_ = std::min(t_.block, t_.channels - c0_);
       image_ = unit / t_.bands / t_.blocks * t_.together;
       images_ = std::min(t_.together, t_.images - image_);
-      RunBand({band * t_.band, std::min((band + 1) * t_.band, t_.rows)});
+      RunBand({band * t_.band, std::min(past * t_.band, t_.rows)});
+      unit += past - band;
     }
   }
 

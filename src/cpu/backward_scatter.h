@@ -88,7 +88,7 @@ inline ScatterTiles LayOutScatter(const Problem& p) {
   if (t.staged) {
     const int64_t reach = (std::min(d.extent(), d.in) - 1) * h.in + std::min(h.extent(), h.in);
     const int64_t least = reach + t.at_once * h.stride + t.ahead;
-    t.kept = std::min(t.band, std::max(least, kSumBytes / (t.row * lane)));
+    t.kept = std::min(t.rows, std::max(least, kSumBytes / (t.row * lane)));
   }
   return t;
 }

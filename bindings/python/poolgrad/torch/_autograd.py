@@ -57,18 +57,6 @@ def _folded_plan(plan: TorchPlan, size: int) -> TorchPlan:
     return plan.with_batch(size * (plan.tensor_x[0] if len(plan.tensor_x) == plan.rank + 2 else 1))
 
 
-def _scatter_once(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-    """dx, as a function of its own only if something records it."""
-    if dy.requires_grad or _forward_ad._current_level >= 0 or _functorch_active():
-        return _Scatter.apply(dy, routes, plan)
-    try:
-        return plan.scatter(dy, routes)
-    except RuntimeError:
-        if not (_is_legacy_batched(dy) and _library.AVAILABLE):
-            raise
-        return _library.scatter(dy, routes, plan)  # autograd.grad(is_grads_batched=True): torch runs an operator once for each
-
-
 def make_pool(plan: TorchPlan) -> Callable[[torch.Tensor], torch.Tensor]:
     """y of x, recorded if anything records what is done to x: reverse mode, forward mode, or a transform of torch.func.
 
@@ -88,12 +76,20 @@ def make_pool(plan: TorchPlan) -> Callable[[torch.Tensor], torch.Tensor]:
         @staticmethod
         def backward(ctx: Any, dy: torch.Tensor) -> Any:
             (routes,) = ctx.saved_tensors
-            return _scatter_once(dy, routes, plan)
+            if dy.requires_grad or _forward_ad._current_level >= 0 or _functorch_active():
+                return _Scatter.apply(dy, routes, plan)
+            try:
+                return plan.scatter(dy, routes)
+            except RuntimeError:
+                if not _is_legacy_batched(dy):
+                    raise
+                return _Scatter.apply(dy, routes, plan)
 
         @staticmethod
         def jvp(ctx: Any, tx: torch.Tensor) -> Any:
             return _Gather.apply(tx, ctx.saved_tensors[0], plan)
 
+    Pool._backward_cls.apply = Pool.backward  # in place of a function that looks for it at every call
     record, is_grad_enabled = super(Function, Pool).apply, torch.is_grad_enabled
 
     def pool(x: torch.Tensor) -> torch.Tensor:
@@ -124,7 +120,7 @@ class _PoolWithRoutes(Function):
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> Any:
-        return _scatter_once(dy, ctx.saved_tensors[0], ctx.plan), None, None
+        return _Scatter.apply(dy, ctx.saved_tensors[0], ctx.plan), None, None
 
     @staticmethod
     def jvp(ctx: Any, tx: torch.Tensor, *_: Any) -> Any:
@@ -175,7 +171,9 @@ class _Linear(Function):
 class _Scatter(_Linear):
     @staticmethod
     def forward(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-        return plan.scatter(dy, routes)
+        if _is_legacy_batched(dy) and _library.AVAILABLE:  # autograd.grad(is_grads_batched=True): torch runs it once for each
+            return _library.scatter(dy, routes, plan)
+        return plan.scatter(dy, routes.contiguous())
 
     @staticmethod
     def backward(ctx: Any, ddx: Any) -> Any:
@@ -196,7 +194,7 @@ class _Scatter(_Linear):
 class _Gather(_Linear):
     @staticmethod
     def forward(tx: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-        return plan.gather(tx, routes)
+        return plan.gather(tx, routes.contiguous())
 
     @staticmethod
     def backward(ctx: Any, dty: Any) -> Any:
@@ -217,7 +215,7 @@ class _Gather(_Linear):
 class _Indices(Function):
     @staticmethod
     def forward(routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-        return plan.indices(routes)
+        return plan.indices(routes.contiguous())
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

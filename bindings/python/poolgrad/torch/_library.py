@@ -64,8 +64,7 @@ if AVAILABLE:
     def _scatter(dy: torch.Tensor, routes: torch.Tensor, x_shape: Sequence[int], *fixed: Any) -> torch.Tensor:
         plan = _plan(dy, x_shape, fixed)
         plan.check("dy", dy, plan.tensor_y, dy.dtype)
-        plan.check_routes(routes)
-        return plan.scatter(dy, routes)
+        return plan.scatter(dy, plan.checked_routes(routes))
 
     @_scatter.register_fake
     def _(dy: torch.Tensor, routes: torch.Tensor, x_shape: Any, *fixed: Any) -> Any:
@@ -74,8 +73,7 @@ if AVAILABLE:
     @_operator("max_pool_gather", "Tensor tx, Tensor routes", "Tensor")
     def _gather(tx: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Tensor:
         plan = _plan(tx, tx.shape, fixed)
-        plan.check_routes(routes)
-        return plan.gather(tx, routes)
+        return plan.gather(tx, plan.checked_routes(routes))
 
     @_gather.register_fake
     def _(tx: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> Any:
@@ -84,8 +82,7 @@ if AVAILABLE:
     @_operator("max_pool_indices", "Tensor x, Tensor routes", "Tensor")
     def _indices(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Tensor:
         plan = _plan(x, x.shape, fixed)
-        plan.check_routes(routes)
-        return plan.indices(routes)
+        return plan.indices(plan.checked_routes(routes))
 
     @_indices.register_fake
     def _(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> Any:

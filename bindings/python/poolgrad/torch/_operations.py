@@ -22,8 +22,8 @@ OPERATIONS = ("forward", "forward_routes", "scatter", "gather", "indices")
 
 
 def make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
-    """OPERATIONS of a plan. Tensors are trusted to have its shape, type and device; autograd sees to it, the operators check.
-    They hold the plan's handle and not the plan, so call them through it."""
+    """OPERATIONS of a plan. Tensors are trusted to have its shape, type and device, and routes to be dense; autograd sees to it,
+    the operators check. They hold the plan's handle and not the plan, so call them through it."""
     library, handle, fail = _abi.library(), plan.handle, _abi.raise_status
     run_forward, run_backward, run_gather = library.poolgrad_forward, library.poolgrad_backward, library.poolgrad_gather
     run_indices, numbering = library.poolgrad_routes_to_indices, _abi.NUMBERINGS["torch"]
@@ -36,6 +36,9 @@ def make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
             _cuda_execs(plan, op) for op in ("forward", "forward_routes", "backward", "gather", "")
         )
     layout, dense, empty_like = plan.format, torch.contiguous_format, torch.empty_like
+    contiguous: Callable[[torch.Tensor], torch.Tensor] = (
+        torch.Tensor.contiguous if layout is dense else partial(torch.Tensor.contiguous, memory_format=layout)
+    )
     # torch.empty_like of a one-element tensor spread over the shape is the cheapest way to allocate from Python.
     like_x, like_y, like_indices, like_routes = (
         torch.empty(1, dtype=dtype, device=plan.device).expand(shape)
@@ -46,14 +49,14 @@ def make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
     )  # fmt: skip
 
     def forward(x: torch.Tensor) -> torch.Tensor:
-        x = x.contiguous(memory_format=layout)
+        x = contiguous(x)
         y = empty_like(like_y, memory_format=layout)
         if status := run_forward(handle, x.data_ptr(), y.data_ptr(), None, forward_execs[where()]):
             fail(status)
         return y
 
     def forward_routes(x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-        x = x.contiguous(memory_format=layout)
+        x = contiguous(x)
         y = empty_like(like_y, memory_format=layout)
         routes = empty_like(like_routes, memory_format=dense)
         if status := run_forward(handle, x.data_ptr(), y.data_ptr(), routes.data_ptr(), routes_execs[where()]):
@@ -62,7 +65,7 @@ def make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
 
     def scatter(dy: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
         """dx = S^T dy."""
-        dy, routes = dy.contiguous(memory_format=layout), routes.contiguous()
+        dy = contiguous(dy)
         dx = empty_like(like_x, memory_format=layout)
         if status := run_backward(handle, dy.data_ptr(), routes.data_ptr(), dx.data_ptr(), backward_execs[where()]):
             fail(status)
@@ -70,7 +73,7 @@ def make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
 
     def gather(tx: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
         """ty = S tx."""
-        tx, routes = tx.contiguous(memory_format=layout), routes.contiguous()
+        tx = contiguous(tx)
         ty = empty_like(like_y, memory_format=layout)
         if status := run_gather(handle, tx.data_ptr(), routes.data_ptr(), ty.data_ptr(), gather_execs[where()]):
             fail(status)
@@ -78,7 +81,6 @@ def make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
 
     def indices(routes: torch.Tensor) -> torch.Tensor:
         """torch's int64 indices, in y's memory format."""
-        routes = routes.contiguous()
         found = empty_like(like_indices, memory_format=layout)
         if status := run_indices(handle, routes.data_ptr(), numbering, found.data_ptr(), indices_execs[where()]):
             fail(status)

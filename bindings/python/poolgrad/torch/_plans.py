@@ -139,8 +139,9 @@ class TorchPlan(CorePlan):
         if tensor.device != self.device:
             raise PoolValueError(f"{name} is on {tensor.device}; this pooling is on {self.device}")
 
-    def check_routes(self, routes: torch.Tensor) -> None:
+    def checked_routes(self, routes: torch.Tensor) -> torch.Tensor:
         self.check("routes", routes, self.tensor_routes, torch.uint8)
+        return routes.contiguous()
 
 
 def _device_index(device: torch.device) -> int:

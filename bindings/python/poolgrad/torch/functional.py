@@ -15,7 +15,8 @@ from . import _autograd, _library
 from ._plans import PoolTypeError, PoolValueError, TorchPlan, Window, lies_channels_last, make_window, plan_of
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+# What else traces (export, make_fx) gives tensors of other types.
+_is_compiling = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", lambda: False)
 
 
 @lru_cache(maxsize=1024, typed=True)
@@ -51,13 +52,15 @@ def _make(rank: int, shapes: str) -> Callable[..., Any]:
                 _check_indices(return_indices, window)
                 return _library.traced_pool(input, window, return_indices)
         channels_last = not input.is_contiguous() and lies_channels_last(input, rank)
-        key = (input.shape, input.dtype, input.device, channels_last, rank)
         try:
-            pool, plan = _plan(*key, kernel_size, stride, padding, dilation, ceil_mode, ties)
+            pool, plan = _plan(
+                input.shape, input.dtype, input.device, channels_last, rank, kernel_size, stride, padding, dilation, ceil_mode, ties
+            )  # fmt: skip
         except TypeError as error:
             if "unhashable" not in str(error):
                 raise
-            pool, plan = _plan(*key, *map(_hashable, (kernel_size, stride, padding, dilation)), ceil_mode, ties)
+            windows = map(_hashable, (kernel_size, stride, padding, dilation))
+            pool, plan = _plan(input.shape, input.dtype, input.device, channels_last, rank, *windows, ceil_mode, ties)
         if not return_indices:
             return pool(input)
         _check_indices(True, plan.args[4])

@@ -93,18 +93,6 @@ void SpreadSum(const void* from, int64_t count, void* to) {
   for (; i < count; ++i) out[i] = Widen(source[i]) + V{0};
 }
 
-// The bits of a half that 0 + value, rounded back, would have: -0 becomes +0 and a NaN becomes quiet.
-template <class T, class D>
-HWY_INLINE hn::Vec<D> HalfAsSum(D d, hn::Vec<D> bits) {
-  constexpr int16_t kInfinity = std::is_same_v<T, BF16> ? 0x7F80 : 0x7C00;
-  constexpr uint16_t kQuiet = std::is_same_v<T, BF16> ? 0x0040 : 0x0200;
-  const hn::RebindToSigned<D> di;
-  const auto magnitude = hn::And(bits, hn::Set(d, 0x7FFF));
-  const auto nan = hn::RebindMask(d, hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, kInfinity)));
-  const auto quiet = hn::Or(bits, hn::IfThenElseZero(nan, hn::Set(d, kQuiet)));
-  return hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(d)), quiet);
-}
-
 template <class T>
 void SpreadHalfBits(const void* from, int64_t count, void* to) {
   const hn::ScalableTag<uint16_t> d;

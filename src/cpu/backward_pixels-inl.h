@@ -226,14 +226,7 @@ class Pixels {
   template <class DA>
   HWY_INLINE hn::Vec<DA> LoadDy(DA d, const T* from) const {
     if constexpr (std::is_same_v<A, uint16_t>) {
-      constexpr uint16_t kInfinity = std::is_same_v<T, BF16> ? 0x7F80 : 0x7C00;
-      constexpr uint16_t kQuiet = std::is_same_v<T, BF16> ? 0x0040 : 0x0200;
-      const hn::RebindToSigned<DA> di;
-      const auto bits = hn::LoadU(d, reinterpret_cast<const uint16_t*>(from));
-      const auto magnitude = hn::And(bits, hn::Set(d, 0x7FFF));
-      const auto nan = hn::RebindMask(d, hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, kInfinity)));
-      const auto quiet = hn::Or(bits, hn::IfThenElseZero(nan, hn::Set(d, kQuiet)));
-      return hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(d)), quiet);
+      return HalfAsSum<T>(d, hn::LoadU(d, reinterpret_cast<const uint16_t*>(from)));
     } else {
       const auto v = LoadWide(d, from);
       return kAssign ? hn::Add(v, hn::Zero(d)) : v;

@@ -41,10 +41,12 @@ HWY_INLINE void AddBytes(V* to, const V* HWY_RESTRICT values, const uint8_t* HWY
                          const uint32_t* HWY_RESTRICT offsets, int64_t step) {
   int64_t i = 0;
   for (; i + 4 <= n; i += 4, to += 4 * step) {
-    to[offsets[codes[i]]] += values[i];
-    to[step + offsets[codes[i + 1]]] += values[i + 1];
-    to[2 * step + offsets[codes[i + 2]]] += values[i + 2];
-    to[3 * step + offsets[codes[i + 3]]] += values[i + 3];
+    uint32_t four;
+    std::memcpy(&four, codes + i, sizeof(four));
+    to[offsets[four & 255]] += values[i];
+    (to + step)[offsets[four >> 8 & 255]] += values[i + 1];
+    (to + 2 * step)[offsets[four >> 16 & 255]] += values[i + 2];
+    (to + 3 * step)[offsets[four >> 24]] += values[i + 3];
   }
   for (; i < n; ++i, to += step) to[offsets[codes[i]]] += values[i];
 }

@@ -127,6 +127,18 @@ HWY_INLINE void StoreNarrow(D d, hn::Vec<D> value, T* to) {
   }
 }
 
+// The bits of a half that 0 + value, rounded back, would have: -0 becomes +0 and a NaN becomes quiet.
+template <class T, class D>
+HWY_INLINE hn::Vec<D> HalfAsSum(D d, hn::Vec<D> bits) {
+  constexpr int16_t kInfinity = std::is_same_v<T, BF16> ? 0x7F80 : 0x7C00;
+  constexpr uint16_t kQuiet = std::is_same_v<T, BF16> ? 0x0040 : 0x0200;
+  const hn::RebindToSigned<D> di;
+  const auto magnitude = hn::And(bits, hn::Set(d, 0x7FFF));
+  const auto nan = hn::RebindMask(d, hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, kInfinity)));
+  const auto quiet = hn::Or(bits, hn::IfThenElseZero(nan, hn::Set(d, kQuiet)));
+  return hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(d)), quiet);
+}
+
 // The same for the first n lanes only, n <= Lanes(d): nothing beyond them is read or written. Other lanes load as 0.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadWideN(D d, const T* from, size_t n) {

@@ -3,8 +3,8 @@
 
     bench/gpu/compare.py --library build/.../libpoolgrad.so [--json FILE] [--chart FILE.svg] [--table FILE.md] [--filter TEXT]
 
-For every case, type, layout and operation: milliseconds (median of event-timed runs on random data; inputs larger than the
-cache and rotated among three sets), the fraction of the copy bandwidth measured in the same run (by the fewest bytes the
+For every case, type, layout and operation: milliseconds a call (median of event-timed groups of calls on random data; inputs
+larger than the cache and rotated among three sets), the fraction of the copy bandwidth measured in the same run (by the fewest bytes the
 operation must move), the ratio to the best peer, and whether each peer repeats its bits (* after a time: it did not).
 fwd: values. train: values and what backward needs. bwd: the gradient.
 """
@@ -144,20 +144,24 @@ class Poolgrad:
 
 
 def event_time(run, sets):
-    """Median milliseconds of enough runs to fill MAX_MS, at least 3 and at most 20."""
+    """Milliseconds a call: the median of enough groups of calls to fill MAX_MS, at least 3 and at most 20.
+
+    Short calls are timed four at once, so that it is their work that is timed, and not the launching of it."""
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
-    def once(s):
+    def group(calls):
         start.record()
-        run(s)
+        for i in range(calls):
+            run(i % sets)
         stop.record()
         stop.synchronize()
-        return start.elapsed_time(stop)
+        return start.elapsed_time(stop) / calls
 
-    once(0)
-    first = once(1 % sets)
-    repeats = max(3, min(20, int(MAX_MS / max(first, 1e-3))))
-    return statistics.median(once(i % sets) for i in range(repeats))
+    group(1)
+    first = group(1)
+    calls = 4 if first < 2 else 1
+    repeats = max(3, min(20, int(MAX_MS / max(first * calls, 1e-3))))
+    return statistics.median(group(calls) for _ in range(repeats))
 
 
 def host_time(run, sets):

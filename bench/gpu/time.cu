@@ -1,8 +1,8 @@
-// Times the CUDA algorithms alone: `cuda_time [filter]`.
+// Times the CUDA algorithms alone: `cuda_time [filter] [repeats]`.
 //
-// One line per case, type, layout and operation: the algorithm, milliseconds (median of event-timed runs on random data, buffers
-// larger than the cache and rotated) and the fraction of the copy bandwidth measured in the same run, by the fewest bytes the
-// operation must move.
+// One line per case, type, layout and operation: the algorithm, milliseconds a call (median of event-timed runs of a
+// few calls each, on random data, buffers larger than the cache and rotated) and the fraction of the copy bandwidth
+// measured in the same run, by the fewest bytes the operation must move.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -58,13 +58,29 @@ __global__ void FillKernel(uint32_t* words, int64_t count, int kind) {
   }
 }
 
+__global__ void EmptyKernel() {}
+
+// Reads everything, writes next to nothing.
+__global__ void ReadKernel(const uint4* words, int64_t count, uint32_t* result) {
+  uint32_t sum = 0;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  for (; i + 3 * step < count; i += 4 * step) {
+    const uint4 a = words[i], b = words[i + step], c = words[i + 2 * step], d = words[i + 3 * step];
+    sum ^= a.x ^ a.y ^ a.z ^ a.w ^ b.x ^ b.y ^ b.z ^ b.w ^ c.x ^ c.y ^ c.z ^ c.w ^ d.x ^ d.y ^ d.z ^ d.w;
+  }
+  if (sum == 0x12345678u) *result = sum;
+}
+
 struct Device {
-  static constexpr int kSets = 2;  // each larger than the cache
+  static constexpr int kSets = 2;      // each larger than the cache
+  static constexpr int kInFlight = 4;  // calls between two events, so that it is not the launch that is timed
   uint8_t* source[kSets];
   uint8_t* routes[kSets];
   uint8_t* result[kSets];
   cudaEvent_t start, stop;
-  double copy_bandwidth = 0;
+  double copy_bandwidth = 0, read_bandwidth = 0, write_bandwidth = 0;
+  float empty_ms = 0;
 
   void Open(size_t bytes) {
     for (int i = 0; i < kSets; ++i) {
@@ -75,8 +91,20 @@ struct Device {
     Must(cudaEventCreate(&start), "event");
     Must(cudaEventCreate(&stop), "event");
     const size_t n = std::min<size_t>(bytes, size_t{1} << 30);
-    const float ms = Time([&](int set) { Must(cudaMemcpyAsync(result[set], source[set], n, cudaMemcpyDeviceToDevice), "copy"); }, 15);
+    const float ms = Time(
+        [&](int set) { Must(cudaMemcpyAsync(result[set], source[set], n, cudaMemcpyDeviceToDevice), "copy"); }, 15);
     copy_bandwidth = 2.0 * static_cast<double>(n) / ms * 1e-6;
+    write_bandwidth =
+        static_cast<double>(n) / Time([&](int set) { Must(cudaMemsetAsync(result[set], 1, n), "memset"); }, 15) * 1e-6;
+    read_bandwidth =
+        static_cast<double>(n) * 1e-6 /
+        Time(
+            [&](int set) {
+              ReadKernel<<<132 * 8, 256>>>(reinterpret_cast<const uint4*>(source[set]), static_cast<int64_t>(n / 16),
+                                           reinterpret_cast<uint32_t*>(result[set]));
+            },
+            15);
+    empty_ms = Time([](int) { EmptyKernel<<<1, 32>>>(); }, 15);
   }
 
   template <class F>
@@ -86,12 +114,12 @@ struct Device {
     std::vector<float> times;
     for (int i = 0; i < repeats; ++i) {
       Must(cudaEventRecord(start), "record");
-      run(i % kSets);
+      for (int k = 0; k < kInFlight; ++k) run(k % kSets);
       Must(cudaEventRecord(stop), "record");
       Must(cudaEventSynchronize(stop), "synchronize");
       float ms = 0;
       Must(cudaEventElapsedTime(&ms, start, stop), "elapsed");
-      times.push_back(ms);
+      times.push_back(ms / kInFlight);
     }
     std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
     return times[repeats / 2];
@@ -100,6 +128,7 @@ struct Device {
 
 int Main(int argc, char** argv) {
   const std::string filter = argc > 1 ? argv[1] : "";
+  const int repeats = argc > 2 ? std::max(1, std::atoi(argv[2])) : 15;
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("skipped: no CUDA device\n");
@@ -109,7 +138,9 @@ int Main(int argc, char** argv) {
   Must(cudaGetDeviceProperties(&device_properties, 0), "properties");
   Device device;
   device.Open(size_t{1300} << 20);
-  std::printf("%s, copy %.0f GB/s\n", device_properties.name, device.copy_bandwidth);
+  std::printf("%s, copy %.0f GB/s, only reading %.0f, only writing %.0f, an empty kernel %.1f us\n",
+              device_properties.name, device.copy_bandwidth, device.read_bandwidth, device.write_bandwidth,
+              device.empty_ms * 1e3);
   for (const Case& c : kCases) {
     for (const poolgrad_dtype dtype : {POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_F16}) {
       for (int set = 0; set < Device::kSets; ++set) {
@@ -137,11 +168,13 @@ int Main(int argc, char** argv) {
           const CudaKernel kernel = algorithm->make(p, op);
           const auto run = [&](int set) {
             uint8_t* routes = op == POOLGRAD_OP_FORWARD ? nullptr : device.routes[set];
-            const Status status = kernel.launch(p, op, {device.source[set], nullptr, routes, device.result[set]}, nullptr, nullptr);
+            const Status status =
+                kernel.launch(p, op, {device.source[set], nullptr, routes, device.result[set]}, nullptr, nullptr);
             if (!status.ok()) std::printf("FAILED %s\n", status.sentence().c_str()), std::exit(1);
           };
-          const double bytes = static_cast<double>(p.x_bytes() + p.y_bytes() + (op == POOLGRAD_OP_FORWARD ? 0 : p.routes.bytes()));
-          const float ms = device.Time(run, 15);
+          const double bytes =
+              static_cast<double>(p.x_bytes() + p.y_bytes() + (op == POOLGRAD_OP_FORWARD ? 0 : p.routes.bytes()));
+          const float ms = device.Time(run, repeats);
           std::printf(" | %-9s %.3f %.2f", algorithm->name + 5, ms, bytes / ms * 1e-6 / device.copy_bandwidth);
         }
         std::printf("\n");

@@ -13,7 +13,8 @@ namespace cuda {
 Status ErrorStatus(cudaError_t error, const std::string& while_doing) {
   cudaGetLastError();  // not left behind for the caller
   const poolgrad_status code = error == cudaErrorMemoryAllocation ? POOLGRAD_OUT_OF_MEMORY : POOLGRAD_DEVICE_ERROR;
-  return {code, "the CUDA runtime refused " + while_doing + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error)};
+  return {code, "the CUDA runtime refused " + while_doing + ": " + cudaGetErrorName(error) + ", " +
+                    cudaGetErrorString(error)};
 }
 
 namespace {
@@ -53,7 +54,14 @@ bool WholeVectors(const Problem& p) { return !p.channels_last() || p.channels % 
 const char* RefuseSmallWindow(const Problem& p, poolgrad_op op) {
   if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
   if (const char* reason = IsForward(op) ? RefuseForward(p) : RefuseTiled(p)) return reason;
-  if (!VisitWindow(p, [](auto) {})) return "no kernel was made for this window and route width";
+  if (IsForward(op) ? !VisitWindow(p, [](auto) {}) : !VisitBackwardWindow(p, [](auto) {})) {
+    return "no kernel was made for this window and route width";
+  }
+  const Axis& width = p.axis[2];
+  if (IsWindow<Window5x5s1>(p) && !p.channels_last() &&
+      (width.pad_lo != 2 || width.in != width.out || width.in % 4 != 0)) {
+    return "the rows are not aligned";
+  }
   if (!WholeVectors(p)) return "the channels do not fill 16-byte vectors";
   return nullptr;
 }
@@ -61,28 +69,35 @@ const char* RefuseSmallWindow(const Problem& p, poolgrad_op op) {
 template <class F>
 cudaError_t VisitFastType(poolgrad_dtype dtype, F&& f) {
   switch (dtype) {
-    case POOLGRAD_F32: return f(float{});
-    case POOLGRAD_F16: return f(__half{});
-    case POOLGRAD_BF16: return f(__nv_bfloat16{});
-    default: return cudaErrorNotSupported;
+    case POOLGRAD_F32:
+      return f(float{});
+    case POOLGRAD_F16:
+      return f(__half{});
+    case POOLGRAD_BF16:
+      return f(__nv_bfloat16{});
+    default:
+      return cudaErrorNotSupported;
   }
 }
 
 Generic GenericOf(const Problem& p, poolgrad_op op) {
   if (p.kind == POOLGRAD_AVERAGE) return IsForward(op) ? Generic::kAverage : Generic::kAverageBackward;
   switch (op) {
-    case POOLGRAD_OP_GATHER: return Generic::kGather;
-    case POOLGRAD_OP_UNPOOL: return Generic::kUnpool;
+    case POOLGRAD_OP_GATHER:
+      return Generic::kGather;
+    case POOLGRAD_OP_UNPOOL:
+      return Generic::kUnpool;
     case POOLGRAD_OP_BACKWARD:
-    case POOLGRAD_OP_BACKWARD_X: return Generic::kBackward;
-    default: return Generic::kForward;
+    case POOLGRAD_OP_BACKWARD_X:
+      return Generic::kBackward;
+    default:
+      return Generic::kForward;
   }
 }
 
 cudaError_t RunGenericOp(const Problem& p, poolgrad_op op, const Args& args, void* stream) {
-  return VisitDtype(p.dtype, [&](auto zero) {
-    return RunGeneric<OnDevice<decltype(zero)>>(p, GenericOf(p, op), args, stream);
-  });
+  return VisitDtype(p.dtype,
+                    [&](auto zero) { return RunGeneric<OnDevice<decltype(zero)>>(p, GenericOf(p, op), args, stream); });
 }
 
 // Runs `run` on the problem's device; falls back to the generic kernels when it cannot take these pointers.
@@ -101,7 +116,8 @@ Status OnDeviceOf(const Problem& p, poolgrad_op op, const Args& args, void* stre
 // run(zero, forward) launches one family's kernel for the type of `zero`.
 template <class F>
 Status LaunchFamily(const Problem& p, poolgrad_op op, const Args& args, void* stream, F&& run) {
-  return OnDeviceOf(p, op, args, stream, [&] { return VisitFastType(p.dtype, [&](auto zero) { return run(zero, IsForward(op)); }); });
+  return OnDeviceOf(p, op, args, stream,
+                    [&] { return VisitFastType(p.dtype, [&](auto zero) { return run(zero, IsForward(op)); }); });
 }
 
 Status LaunchSmallWindow(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
@@ -136,11 +152,13 @@ const char* RefuseLargeWindow(const Problem& p, poolgrad_op op) {
 }
 
 Status LaunchPlanesOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
-  return LaunchFamily(p, op, args, stream, [&](auto zero, bool forward) { return RunPlanes<decltype(zero)>(p, forward, args, stream); });
+  return LaunchFamily(p, op, args, stream,
+                      [&](auto zero, bool forward) { return RunPlanes<decltype(zero)>(p, forward, args, stream); });
 }
 
 Status LaunchVectorsOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
-  return LaunchFamily(p, op, args, stream, [&](auto zero, bool forward) { return RunVectors<decltype(zero)>(p, forward, args, stream); });
+  return LaunchFamily(p, op, args, stream,
+                      [&](auto zero, bool forward) { return RunVectors<decltype(zero)>(p, forward, args, stream); });
 }
 
 Status LaunchLargeWindow(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
@@ -170,7 +188,8 @@ CudaKernel MakeTwoPasses(const Problem& p, poolgrad_op) {
 const char* RefuseGeneric(const Problem& p, poolgrad_op op) {
   if (op == POOLGRAD_OP_BACKWARD_X) return "it needs routes";
   if (IsInteger(p.dtype) && op == POOLGRAD_OP_BACKWARD) return "integers have no gradient";
-  if (p.kind == POOLGRAD_AVERAGE && op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_BACKWARD) return "an average has no routes";
+  if (p.kind == POOLGRAD_AVERAGE && op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_BACKWARD)
+    return "an average has no routes";
   return nullptr;
 }
 
@@ -181,12 +200,9 @@ Status LaunchGenericOp(const Problem& p, poolgrad_op op, const Args& args, void*
 CudaKernel MakeGeneric(const Problem&, poolgrad_op) { return {LaunchGenericOp, 0}; }
 
 constexpr CudaAlgorithm kAlgorithms[] = {
-    {"cuda_small_window", RefuseSmallWindow, MakeSmallWindow},
-    {"cuda_planes", RefusePlanesOp, MakePlanes},
-    {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
-    {"cuda_vectors", RefuseVectorsOp, MakeVectors},
-    {"cuda_two_passes", RefuseTwoPasses, MakeTwoPasses},
-    {"cuda_generic", RefuseGeneric, MakeGeneric},
+    {"cuda_small_window", RefuseSmallWindow, MakeSmallWindow}, {"cuda_planes", RefusePlanesOp, MakePlanes},
+    {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow}, {"cuda_vectors", RefuseVectorsOp, MakeVectors},
+    {"cuda_two_passes", RefuseTwoPasses, MakeTwoPasses},       {"cuda_generic", RefuseGeneric, MakeGeneric},
 };
 
 Status LaunchFirst(const Problem& p, poolgrad_op op, const Args& args, void* stream) {
@@ -229,9 +245,15 @@ __global__ void IndexKernel(const __grid_constant__ Geo<I> g, const uint8_t* rou
   const int64_t channels = g.channels, n = place.n, c = place.c;
   int64_t index = flat;
   switch (numbering) {
-    case POOLGRAD_INDEX_TENSORFLOW: index = flat * channels + c; break;
-    case POOLGRAD_INDEX_TENSORFLOW_BATCH: index = (n * plane + flat) * channels + c; break;
-    case POOLGRAD_INDEX_ONNX: index = (n * channels + c) * plane + flat; break;
+    case POOLGRAD_INDEX_TENSORFLOW:
+      index = flat * channels + c;
+      break;
+    case POOLGRAD_INDEX_TENSORFLOW_BATCH:
+      index = (n * plane + flat) * channels + c;
+      break;
+    case POOLGRAD_INDEX_ONNX:
+      index = (n * channels + c) * plane + flat;
+      break;
     case POOLGRAD_INDEX_ONNX_COLUMN:
       index = (n * channels + c) * plane + (in[2] * size[1] + in[1]) * size[0] + in[0];
       break;
@@ -240,9 +262,10 @@ __global__ void IndexKernel(const __grid_constant__ Geo<I> g, const uint8_t* rou
 }
 
 template <class I>
-cudaError_t RunIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices, void* stream) {
-  return Launch(IndexKernel<I>, CeilDiv(p.y_elements(), kGenericThreads), kGenericThreads, 0, stream, MakeGeo<I>(p), routes,
-                static_cast<int>(numbering), indices, p.y_elements());
+cudaError_t RunIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
+                       void* stream) {
+  return Launch(IndexKernel<I>, CeilDiv(p.y_elements(), kGenericThreads), kGenericThreads, 0, stream, MakeGeo<I>(p),
+                routes, static_cast<int>(numbering), indices, p.y_elements());
 }
 
 }  // namespace
@@ -259,8 +282,8 @@ Status CheckCudaDevice(int device_index) {
                                      std::to_string(count) + " CUDA device" + (count == 1 ? "" : "s")};
 }
 
-Status CudaRoutesToIndices(const Problem& problem, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
-                           void* stream) {
+Status CudaRoutesToIndices(const Problem& problem, const uint8_t* routes, poolgrad_numbering numbering,
+                           int64_t* indices, void* stream) {
   const cuda::DeviceScope scope(problem.device_index);
   if (scope.status() != cudaSuccess) {
     return cuda::ErrorStatus(scope.status(), "to use device " + std::to_string(problem.device_index));

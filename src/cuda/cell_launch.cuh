@@ -1,17 +1,59 @@
-// Choosing and launching a cell kernel. Included by one file per element type.
+// The cell kernels, and choosing and launching one. Included by one file per element type.
 #pragma once
 
 #include <algorithm>
 
 #include "cuda/cells.cuh"
 #include "cuda/fast.h"
+#include "cuda/roll.cuh"
 #include "cuda/strip_launch.cuh"
 
 namespace poolgrad::cuda {
 
 template <class T, class W, Mode kMode, int kPad, int kLastVector>
+__global__ void __launch_bounds__(kCellThreads, (CellForm<T, W, kMode, kPad, kLastVector>::kTuning.blocks))
+    CellKernel(const __grid_constant__ CellParams<T> p) {
+  using C = CellForm<T, W, kMode, kPad, kLastVector>;
+  const uint32_t thread = blockIdx.x * kCellThreads + threadIdx.x;
+  if (thread >= p.threads) return;
+  uint32_t channel = thread, column, strip, depth;
+  uint32_t rest = p.across.take(&channel);
+  column = rest, rest = p.columns.take(&column);
+  strip = rest, rest = p.strips.take(&strip);
+  depth = rest, rest = p.depths.take(&depth);
+  const int64_t number = rest;
+  const int64_t c = static_cast<int64_t>(channel) * C::kChannels;
+  C::Run(p, p.dy + number * p.y_plane + c, p.routes + number * p.route_plane + c * W::kBits / 8,
+         p.dx + number * p.x_plane + c, p.first[0] + static_cast<int>(depth),
+         p.first[1] + static_cast<int>(strip) * p.rows,
+         (C::kVector || C::kSplit ? 0 : p.first[2]) + static_cast<int>(column) * C::kGroup);
+}
+
+// A block makes whole planes of dx in shared memory, then writes them in one run.
+template <class T, class W>
+__global__ void __launch_bounds__(kCellThreads) StagedCellKernel(const __grid_constant__ CellParams<T> p) {
+  using C = Cells<T, W, Mode::kFirstStaged, 0, 1>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * p.planes_per_block;
+  const int planes = static_cast<int>(min(static_cast<int64_t>(p.planes_per_block), p.planes - first));
+  T* dx = p.dx + first * p.x_plane;
+  T* staged = reinterpret_cast<T*>(shared + Misalignment(dx));
+  const uint32_t strips = planes * p.columns.divisor * p.strips.divisor * p.depths.divisor;
+  for (uint32_t i = threadIdx.x; i < strips; i += kCellThreads) {
+    uint32_t column = i, strip, depth;
+    uint32_t rest = p.columns.take(&column);
+    strip = rest, rest = p.strips.take(&strip);
+    depth = rest, rest = p.depths.take(&depth);
+    C::Run(p, p.dy + (first + rest) * p.y_plane, p.routes + (first + rest) * p.route_plane, staged + rest * p.x_plane,
+           p.first[0] + static_cast<int>(depth), p.first[1] + static_cast<int>(strip) * p.rows,
+           p.first[2] + static_cast<int>(column) * C::kGroup);
+  }
+  StageOut(shared, dx, planes * static_cast<int>(p.x_plane));
+}
+
+template <class T, class W, Mode kMode, int kPad, int kLastVector>
 cudaError_t LaunchCells(const Problem& p, const Args& args, void* stream) {
-  using C = Cells<T, W, kMode, kPad, kLastVector>;
+  using C = CellForm<T, W, kMode, kPad, kLastVector>;
   constexpr bool kLast = kMode == Mode::kLast;
   const Geo<int64_t> g = MakeGeo<int64_t>(p);
   CellParams<T> s{};
@@ -38,27 +80,16 @@ cudaError_t LaunchCells(const Problem& p, const Args& args, void* stream) {
   s.route_plane = p.axis[0].out * s.route_depth;
   s.planes = p.batch * p.channels;
 
-  const int64_t across = kLast ? p.channels / C::kChannels : 1;
-  const int64_t columns = C::kSplit ? p.axis[2].in : CeilDiv(cells[2], C::kGroup);
-  const int64_t numbers = kLast ? p.batch : p.batch * p.channels;
-  const int64_t others = across * columns * cells[0] * numbers;
-  s.rows = RowsPerStrip(cells[1], others, C::kTuning.rows);
-  const int64_t strips = CeilDiv(cells[1], s.rows);
-  s.across = FastDiv(across), s.columns = FastDiv(columns), s.strips = FastDiv(strips), s.depths = FastDiv(cells[0]);
+  const Strips strips{.across = kLast ? p.channels / C::kChannels : 1,
+                      .columns = C::kSplit ? p.axis[2].in : CeilDiv(cells[2], C::kGroup),
+                      .rows = cells[1],
+                      .depths = cells[0],
+                      .numbers = kLast ? p.batch : p.batch * p.channels};
   if constexpr (kMode == Mode::kFirstStaged) {
-    const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
-    s.planes_per_block = PlanesPerBlock(plane_bytes, numbers, kStagedCellBytes);
-    const int64_t per_row = columns * cells[0] * s.planes_per_block;
-    const int64_t in_block = std::max<int64_t>(1, std::min<int64_t>(C::kTuning.rows, cells[1] * per_row / kCellThreads));
-    s.rows = static_cast<int>(CeilDiv(cells[1], CeilDiv(cells[1], in_block)));
-    s.strips = FastDiv(CeilDiv(cells[1], s.rows));
-    return Launch(StagedCellKernel<T, W>, CeilDiv(numbers, s.planes_per_block), kCellThreads,
-                  static_cast<size_t>(s.planes_per_block * plane_bytes + 16), stream, s);
+    return strips.LaunchStaged<kCellThreads>(StagedCellKernel<T, W>, p.in_plane() * static_cast<int64_t>(sizeof(T)),
+                                             kStagedCellBytes, C::kTuning, stream, &s);
   } else {
-    const int64_t threads = others * strips;
-    if (threads >= kFastThreads) return cudaErrorNotSupported;
-    s.threads = static_cast<uint32_t>(threads);
-    return Launch(CellKernel<T, W, kMode, kPad, kLastVector>, CeilDiv(threads, kCellThreads), kCellThreads, 0, stream, s);
+    return strips.LaunchPlain<kCellThreads>(CellKernel<T, W, kMode, kPad, kLastVector>, C::kTuning, stream, &s);
   }
 }
 
@@ -67,13 +98,14 @@ cudaError_t RunCellsWindow(const Problem& p, const Args& args, void* stream) {
   // Channels of a thread: 16 bytes, but fewer where several rows of several windows have to stay in registers.
   constexpr int kVector = sizeof(T) == 4 || W::kTaps > 9 || W::SW == 1 ? 4 : 8;
   if (p.channels_last()) {
-    if (!Aligned(args.source, 16) || !Aligned(args.result, 16) || !Aligned(args.routes, 8)) return cudaErrorNotSupported;
+    if (!Aligned(args.source, 16) || !Aligned(args.result, 16) || !Aligned(args.routes, 8))
+      return cudaErrorNotSupported;
     return LaunchCells<T, W, Mode::kLast, 0, kVector>(p, args, stream);
   }
   const int64_t pad = p.axis[2].pad_lo;
   if (W::SW * p.axis[2].out == p.axis[2].in && RowsAligned<T, W>(p, args.result, args.source, args.routes)) {
     if constexpr (W::SW == 1) {
-      if (pad == 1) return LaunchCells<T, W, Mode::kFirst, 1, 1>(p, args, stream);
+      if (pad == W::KW / 2) return LaunchCells<T, W, Mode::kFirst, W::KW / 2, 1>(p, args, stream);
     } else {
       if (pad == 0) return LaunchCells<T, W, Mode::kFirst, 0, 1>(p, args, stream);
       if constexpr (W::KW > W::SW) {
@@ -81,19 +113,23 @@ cudaError_t RunCellsWindow(const Problem& p, const Args& args, void* stream) {
       }
     }
   }
-  if constexpr (W::KD == 1 && W::KH > 1) {
-    const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
-    if (plane_bytes + 16 <= kStagedBytesMost) return LaunchCells<T, W, Mode::kFirstStaged, 0, 1>(p, args, stream);
+  if constexpr (std::is_same_v<W, Window5x5s1>) {
+    return cudaErrorNotSupported;
+  } else {
+    if constexpr (W::KD == 1 && W::KH > 1) {
+      const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
+      if (plane_bytes + 16 <= kStagedBytesMost) return LaunchCells<T, W, Mode::kFirstStaged, 0, 1>(p, args, stream);
+    }
+    return LaunchCells<T, W, Mode::kFirstOdd, 0, 1>(p, args, stream);
   }
-  return LaunchCells<T, W, Mode::kFirstOdd, 0, 1>(p, args, stream);
 }
 
-#define POOLGRAD_CUDA_CELLS(T)                                                                       \
-  template <>                                                                                        \
-  cudaError_t RunCells<T>(const Problem& p, const Args& args, void* stream) {                        \
-    cudaError_t error = cudaErrorNotSupported;                                                       \
-    VisitWindow(p, [&](auto w) { error = RunCellsWindow<T, decltype(w)>(p, args, stream); });        \
-    return error;                                                                                    \
+#define POOLGRAD_CUDA_CELLS(T)                                                                        \
+  template <>                                                                                         \
+  cudaError_t RunCells<T>(const Problem& p, const Args& args, void* stream) {                         \
+    cudaError_t error = cudaErrorNotSupported;                                                        \
+    VisitBackwardWindow(p, [&](auto w) { error = RunCellsWindow<T, decltype(w)>(p, args, stream); }); \
+    return error;                                                                                     \
   }
 
 }  // namespace poolgrad::cuda

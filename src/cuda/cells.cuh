@@ -1,9 +1,10 @@
 // Backward from routes for the windows of windows.cuh: a gather without atomics.
 //
-// Input i is tap r + t*stride of output q - t, where q = (i + pad) / stride and r is the remainder, for every t with a tap there:
-// all inputs of one cell (the same q on every axis) are covered by the same few outputs. A thread owns a strip of cells one below
-// the other, loads each output's dy and code once, and adds them in row-major order of outputs, from +0: the order that defines
-// dx's bits. An output outside the problem counts as dy = 0, which adds nothing.
+// Input i is tap r + t*stride of output q - t, where q = (i + pad) / stride and r is the remainder, for every t with a
+// tap there: all inputs of one cell (the same q on every axis) are covered by the same few outputs. A thread owns a
+// strip of cells one below the other, loads each output's dy and code once, and adds them in row-major order of
+// outputs, from +0: the order that defines dx's bits. An output outside the problem counts as dy = 0, which adds
+// nothing.
 #pragma once
 
 #include "cuda/packs.cuh"
@@ -65,8 +66,9 @@ struct Cells {
   static constexpr bool kVector = kMode == Mode::kFirst;
   static constexpr bool kShared = kMode == Mode::kFirstStaged;
   // Windows over a cell, per axis.
-  static constexpr int TD = (W::KD + W::SD - 1) / W::SD, TH = (W::KH + W::SH - 1) / W::SH, TW = (W::KW + W::SW - 1) / W::SW;
-  static constexpr int kChannels = kLast ? kLastVector : 1;                              // elements at one place
+  static constexpr int TD = (W::KD + W::SD - 1) / W::SD, TH = (W::KH + W::SH - 1) / W::SH,
+                       TW = (W::KW + W::SW - 1) / W::SW;
+  static constexpr int kChannels = kLast ? kLastVector : 1;  // elements at one place
   // Cells along the width. Aligned rows: as many as make 16 bytes of dx, so that the stores of a warp leave no gaps.
   static constexpr int kAligned = 16 / (W::SW * static_cast<int>(sizeof(T)));
   static constexpr int kGroup = kLast ? 1 : kVector ? (kAligned > 4 ? 4 : kAligned) : W::kBits == 2 ? 4 : 2;
@@ -93,13 +95,28 @@ struct Cells {
   static constexpr int kOver = kHigh - kLow + 1;
   static constexpr int kCodeWords = kLast ? (kChannels * W::kBits + 31) / 32 : 1;
 
-  // Where to load place `at` from: clamped loads are made even when it lies outside.
-  __device__ static int Place(int at, int size) { return kTuning.clamped ? Inside(at, size) : at; }
+  static constexpr int kAhead = kTuning.ahead;  // rows of outputs that are asked for together
+  // Words of dy, and of codes, that a row of outputs is loaded as: by place (channels last), whole vectors and then the
+  // outputs beside them (aligned rows), or element by element.
+  static constexpr int kPlaceWords = kChannels / kPerWord > 0 ? kChannels / kPerWord : 1;
+  static constexpr int kGroupWords = kVector ? kGroup / kPerWord : 0;
+  static constexpr int kSingles = kVector ? kOver - kGroup : kLast ? 0 : kOver;
+  static constexpr int kDyWords = kLast ? kOver * kPlaceWords : kGroupWords + kSingles;
+  static constexpr int kRawCodes = kLast ? kOver * kCodeWords : (kVector ? 1 : 0) + kSingles;
+
+  // A row of outputs as it was loaded: nothing, which adds nothing, where it lies outside.
+  struct Raw {
+    uint32_t dy[kDyWords], code[kRawCodes];
+  };
+
+  // Channels last: the codes of several channels are compared in pairs, where they are wide enough to gain by it.
+  static constexpr bool kPaired = kLast && W::kBits >= 4 && !kSplit;
+  static constexpr int kCodes = kPaired ? kChannels / 2 : kCodeWords;
 
   // dy and codes of one output row (at one depth) over the thread's columns.
   struct Outputs {
     float dy[kOver][kChannels];
-    uint32_t code[kOver][kCodeWords];
+    uint32_t code[kOver][kCodes];
 
     // Whether output `o` (from kLow) chose `tap` for channel c.
     __device__ bool Chose(int o, int c, int tap) const {
@@ -109,68 +126,72 @@ struct Cells {
     }
   };
 
-  __device__ static void LoadOutputs(const CellParams<T>& p, const T* dy, const uint8_t* routes, bool row_valid, int column,
-                                     Outputs* out) {
+  // dy, routes: of the row; column: the thread's first cell.
+  __device__ static Raw Load(const CellParams<T>& p, const T* dy, const uint8_t* routes, bool row_valid, int column) {
+    Raw raw = {};
+    const auto inside = [&](int ow) {
+      return row_valid && static_cast<unsigned>(ow) < static_cast<unsigned>(p.out[2]);
+    };
     if constexpr (kLast) {
 #pragma unroll
       for (int o = 0; o < kOver; ++o) {
         const int ow = column + kLow + o;
-        const bool valid = row_valid && static_cast<unsigned>(ow) < static_cast<unsigned>(p.out[2]);
-        constexpr int kWords = kChannels / kPerWord;
-        uint32_t words[kWords];
-        uint32_t codes[kCodeWords];
-        if (kTuning.clamped || valid) {
-          const int64_t from = Place(ow, p.out[2]);
-          LoadWords<false, kWords * 4>(dy + from * p.y_column, words);
-          LoadWords<false, kChannels * W::kBits / 8>(routes + from * p.line_bytes, codes);
-        }
-#pragma unroll
-        for (int i = 0; i < kWords; ++i) WidenWord<T>(valid ? words[i] : 0u, &out->dy[o][i * kPerWord]);
-#pragma unroll
-        for (int i = 0; i < kCodeWords; ++i) out->code[o][i] = kTuning.clamped || valid ? codes[i] : 0u;
+        LoadWordsIf<false, kPlaceWords * 4>(inside(ow), dy + ow * p.y_column, raw.dy + o * kPlaceWords);
+        LoadWordsIf<false, kChannels * W::kBits / 8>(inside(ow), routes + ow * p.line_bytes, raw.code + o * kCodeWords);
       }
     } else {
-      const auto single = [&](int o) {  // o relative to kLow
-        const int ow = column + kLow + o;
-        const bool valid = row_valid && static_cast<unsigned>(ow) < static_cast<unsigned>(p.out[2]);
-        const int from = Place(ow, p.out[2]);
-        const uint32_t bits = kTuning.clamped || valid ? LoadElement<T, false>(dy + from) : 0u;
-        const uint32_t byte = kTuning.clamped || valid ? __ldg(routes + from * W::kBits / 8) : 0u;
-        float wide[kPerWord];
-        WidenWord<T>(valid ? bits : 0u, wide);
-        out->dy[o][0] = wide[0];
-        out->code[o][0] = W::kBits == 8 ? byte : byte >> (from * W::kBits & 7);
-      };
-      if constexpr (kVector) {  // [0, kGroup) in whole words, the others one by one
-        constexpr int kWords = kGroup / kPerWord;
+      if constexpr (kVector) {
         constexpr int kCodeBytes = kGroup * W::kBits / 8 > 0 ? kGroup * W::kBits / 8 : 1;
-        uint32_t words[kWords];
-        uint32_t codes[1];
-        if (kTuning.clamped || row_valid) {
-          LoadWords<false, kWords * 4>(dy + column, words);
-          LoadWords<false, kCodeBytes>(routes + column * W::kBits / 8, codes);
-        } else {
-          codes[0] = 0;
-        }
-        if constexpr (kGroup * W::kBits < 8) codes[0] >>= column * W::kBits & 7;
+        LoadWordsIf<false, kGroupWords * 4>(row_valid, dy + column, raw.dy);
+        LoadWordsIf<false, kCodeBytes>(row_valid, routes + column * W::kBits / 8, raw.code);
+      }
+      int single = 0;
 #pragma unroll
-        for (int i = 0; i < kWords; ++i) {
-          float wide[kPerWord];
-          WidenWord<T>(row_valid ? words[i] : 0u, wide);
-#pragma unroll
-          for (int j = 0; j < kPerWord; ++j) out->dy[i * kPerWord + j - kLow][0] = wide[j];
-        }
-#pragma unroll
-        for (int o = 0; o < kGroup; ++o) out->code[o - kLow][0] = codes[0] >> (o * W::kBits);
-#pragma unroll
-        for (int o = 0; o < kOver; ++o) {
-          if (o + kLow < 0 || o + kLow >= kGroup) single(o);
-        }
-      } else {
-#pragma unroll
-        for (int o = 0; o < kOver; ++o) single(o);
+      for (int o = kLow; o <= kHigh; ++o) {
+        if (kVector && o >= 0 && o < kGroup) continue;
+        const int ow = column + o;
+        LoadWordsIf<false, static_cast<int>(sizeof(T))>(inside(ow), dy + ow, raw.dy + kGroupWords + single);
+        LoadWordsIf<false, 1>(inside(ow), routes + ow * W::kBits / 8, raw.code + (kVector ? 1 : 0) + single);
+        ++single;
       }
     }
+    return raw;
+  }
+
+  __device__ static Outputs Unpack(const Raw& raw, int column) {
+    Outputs out;
+    if constexpr (kLast) {
+#pragma unroll
+      for (int o = 0; o < kOver; ++o) {
+#pragma unroll
+        for (int i = 0; i < kPlaceWords; ++i) WidenWord<T>(raw.dy[o * kPlaceWords + i], &out.dy[o][i * kPerWord]);
+        if constexpr (kPaired) {
+          static_assert(kCodeWords == 1);
+          ChannelCodes<W::kBits, kChannels>::Unpack(raw.code[o], out.code[o]);
+        } else {
+#pragma unroll
+          for (int i = 0; i < kCodeWords; ++i) out.code[o][i] = raw.code[o * kCodeWords + i];
+        }
+      }
+    } else {
+      int single = 0;
+#pragma unroll
+      for (int o = kLow; o <= kHigh; ++o) {
+        float wide[kPerWord];
+        if (kVector && o >= 0 && o < kGroup) {
+          WidenWord<T>(raw.dy[o / kPerWord], wide);
+          out.dy[o - kLow][0] = wide[o % kPerWord];
+          const uint32_t codes = kGroup * W::kBits < 8 ? raw.code[0] >> (column * W::kBits & 7) : raw.code[0];
+          out.code[o - kLow][0] = codes >> (o * W::kBits);
+        } else {
+          WidenWord<T>(raw.dy[kGroupWords + single], wide);
+          out.dy[o - kLow][0] = wide[0];
+          out.code[o - kLow][0] = raw.code[(kVector ? 1 : 0) + single] >> ((column + o) * W::kBits & 7);
+          ++single;
+        }
+      }
+    }
+    return out;
   }
 
   __device__ static void StoreRow(const CellParams<T>& p, T* row, int column, const float (*sum)[kChannels]) {
@@ -181,14 +202,14 @@ struct Cells {
         uint32_t words[kChannels / kPerWord];
 #pragma unroll
         for (int i = 0; i < kChannels / kPerWord; ++i) words[i] = NarrowWord<T>(&sum[j][i * kPerWord]);
-        StoreResult<kTuning.streamed, kChannels * static_cast<int>(sizeof(T))>(row + (column + j) * p.x_column, words);
+        StoreResult<kTuning.streamed, kChannels* static_cast<int>(sizeof(T))>(row + (column + j) * p.x_column, words);
       }
     } else {
       uint32_t words[kColumns / kPerWord];
 #pragma unroll
       for (int i = 0; i < kColumns / kPerWord; ++i) words[i] = NarrowWord<T>(&sum[i * kPerWord][0]);
       if constexpr (kVector) {
-        StoreResult<kTuning.streamed, kColumns * static_cast<int>(sizeof(T))>(row + column, words);
+        StoreResult<kTuning.streamed, kColumns* static_cast<int>(sizeof(T))>(row + column, words);
       } else {
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
@@ -200,7 +221,8 @@ struct Cells {
   }
 
   // dy, routes: of this thread's plane (at its channels); dx: the same, in global or shared memory.
-  __device__ static void Run(const CellParams<T>& p, const T* dy, const uint8_t* routes, T* dx, int qd, int qh, int qw) {
+  __device__ static void Run(const CellParams<T>& p, const T* dy, const uint8_t* routes, T* dx, int qd, int qh,
+                             int qw) {
     int column = kVector ? qw * W::SW : qw * W::SW - p.pad[2];  // the first input column
     int phase = 0;
     if constexpr (kSplit) {  // qw is the input column
@@ -208,109 +230,111 @@ struct Cells {
       phase = (column + p.pad[2]) % W::SW;
       qw = (column + p.pad[2]) / W::SW;
     }
-    Outputs over[TD][TH];  // over[a][b]: depth qd - (TD-1) + a, row qh - (TH-1) + b
-    const auto load = [&](int a, int b) {
-      const int od = qd - (TD - 1) + a, oh = qh - (TH - 1) + b;
-      const bool valid = static_cast<unsigned>(oh) < static_cast<unsigned>(p.out[1]) &&
-                         static_cast<unsigned>(od) < static_cast<unsigned>(p.out[0]);
-      const int64_t depth = Place(od, p.out[0]), row = Place(oh, p.out[1]);
-      LoadOutputs(p, dy + depth * p.y_depth + row * p.y_row, routes + depth * p.route_depth + row * p.route_row, valid, qw,
-                  &over[a][b]);
+    const int od = qd - (TD - 1);
+    int oh = qh - (TH - 1);  // the next output row to load
+    const T* next_dy = dy + od * p.y_depth + oh * p.y_row;
+    const uint8_t* next_routes = routes + od * p.route_depth + oh * p.route_row;
+    const auto load = [&](int a, bool wanted) {
+      const bool valid = wanted && static_cast<unsigned>(oh) < static_cast<unsigned>(p.out[1]) &&
+                         static_cast<unsigned>(od + a) < static_cast<unsigned>(p.out[0]);
+      return Load(p, next_dy + (TD == 1 ? 0 : a * p.y_depth), next_routes + (TD == 1 ? 0 : a * p.route_depth), valid,
+                  qw);
     };
+    const auto advance = [&] { next_dy += p.y_row, next_routes += p.route_row, ++oh; };
+    Raw raw[TD][kAhead];
+    const auto ask = [&](int left_rows) {
 #pragma unroll
-    for (int a = 0; a < TD; ++a) {
+      for (int i = 0; i < kAhead; ++i) {
 #pragma unroll
-      for (int b = 0; b < TH - 1; ++b) load(a, b);
-    }
+        for (int a = 0; a < TD; ++a) raw[a][i] = load(a, i < left_rows);
+        advance();
+      }
+    };
     const int end = min(qh + p.rows, p.cells_h);
-    constexpr int kUnrolled = W::kTaps > 9 && kTuning.clamped ? 1 : 2;
-#pragma unroll kUnrolled
-    for (; qh < end; ++qh) {
+    Outputs over[TD][TH - 1 + kAhead];  // over[a][b]: depth qd - (TD-1) + a, row qh - (TH-1) + b
+    {
+      Raw first[TD][TH > 1 ? TH - 1 : 1];
 #pragma unroll
-      for (int a = 0; a < TD; ++a) load(a, TH - 1);
+      for (int b = 0; b < TH - 1; ++b) {
 #pragma unroll
-      for (int rd = 0; rd < W::SD; ++rd) {
-        const int d = qd * W::SD + rd - p.pad[0];
+        for (int a = 0; a < TD; ++a) first[a][b] = load(a, true);
+        advance();
+      }
+      ask(end - qh);
 #pragma unroll
-        for (int rh = 0; rh < W::SH; ++rh) {
-          const int h = qh * W::SH + rh - p.pad[1];
-          if (static_cast<unsigned>(d) >= static_cast<unsigned>(p.in[0]) ||
-              static_cast<unsigned>(h) >= static_cast<unsigned>(p.in[1])) {
-            continue;
-          }
-          float sum[kColumns][kChannels] = {};
+      for (int b = 0; b < TH - 1; ++b) {
 #pragma unroll
-          for (int td = TD - 1; td >= 0; --td) {
+        for (int a = 0; a < TD; ++a) over[a][b] = Unpack(first[a][b], qw);
+      }
+    }
+#pragma unroll 1
+    for (; qh < end; qh += kAhead) {
 #pragma unroll
-            for (int th = TH - 1; th >= 0; --th) {
-              const int kd = rd + td * W::SD, kh = rh + th * W::SH;
-              if (kd >= W::KD || kh >= W::KH) continue;
-              const Outputs& from = over[TD - 1 - td][TH - 1 - th];
+      for (int i = 0; i < kAhead; ++i) {
 #pragma unroll
-              for (int j = 0; j < kColumns; ++j) {
+        for (int a = 0; a < TD; ++a) over[a][TH - 1 + i] = Unpack(raw[a][i], qw);
+      }
+      ask(end - qh - kAhead);
 #pragma unroll
-                for (int tw = TW - 1; tw >= 0; --tw) {
-                  const int kw = (kSplit ? phase : (j + kPhase) % W::SW) + tw * W::SW;
-                  if (!kSplit && kw >= W::KW) continue;
-                  const int o = (j + kPhase) / W::SW - tw - kLow;
+      for (int i = 0; i < kAhead; ++i) {
+        if (kAhead > 1 && qh + i >= end) break;
 #pragma unroll
-                  for (int c = 0; c < kChannels; ++c) {
-                    if (from.Chose(o, c, (kd * W::KH + kh) * W::KW + kw)) sum[j][c] = __fadd_rn(sum[j][c], from.dy[o][c]);
-                  }
-                }
+        for (int rd = 0; rd < W::SD; ++rd) {
+          const int d = qd * W::SD + rd - p.pad[0];
+#pragma unroll
+          for (int rh = 0; rh < W::SH; ++rh) {
+            const int h = (qh + i) * W::SH + rh - p.pad[1];
+            if (static_cast<unsigned>(d) >= static_cast<unsigned>(p.in[0]) ||
+                static_cast<unsigned>(h) >= static_cast<unsigned>(p.in[1])) {
+              continue;
+            }
+            float sum[kColumns][kChannels] = {};
+#pragma unroll
+            for (int td = TD - 1; td >= 0; --td) {
+#pragma unroll
+              for (int th = TH - 1; th >= 0; --th) {
+                const int kd = rd + td * W::SD, kh = rh + th * W::SH;
+                if (kd >= W::KD || kh >= W::KH) continue;
+                Add(over[TD - 1 - td][TH - 1 - th + i], (kd * W::KH + kh) * W::KW, phase, sum);
               }
             }
+            StoreRow(p, dx + d * p.x_depth + h * p.x_row, column, sum);
           }
-          StoreRow(p, dx + d * p.x_depth + h * p.x_row, column, sum);
         }
       }
 #pragma unroll
       for (int a = 0; a < TD; ++a) {
 #pragma unroll
-        for (int b = 0; b < TH - 1; ++b) over[a][b] = over[a][b + 1];
+        for (int b = 0; b < TH - 1; ++b) over[a][b] = over[a][b + kAhead];
+      }
+    }
+  }
+
+  // Adds what one row of outputs sends to one row of inputs; row_tap: the tap of its first column.
+  __device__ static void Add(const Outputs& from, int row_tap, int phase, float (*sum)[kChannels]) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+#pragma unroll
+      for (int tw = TW - 1; tw >= 0; --tw) {
+        const int kw = (kSplit ? phase : (j + kPhase) % W::SW) + tw * W::SW;
+        if (!kSplit && kw >= W::KW) continue;
+        const int o = (j + kPhase) / W::SW - tw - kLow;
+        if constexpr (kPaired) {
+          using Codes = ChannelCodes<W::kBits, kChannels>;
+#pragma unroll
+          for (int i = 0; i < Codes::kPairs; ++i) {
+            const int a = Codes::First(i), b = Codes::Second(i);
+            AddWhere(from.code[o][i], row_tap + kw, from.dy[o][a], from.dy[o][b], &sum[j][a], &sum[j][b]);
+          }
+        } else {
+#pragma unroll
+          for (int c = 0; c < kChannels; ++c) {
+            if (from.Chose(o, c, row_tap + kw)) sum[j][c] = __fadd_rn(sum[j][c], from.dy[o][c]);
+          }
+        }
       }
     }
   }
 };
-
-template <class T, class W, Mode kMode, int kPad, int kLastVector>
-__global__ void __launch_bounds__(kCellThreads, (Cells<T, W, kMode, kPad, kLastVector>::kTuning.blocks))
-    CellKernel(const __grid_constant__ CellParams<T> p) {
-  using C = Cells<T, W, kMode, kPad, kLastVector>;
-  const uint32_t thread = blockIdx.x * kCellThreads + threadIdx.x;
-  if (thread >= p.threads) return;
-  uint32_t channel = thread, column, strip, depth;
-  uint32_t rest = p.across.take(&channel);
-  column = rest, rest = p.columns.take(&column);
-  strip = rest, rest = p.strips.take(&strip);
-  depth = rest, rest = p.depths.take(&depth);
-  const int64_t number = rest;
-  const int64_t c = static_cast<int64_t>(channel) * C::kChannels;
-  C::Run(p, p.dy + number * p.y_plane + c, p.routes + number * p.route_plane + c * W::kBits / 8, p.dx + number * p.x_plane + c,
-         p.first[0] + static_cast<int>(depth), p.first[1] + static_cast<int>(strip) * p.rows,
-         (C::kVector || C::kSplit ? 0 : p.first[2]) + static_cast<int>(column) * C::kGroup);
-}
-
-// A block makes whole planes of dx in shared memory, then writes them in one run.
-template <class T, class W>
-__global__ void __launch_bounds__(kCellThreads) StagedCellKernel(const __grid_constant__ CellParams<T> p) {
-  using C = Cells<T, W, Mode::kFirstStaged, 0, 1>;
-  extern __shared__ __align__(16) unsigned char shared[];
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * p.planes_per_block;
-  const int planes = static_cast<int>(min(static_cast<int64_t>(p.planes_per_block), p.planes - first));
-  T* dx = p.dx + first * p.x_plane;
-  T* staged = reinterpret_cast<T*>(shared + Misalignment(dx));
-  const uint32_t strips = planes * p.columns.divisor * p.strips.divisor * p.depths.divisor;
-  for (uint32_t i = threadIdx.x; i < strips; i += kCellThreads) {
-    uint32_t column = i, strip, depth;
-    uint32_t rest = p.columns.take(&column);
-    strip = rest, rest = p.strips.take(&strip);
-    depth = rest, rest = p.depths.take(&depth);
-    C::Run(p, p.dy + (first + rest) * p.y_plane, p.routes + (first + rest) * p.route_plane, staged + rest * p.x_plane,
-           p.first[0] + static_cast<int>(depth), p.first[1] + static_cast<int>(strip) * p.rows,
-           p.first[2] + static_cast<int>(column) * C::kGroup);
-  }
-  StageOut(shared, dx, planes * static_cast<int>(p.x_plane));
-}
 
 }  // namespace poolgrad::cuda

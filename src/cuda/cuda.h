@@ -1,9 +1,9 @@
 // Pooling on a CUDA stream: the same contract as the CPU kernels, in one launch instead of a split among threads.
 //
-// Holds no CUDA header, so that the plan can be compiled by any C++ compiler. All pointers in Args are device pointers of the
-// device `problem.device_index`. A launch allocates nothing, waits for nothing and uses no atomic operation, so it can be
-// captured in a CUDA graph; it leaves the caller's current device as it was, and takes every error it causes out of the
-// runtime's error state. Scratch is the caller's device memory.
+// Holds no CUDA header, so that the plan can be compiled by any C++ compiler. All pointers in Args are device pointers
+// of the device `problem.device_index`. A launch allocates nothing, waits for nothing and uses no atomic operation, so
+// it can be captured in a CUDA graph; it leaves the caller's current device as it was, and takes every error it causes
+// out of the runtime's error state. Scratch is the caller's device memory.
 //
 // The bits of every result equal the reference's (a NaN made by an addition is only promised to be a NaN).
 #pragma once
@@ -34,7 +34,7 @@ std::span<const CudaAlgorithm> CudaAlgorithms();
 // Ok when device `device_index` exists and can run this build; else a sentence saying what was found.
 Status CheckCudaDevice(int device_index);
 
-Status CudaRoutesToIndices(const Problem& problem, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
-                           void* stream);
+Status CudaRoutesToIndices(const Problem& problem, const uint8_t* routes, poolgrad_numbering numbering,
+                           int64_t* indices, void* stream);
 
 }  // namespace poolgrad

@@ -1,8 +1,9 @@
-// What every kernel shares: a problem as kernel parameters, element types on the device, launching, and the error sentences.
+// What every kernel shares: a problem as kernel parameters, element types on the device, launching, and the error
+// sentences.
 //
-// Geometry comes in two index widths. Kernels that visit elements one by one are compiled for 32-bit indices, used whenever
-// every array and window is small enough, and for 64-bit ones. The tiled kernels keep 64-bit base pointers and 32-bit offsets
-// inside a tile.
+// Geometry comes in two index widths. Kernels that visit elements one by one are compiled for 32-bit indices, used
+// whenever every array and window is small enough, and for 64-bit ones. The tiled kernels keep 64-bit base pointers and
+// 32-bit offsets inside a tile.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,6 +15,20 @@
 #include <type_traits>
 
 #include "cuda/cuda.h"
+
+namespace poolgrad {
+
+// The device's halves are widened as the library's own are.
+template <>
+struct WideOf<__half> {
+  using Type = float;
+};
+template <>
+struct WideOf<__nv_bfloat16> {
+  using Type = float;
+};
+
+}  // namespace poolgrad
 
 namespace poolgrad::cuda {
 
@@ -37,10 +52,6 @@ using OnDevice = typename DeviceType<T>::Type;
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
 
-// What values are compared and summed in.
-template <class T>
-using Sum = std::conditional_t<kIsHalf<T>, float, T>;
-
 __device__ inline float Widened(__half v) { return __half2float(v); }
 __device__ inline float Widened(__nv_bfloat16 v) { return __bfloat162float(v); }
 template <class T>
@@ -49,7 +60,7 @@ __device__ std::enable_if_t<!kIsHalf<T>, T> Widened(T v) {
 }
 
 template <class T>
-__device__ T Narrowed(Sum<T> v) {
+__device__ T Narrowed(Wide<T> v) {
   if constexpr (std::is_same_v<T, __half>) {
     return __float2half_rn(v);
   } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -176,19 +187,25 @@ inline bool FitsWindow32(const Problem& p) {
 // 32-bit indices hold every element, byte and window position of the problem.
 inline bool FitsInt32(const Problem& p) {
   constexpr int64_t limit = int64_t{1} << 30;
-  return FitsWindow32(p) && p.x_elements() < limit && p.y_elements() < limit && p.routes.bytes() < limit && p.divisor < limit;
+  return FitsWindow32(p) && p.x_elements() < limit && p.y_elements() < limit && p.routes.bytes() < limit &&
+         p.divisor < limit;
 }
 
 // ---- route codes ----
 
 __device__ inline uint32_t CodeAt(int bits, const uint8_t* line, int64_t at) {
   switch (bits) {
-    case 2: return (line[at >> 2] >> ((at & 3) * 2)) & 3u;
-    case 4: return (line[at >> 1] >> ((at & 1) * 4)) & 15u;
-    case 8: return line[at];
-    case 16: return line[2 * at] | uint32_t{line[2 * at + 1]} << 8;
+    case 2:
+      return (line[at >> 2] >> ((at & 3) * 2)) & 3u;
+    case 4:
+      return (line[at >> 1] >> ((at & 1) * 4)) & 15u;
+    case 8:
+      return line[at];
+    case 16:
+      return line[2 * at] | uint32_t{line[2 * at + 1]} << 8;
     default:
-      return line[4 * at] | uint32_t{line[4 * at + 1]} << 8 | uint32_t{line[4 * at + 2]} << 16 | uint32_t{line[4 * at + 3]} << 24;
+      return line[4 * at] | uint32_t{line[4 * at + 1]} << 8 | uint32_t{line[4 * at + 2]} << 16 |
+             uint32_t{line[4 * at + 3]} << 24;
   }
 }
 
@@ -209,9 +226,6 @@ struct FastDiv {
     return q;
   }
 };
-
-// The place of [0, size) nearest to `at`.
-__device__ inline int Inside(int at, int size) { return max(0, min(at, size - 1)); }
 
 // ---- launching ----
 
@@ -256,7 +270,8 @@ cudaError_t Launch(void (*kernel)(Params...), int64_t blocks, int threads, size_
   }
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&params))...};
   return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks)),
-                          dim3(static_cast<unsigned>(threads)), pointers, shared_bytes, static_cast<cudaStream_t>(stream));
+                          dim3(static_cast<unsigned>(threads)), pointers, shared_bytes,
+                          static_cast<cudaStream_t>(stream));
 }
 
 inline bool Aligned(const void* pointer, int64_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }

@@ -1,7 +1,7 @@
 // The definition on the device: who wins a window, one output at a time, by every rule of the library.
 //
-// The generic kernels are loops over these functions, and the tiled kernels come here for the tiles whose values need the rules
-// spelled out (a NaN, or a window of nothing but -inf), so that the two cannot disagree.
+// The generic kernels are loops over these functions, and the tiled kernels come here for the tiles whose values need
+// the rules spelled out (a NaN, or a window of nothing but -inf), so that the two cannot disagree.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -16,11 +16,15 @@ __device__ int StandingOf(V v, V best, int nan_rule) {
     const bool best_nan = best != best;
     if (v_nan || best_nan) {
       switch (nan_rule) {
-        case POOLGRAD_NAN_PROPAGATE_LAST: return v_nan ? 1 : -1;
+        case POOLGRAD_NAN_PROPAGATE_LAST:
+          return v_nan ? 1 : -1;
         case POOLGRAD_NAN_FIRST_PLACE:
-        case POOLGRAD_NAN_IGNORE: return -1;
-        case POOLGRAD_NAN_GREATER_EQUAL: return 1;
-        default: return v_nan && !best_nan ? 1 : -1;
+        case POOLGRAD_NAN_IGNORE:
+          return -1;
+        case POOLGRAD_NAN_GREATER_EQUAL:
+          return 1;
+        default:
+          return v_nan && !best_nan ? 1 : -1;
       }
     }
   }
@@ -86,7 +90,7 @@ __device__ void ForEachTap(const Geo<I>& g, const OutPlace<I>& o, Visit&& visit)
 // Runs output o's window over x. Writes its mask (zeroed first) when there is one; returns its code.
 template <class T, class I>
 __device__ uint32_t Select(const Geo<I>& g, const T* x, const OutPlace<I>& o, T* winner, uint8_t* mask) {
-  using V = Sum<T>;
+  using V = Wide<T>;
   const T* plane = x + o.n * g.x_n + o.c * g.x_c;
   if (mask) {
     for (I b = 0; b < g.mask_bytes; ++b) mask[b] = 0;
@@ -118,8 +122,50 @@ __device__ uint32_t Select(const Geo<I>& g, const T* x, const OutPlace<I>& o, T*
   return code;
 }
 
-// Outputs [at, at + count) of route line `line`: values to y and, when routes is not null, routes. `at` begins a byte of the
-// line and `count` ends one (or the line), so the caller owns every byte written. y may be null.
+// The same for one output of a tiled kernel (ties go to the first, no masks), whose plane begins at `plane`: its value
+// goes to y unless that is null, its code is returned. A call of its own that needs few registers: what is rare must
+// not cost every thread of a tiled kernel its occupancy.
+template <class T>
+__device__ uint32_t SelectAlone(const Geo<int64_t>& g, const T* plane, int od, int oh, int ow, T* y) {
+  const int at[] = {od, oh, ow};
+  int start[3], begin[3], end[3];
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {  // places, not taps
+    const int dilation = static_cast<int>(g.axis[i].dilation), in = static_cast<int>(g.axis[i].in);
+    start[i] = at[i] * static_cast<int>(g.axis[i].stride) - static_cast<int>(g.axis[i].pad_lo);
+    begin[i] = start[i];
+    while (begin[i] < 0) begin[i] += dilation;
+    end[i] = min(in, start[i] + static_cast<int>(g.axis[i].kernel) * dilation);
+  }
+  T winner = LowestOf<T>();
+  Wide<T> best = Widened(winner);
+  bool started = g.nan == POOLGRAD_NAN_IGNORE;
+  uint32_t code = g.none;
+#pragma unroll 1
+  for (int d = begin[0]; d < end[0]; d += static_cast<int>(g.axis[0].dilation)) {
+#pragma unroll 1
+    for (int h = begin[1]; h < end[1]; h += static_cast<int>(g.axis[1].dilation)) {
+      const T* row = plane + d * g.x_axis[0] + h * g.x_axis[1];
+#pragma unroll 1
+      for (int w = begin[2]; w < end[2]; w += static_cast<int>(g.axis[2].dilation)) {
+        const T bits = row[w * g.x_axis[2]];
+        const Wide<T> v = Widened(bits);
+        if (started && StandingOf(v, best, g.nan) <= 0) continue;
+        started = true;
+        winner = bits, best = v;
+        const int kd = (d - start[0]) / static_cast<int>(g.axis[0].dilation);
+        const int kh = (h - start[1]) / static_cast<int>(g.axis[1].dilation);
+        const int kw = (w - start[2]) / static_cast<int>(g.axis[2].dilation);
+        code = (kd * static_cast<uint32_t>(g.axis[1].kernel) + kh) * static_cast<uint32_t>(g.axis[2].kernel) + kw;
+      }
+    }
+  }
+  if (y) *y = winner;
+  return code & g.none;
+}
+
+// Outputs [at, at + count) of route line `line`: values to y and, when routes is not null, routes. `at` begins a byte
+// of the line and `count` ends one (or the line), so the caller owns every byte written. y may be null.
 template <class T, class I>
 __device__ void SelectRun(const Geo<I>& g, const T* x, T* y, uint8_t* routes, I line, I at, I count) {
   uint8_t* bytes = routes ? routes + line * g.line_bytes : nullptr;

@@ -1,5 +1,5 @@
-// The families of tiled kernels, each compiled once per element type. They return cudaErrorNotSupported, having launched nothing,
-// when the pointers are not aligned as they need; the caller then takes the generic kernels.
+// The families of tiled kernels, each compiled once per element type. They return cudaErrorNotSupported, having
+// launched nothing, when the pointers are not aligned as they need; the caller then takes the generic kernels.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -103,14 +103,14 @@ __device__ std::enable_if_t<std::is_integral_v<V>, V> Quotient(V a, V b) {
 enum class Generic { kForward, kBackward, kGather, kUnpool, kAverage, kAverageBackward };
 
 template <Generic kOp, class T, class I>
-__global__ void __launch_bounds__(kGenericThreads) GenericKernel(const __grid_constant__ Geo<I> g, Pointers p, I items, I per_item,
-                                                                 I items_per_line) {
+__global__ void __launch_bounds__(kGenericThreads)
+    GenericKernel(const __grid_constant__ Geo<I> g, Pointers p, I items, I per_item, I items_per_line) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kGenericThreads + threadIdx.x;
   if (thread >= static_cast<int64_t>(items)) return;
   const I item = static_cast<I>(thread);
   const T* source = static_cast<const T*>(p.source);
   T* result = static_cast<T*>(p.result);
-  using V = Sum<T>;
+  using V = Wide<T>;
   if constexpr (kOp == Generic::kForward) {
     const I line = item / items_per_line;
     const I at = item % items_per_line * per_item;
@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(kGenericThreads) GenericKernel(const __grid_co
         any = true;
         return g.masks;
       });
-      if (g.masks && g.ties == POOLGRAD_TIES_SPLIT && any) sum = Quotient(sum, static_cast<V>(Winners(g, p.routes, item)));
+      if (g.masks && g.ties == POOLGRAD_TIES_SPLIT && any)
+        sum = Quotient(sum, static_cast<V>(Winners(g, p.routes, item)));
       result[item] = g.masks ? Narrowed<T>(sum) : single;
     }
   } else {
@@ -151,7 +152,8 @@ __global__ void __launch_bounds__(kGenericThreads) GenericKernel(const __grid_co
       V sum = 0;
       ForEachCover(g, q, [&](const OutPlace<I>& o, I index, I tap) {
         if constexpr (kOp == Generic::kAverageBackward) {
-          const I count = g.whole_window_gradient ? g.axis[0].kernel * g.axis[1].kernel * g.axis[2].kernel : CountOf(g, o);
+          const I count =
+              g.whole_window_gradient ? g.axis[0].kernel * g.axis[1].kernel * g.axis[2].kernel : CountOf(g, o);
           sum += Quotient(Widened(source[index]), static_cast<V>(count));
         } else if (Won(g, p.routes, index, tap)) {
           const V dy = Widened(source[index]);
@@ -187,27 +189,35 @@ cudaError_t RunGeneric(const Problem& p, Generic op, const Args& args, void* str
 template <class T, class I>
 cudaError_t RunGenericWith(const Problem& p, Generic op, const Args& args, void* stream) {
   switch (op) {
-    case Generic::kForward: return LaunchGeneric<Generic::kForward, T, I>(p, args, stream);
-    case Generic::kGather: return LaunchGeneric<Generic::kGather, T, I>(p, args, stream);
-    case Generic::kUnpool: return LaunchGeneric<Generic::kUnpool, T, I>(p, args, stream);
-    default: break;
+    case Generic::kForward:
+      return LaunchGeneric<Generic::kForward, T, I>(p, args, stream);
+    case Generic::kGather:
+      return LaunchGeneric<Generic::kGather, T, I>(p, args, stream);
+    case Generic::kUnpool:
+      return LaunchGeneric<Generic::kUnpool, T, I>(p, args, stream);
+    default:
+      break;
   }
   if constexpr (!std::is_integral_v<T>) {
     switch (op) {
-      case Generic::kBackward: return LaunchGeneric<Generic::kBackward, T, I>(p, args, stream);
-      case Generic::kAverage: return LaunchGeneric<Generic::kAverage, T, I>(p, args, stream);
-      case Generic::kAverageBackward: return LaunchGeneric<Generic::kAverageBackward, T, I>(p, args, stream);
-      default: break;
+      case Generic::kBackward:
+        return LaunchGeneric<Generic::kBackward, T, I>(p, args, stream);
+      case Generic::kAverage:
+        return LaunchGeneric<Generic::kAverage, T, I>(p, args, stream);
+      case Generic::kAverageBackward:
+        return LaunchGeneric<Generic::kAverageBackward, T, I>(p, args, stream);
+      default:
+        break;
     }
   }
   return cudaErrorInvalidValue;
 }
 
-#define POOLGRAD_CUDA_GENERIC(T)                                                                  \
-  template <>                                                                                     \
-  cudaError_t RunGeneric<T>(const Problem& p, Generic op, const Args& args, void* stream) {       \
-    return FitsInt32(p) ? RunGenericWith<T, int32_t>(p, op, args, stream)                         \
-                        : RunGenericWith<T, int64_t>(p, op, args, stream);                        \
+#define POOLGRAD_CUDA_GENERIC(T)                                                            \
+  template <>                                                                               \
+  cudaError_t RunGeneric<T>(const Problem& p, Generic op, const Args& args, void* stream) { \
+    return FitsInt32(p) ? RunGenericWith<T, int32_t>(p, op, args, stream)                   \
+                        : RunGenericWith<T, int64_t>(p, op, args, stream);                  \
   }
 
 }  // namespace poolgrad::cuda

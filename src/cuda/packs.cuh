@@ -1,8 +1,8 @@
-// Registers of values and how they are compared. A pack is one 32-bit register: a float, or two halves side by side, compared
-// and selected together with one mask, each with its own tap number.
+// Registers of values and how they are compared. A pack is one 32-bit register: a float, or two halves side by side,
+// compared and selected together with one mask, each with its own tap number.
 //
-// `Greater` is the plain IEEE comparison: right as long as no value is NaN. The kernels watch for NaN (`Watch`) and for windows
-// of nothing but -inf, and leave those to exact.cuh.
+// `Greater` is the plain IEEE comparison: right as long as no value is NaN. The kernels watch for NaN (`Watch`) and for
+// windows of nothing but -inf, and leave those to exact.cuh.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -36,7 +36,8 @@ struct Pack<float> {
 #endif
   }
   __device__ static Reg Lower(Reg a, Reg b) { return fminf(a, b); }
-  __device__ static bool Exceptional(Reg watched, Reg lowest) { return watched != watched || lowest == Fill(); }
+  __device__ static bool Watched(Reg watched) { return watched != watched; }
+  __device__ static bool Exceptional(Reg watched, Reg lowest) { return Watched(watched) || lowest == Fill(); }
   // The codes of this pack's elements, `bits` each.
   template <int kBits>
   __device__ static uint32_t Codes(uint32_t taps) {
@@ -81,11 +82,12 @@ struct PackOfTwo {
   __device__ static constexpr uint32_t Tap(uint32_t t) { return t * 0x10001u; }
   __device__ static Reg Watch(Reg seen, Reg v) { return AsReg(__hmax2_nan(AsTwo(seen), AsTwo(v))); }
   __device__ static Reg Lower(Reg a, Reg b) { return AsReg(__hmin2(AsTwo(a), AsTwo(b))); }
-  __device__ static bool Exceptional(Reg watched, Reg lowest) {
-    const uint32_t magnitude_low = watched & 0x7FFFu, magnitude_high = watched >> 16 & 0x7FFFu;
+  __device__ static bool Watched(Reg watched) {
     const uint32_t infinite = Ops::kLowest & 0x7FFFu;
-    return magnitude_low > infinite || magnitude_high > infinite || (lowest & 0xFFFFu) == (Ops::kLowest & 0xFFFFu) ||
-           lowest >> 16 == Ops::kLowest >> 16;
+    return (watched & 0x7FFFu) > infinite || (watched >> 16 & 0x7FFFu) > infinite;
+  }
+  __device__ static bool Exceptional(Reg watched, Reg lowest) {
+    return Watched(watched) || (lowest & 0xFFFFu) == (Ops::kLowest & 0xFFFFu) || lowest >> 16 == Ops::kLowest >> 16;
   }
   template <int kBits>
   __device__ static uint32_t Codes(uint32_t taps) {
@@ -97,37 +99,84 @@ struct Pack<__half> : PackOfTwo<HalfOps> {};
 template <>
 struct Pack<__nv_bfloat16> : PackOfTwo<BfloatOps> {};
 
+// ---- route codes in pairs ----
+
+// Two codes side by side as halves of value 1024 + code: one instruction compares both with a tap.
+inline constexpr uint32_t kCodeBias = 0x64006400u;
+
+// Where the first code of `pair` is `tap`, `a` gets `from_a` added; where the second is, `b` gets `from_b`. Volatile
+// only so that it stays behind the loads written before it.
+__device__ inline void AddWhere(uint32_t pair, uint32_t tap, float from_a, float from_b, float* a, float* b) {
+  asm volatile(
+      "{\n .reg .pred p, q;\n setp.eq.f16x2 p|q, %2, %3;\n @p add.rn.f32 %0, %0, %4;\n @q add.rn.f32 %1, %1, %5;\n}"
+      : "+f"(*a), "+f"(*b)
+      : "r"(pair), "r"(kCodeBias + tap * 0x10001u), "f"(from_a), "f"(from_b));
+}
+
+// The codes of neighbouring channels, 4 or 8 bits each in one word, as pairs.
+template <int kBits, int kChannels>
+struct ChannelCodes {
+  static_assert((kBits == 4 && (kChannels == 4 || kChannels == 8)) || (kBits == 8 && kChannels == 4));
+  static constexpr int kPairs = kChannels / 2;
+  __device__ static constexpr int First(int pair) { return kBits == 8 ? 2 * pair : pair; }
+  __device__ static constexpr int Second(int pair) { return kBits == 8 ? 2 * pair + 1 : pair + kPairs; }
+
+  __device__ static void Unpack(uint32_t word, uint32_t (&pairs)[kPairs]) {
+    if constexpr (kBits == 8) {
+      pairs[0] = __byte_perm(word, kCodeBias, 0x5150);
+      pairs[1] = __byte_perm(word, kCodeBias, 0x5352);
+    } else {
+      if constexpr (kChannels == 4) word = __byte_perm(word, 0, 0x4140);  // the upper two to the upper half
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) pairs[i] = (word >> (4 * i) & 0x000F000Fu) | kCodeBias;
+    }
+  }
+};
+
 // ---- loads and stores of whole registers ----
 
-template <bool kShared, class V>
-__device__ V LoadWhole(const void* at) {
-  if constexpr (kShared) {
-    return *static_cast<const V*>(at);
-  } else {
-    return __ldg(static_cast<const V*>(at));
-  }
+// 16 aligned bytes of global memory that no kernel is writing.
+__device__ inline void LoadVector(const void* at, uint32_t (&words)[4]) {
+  const uint4 v = __ldg(static_cast<const uint4*>(at));
+  words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
 }
 
-// `kBytes` consecutive bytes, aligned to their size (16 at most), as 32-bit words.
+// An instruction that is carried out where operand number `wanted` is not 0.
+#define POOLGRAD_IF(wanted, instruction) "{\n .reg .pred p;\n setp.ne.u32 p, %" #wanted ", 0;\n @p " instruction ";\n}"
+
+// `kBytes` consecutive bytes, aligned to their size (16 at most), as 32-bit words, where `valid`; elsewhere `words`
+// stay what they were and nothing is read. One predicated instruction: unlike a load behind a branch it waits for
+// nothing before it, and nothing has to be replaced afterwards. Volatile, so that it stays where it is written: well
+// before its use. Global memory that no kernel is writing, or, element by element, shared memory.
 template <bool kShared, int kBytes>
-__device__ void LoadWords(const void* at, uint32_t* words) {
-  if constexpr (kBytes % 16 == 0) {
+__device__ void LoadWordsIf(bool valid, const void* at, uint32_t* words) {
+  const uint32_t wanted = valid;
+  if constexpr (kShared) {
+    static_assert(kBytes == 2);
+    const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(at));
+    asm volatile(POOLGRAD_IF(2, "ld.shared.u16 %0, [%1]") : "+r"(words[0]) : "r"(from), "r"(wanted) : "memory");
+  } else if constexpr (kBytes % 16 == 0) {
+#pragma unroll
     for (int i = 0; i < kBytes / 16; ++i) {
-      const uint4 v = LoadWhole<kShared, uint4>(static_cast<const uint4*>(at) + i);
-      words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
+      uint32_t* w = words + 4 * i;
+      asm volatile(POOLGRAD_IF(5, "ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]")
+                   : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3])
+                   : "l"(static_cast<const char*>(at) + 16 * i), "r"(wanted));
     }
   } else if constexpr (kBytes == 8) {
-    const uint2 v = LoadWhole<kShared, uint2>(at);
-    words[0] = v.x, words[1] = v.y;
+    asm volatile(POOLGRAD_IF(3, "ld.global.nc.v2.u32 {%0, %1}, [%2]")
+                 : "+r"(words[0]), "+r"(words[1])
+                 : "l"(at), "r"(wanted));
   } else if constexpr (kBytes == 4) {
-    words[0] = LoadWhole<kShared, uint32_t>(at);
+    asm volatile(POOLGRAD_IF(2, "ld.global.nc.u32 %0, [%1]") : "+r"(words[0]) : "l"(at), "r"(wanted));
   } else if constexpr (kBytes == 2) {
-    words[0] = LoadWhole<kShared, uint16_t>(at);
+    asm volatile(POOLGRAD_IF(2, "ld.global.nc.u16 %0, [%1]") : "+r"(words[0]) : "l"(at), "r"(wanted));
   } else {
     static_assert(kBytes == 1);
-    words[0] = LoadWhole<kShared, uint8_t>(at);
+    asm volatile(POOLGRAD_IF(2, "ld.global.nc.u8 %0, [%1]") : "+r"(words[0]) : "l"(at), "r"(wanted));
   }
 }
+#undef POOLGRAD_IF
 
 template <int kBytes>
 __device__ void StoreWords(void* at, const uint32_t* words) {
@@ -154,16 +203,6 @@ __device__ void StoreResult(void* at, const uint32_t* words) {
     __stcs(static_cast<uint4*>(at), make_uint4(words[0], words[1], words[2], words[3]));
   } else {
     StoreWords<kBytes>(at, words);
-  }
-}
-
-// One element as the low bits of a word.
-template <class T, bool kShared>
-__device__ uint32_t LoadElement(const T* at) {
-  if constexpr (sizeof(T) == 2) {
-    return LoadWhole<kShared, uint16_t>(at);
-  } else {
-    return LoadWhole<kShared, uint32_t>(at);
   }
 }
 

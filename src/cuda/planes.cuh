@@ -1,10 +1,16 @@
 // Channels first, global pooling: one window over the whole plane, one output per plane.
 //
-// Forward: a block holds many planes in shared memory; a few neighbouring threads share a plane, each taking a run of it, and the
-// earlier keeps a tie. Each thread starts its run at a place of its own and wraps around once, so that threads that are a whole
-// plane apart do not all ask the same memory bank. Backward: dx is zero but for one element per plane; a thread writes vectors of
-// 16 bytes.
+// Forward: a block holds many planes in shared memory, and a thread reduces one (or a few neighbouring threads share
+// it, taking its vectors in turn; then the lower place keeps a tie). Threads a plane apart read at once, so a plane
+// must be an odd number of vectors long, or they would all ask the same memory banks: vectors are the largest that
+// divide a plane, which makes it so, and planes of whole 16-byte vectors are moved 16 bytes apart where it does not.
+// Halves are compared in pairs.
+//
+// Backward: dx is zero but for one element per plane. A block clears a run of dx in shared memory, puts in the
+// gradients that land there, and writes it out in whole vectors.
 #pragma once
+
+#include <algorithm>
 
 #include "cuda/cells.cuh"
 #include "cuda/exact.cuh"
@@ -21,124 +27,134 @@ struct PlaneParams {
   const T* source;
   T* result;
   uint8_t* routes;
-  int size;     // elements of a plane
-  int sharers;  // threads of a plane, a power of two up to 32
+  int size;        // elements of a plane
+  int sharers;     // threads of a plane, a power of two up to 32
+  int per_block;   // planes
+  int pitch;       // bytes from a plane to the next in shared memory
+  FastDiv pieces;  // 16-byte pieces of a plane, where the pitch is not its size
   int64_t planes;
   int code_bytes;
-  FastDiv by_size;
   int64_t elements;
+  int run;  // elements of dx that a block writes
 };
 
 __device__ inline void StoreCode(uint8_t* at, int bytes, uint32_t code) {
   for (int b = 0; b < bytes; ++b) at[b] = static_cast<uint8_t>(code >> (8 * b));
 }
 
-template <class T, bool kRoutes>
-__global__ void __launch_bounds__(kPlaneThreads, 6) PlaneForwardKernel(const __grid_constant__ PlaneParams<T> p) {
+// kVector: bytes of a vector; 2 for planes of an odd number of halves, which are read in pairs that may belong half to
+// a neighbour.
+template <class T, bool kRoutes, int kVector>
+__global__ void __launch_bounds__(kPlaneThreads) PlaneForwardKernel(const __grid_constant__ PlaneParams<T> p) {
+  using P = Pack<T>;
+  using Reg = typename P::Reg;
+  constexpr int kWords = kVector > 4 ? kVector / 4 : 1;
   extern __shared__ __align__(16) unsigned char shared[];
-  const int per_block = kPlaneThreads / p.sharers;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * per_block;
-  const int planes = static_cast<int>(min(static_cast<int64_t>(per_block), p.planes - first));
-  const T* staged = StageIn(p.source + first * p.size, planes * p.size, shared);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * p.per_block;
+  const int planes = static_cast<int>(min(static_cast<int64_t>(p.per_block), p.planes - first));
+  const T* x = p.source + first * p.size;
   const int plane = threadIdx.x / p.sharers, sharer = threadIdx.x % p.sharers;
-  const T* x = staged + plane * p.size;
-  const int length = (p.size + p.sharers - 1) / p.sharers;
-  const int begin = min(sharer * length, p.size), end = plane < planes ? min(begin + length, p.size) : begin;
-  const int middle = end > begin ? begin + plane % (end - begin) : begin;
-  const float lowest = LowestOf<float>();
-  float watched = 0;
-  struct Best {
-    float value;
-    int tap;
-  };
-  const auto scan = [&](int from, int to) {
-    Best best{lowest, from};
-#pragma unroll 8
-    for (int i = from; i < to; ++i) {
-      const float v = Widened(x[i]);
-      watched = Pack<float>::Watch(watched, v);
-      if (v > best.value) best.value = v, best.tap = i;
+  const unsigned char* mine = shared + Misalignment(x) + plane * p.pitch;
+  if (kVector == 16 && p.pitch != p.size * static_cast<int>(sizeof(T))) {
+    StageApart(x, planes * static_cast<int>(p.pieces.divisor), p.pieces, shared);
+  } else {
+    StageIn(x, planes * p.size, shared);
+  }
+  const int odd = kVector == 2 && reinterpret_cast<uintptr_t>(mine) % 4 != 0;  // the first half is the neighbour's
+  const int vectors = kVector == 2 ? (p.size + odd + 1) / 2 : p.size * static_cast<int>(sizeof(T)) / kVector;
+  const int last = kVector == 2 && (p.size + odd) % 2 != 0 ? vectors - 1 : -1;  // its second half is the neighbour's
+  const auto* from = reinterpret_cast<const uint32_t*>(mine - 2 * odd);
+  Reg best = P::Fill(), watched = P::FromBits(0);
+  uint32_t tap = 0;  // which word
+#pragma unroll 4
+  for (int v = sharer; v < (plane < planes ? vectors : 0); v += p.sharers) {
+    uint32_t words[kWords];
+    if constexpr (kWords == 4) {
+      const uint4 w = reinterpret_cast<const uint4*>(from)[v];
+      words[0] = w.x, words[1] = w.y, words[2] = w.z, words[3] = w.w;
+    } else if constexpr (kWords == 2) {
+      const uint2 w = reinterpret_cast<const uint2*>(from)[v];
+      words[0] = w.x, words[1] = w.y;
+    } else {
+      words[0] = from[v];
     }
-    return best;
-  };
-  const Best late = scan(middle, end);
-  Best best = scan(begin, middle);
-  if (late.value > best.value || middle == begin) best = late;
-  for (int step = 1; step < p.sharers; step *= 2) {  // the lower lane's run comes first
-    const Best other{__shfl_down_sync(~0u, best.value, step), __shfl_down_sync(~0u, best.tap, step)};
-    const float other_watched = __shfl_down_sync(~0u, watched, step);
-    if (sharer % (2 * step) == 0) {
-      if (other.value > best.value) best = other;
-      watched = Pack<float>::Watch(watched, other_watched);
+    if constexpr (kVector == 2) {
+      if (v < odd) words[0] = (words[0] & 0xFFFF0000u) | (P::ToBits(P::Fill()) & 0xFFFFu);
+      if (v == last) words[0] = (words[0] & 0xFFFFu) | (P::ToBits(P::Fill()) & 0xFFFF0000u);
     }
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const Reg value = P::FromBits(words[i]);
+      watched = P::Watch(watched, value);
+      const auto m = P::Greater(value, best);
+      best = P::Choose(m, value, best);
+      tap = P::ChooseTap(m, P::Tap(v * kWords + i), tap);
+    }
+  }
+  bool exceptional = P::Watched(watched);
+  float value;
+  int place;
+  if constexpr (P::kElements == 1) {
+    value = best, place = static_cast<int>(tap);
+  } else {
+    float two[2];
+    WidenWord<T>(P::ToBits(best), two);
+    const int low = static_cast<int>(2 * (tap & 0xFFFFu)) - odd, high = static_cast<int>(2 * (tap >> 16)) + 1 - odd;
+    const bool second = two[1] > two[0] || (two[1] == two[0] && high < low);
+    value = second ? two[1] : two[0], place = second ? high : low;
+  }
+  for (int step = 1; step < p.sharers; step *= 2) {
+    const float other = __shfl_down_sync(~0u, value, step);
+    const int other_place = __shfl_down_sync(~0u, place, step);
+    exceptional = __shfl_down_sync(~0u, static_cast<int>(exceptional), step) != 0 || exceptional;
+    if (other > value || (other == value && other_place < place)) value = other, place = other_place;
   }
   if (sharer != 0 || plane >= planes) return;
   const int64_t line = first + plane;
-  if (watched != watched || best.value == lowest) {
-    SelectRun<T, int64_t>(p.g, p.source, p.result, kRoutes ? p.routes : nullptr, line, 0, 1);
-    return;
+  uint32_t code = place;
+  if (exceptional || value == LowestOf<float>()) {
+    code = SelectAlone(p.g, p.source + line * p.size, 0, 0, 0, p.result ? p.result + line : nullptr);
+  } else if (p.result) {
+    p.result[line] = Narrowed<T>(value);
   }
-  if (p.result) p.result[line] = x[best.tap];
-  if constexpr (kRoutes) StoreCode(p.routes + line * p.code_bytes, p.code_bytes, static_cast<uint32_t>(best.tap));
+  if constexpr (kRoutes) StoreCode(p.routes + line * p.code_bytes, p.code_bytes, code);
 }
 
-// A thread writes several vectors of 16 bytes, a block's width apart, having asked for all their gradients and codes first.
-inline constexpr int kPlaneVectors = 4;
+template <class T>
+__global__ void __launch_bounds__(kPlaneThreads) PlaneBackwardKernel(const __grid_constant__ PlaneParams<T> p) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * p.run;
+  const int count = static_cast<int>(min(static_cast<int64_t>(p.run), p.elements - begin));
+  // The planes of this run: whole ones, or those that it cuts.
+  const int64_t first = p.per_block > 0 ? static_cast<int64_t>(blockIdx.x) * p.per_block : begin / p.size;
+  const int planes = p.per_block > 0 ? count / p.size : static_cast<int>((begin + count - 1) / p.size - first) + 1;
+  T* dx = p.result + begin;
+  T* staged = reinterpret_cast<T*>(shared + Misalignment(dx));
+  for (int i = threadIdx.x; i < (count * static_cast<int>(sizeof(T)) + 31) / 16; i += kPlaneThreads) {
+    reinterpret_cast<uint4*>(shared)[i] = uint4{};
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < planes; i += kPlaneThreads) {
+    const int64_t plane = first + i;
+    const uint32_t code =
+        p.code_bytes == 1 ? __ldg(p.routes + plane) : CodeAt(p.g.bits, p.routes + plane * p.code_bytes, 0);
+    const int64_t at = plane * p.size + code - begin;
+    if (code < static_cast<uint32_t>(p.size) && at >= 0 && at < count) {
+      staged[at] = Narrowed<T>(__fadd_rn(Widened(p.source[plane]), 0.0f));  // sums start from +0
+    }
+  }
+  StageOut(shared, dx, count);
+}
 
-template <class T, class I>
-__global__ void __launch_bounds__(kPlaneThreads, 6) PlaneBackwardKernel(const __grid_constant__ PlaneParams<T> p) {
-  constexpr int kElements = 16 / sizeof(T), kPerWord = 4 / sizeof(T);
-  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kPlaneVectors * kPlaneThreads + threadIdx.x) * kElements;
-  struct Winner {
-    float dy;
-    uint32_t at;  // in the plane
-  };
-  const auto load = [&](int64_t plane) {
-    plane = min(plane, p.planes - 1);
-    const uint32_t code = p.code_bytes == 1 ? __ldg(p.routes + plane) : CodeAt(p.g.bits, p.routes + plane * p.code_bytes, 0);
-    return Winner{__fadd_rn(Widened(p.source[plane]), 0.0f), code};  // sums start from +0
-  };
-  uint32_t at[kPlaneVectors];
-  Winner winner[kPlaneVectors], next[kPlaneVectors];
-#pragma unroll
-  for (int v = 0; v < kPlaneVectors; ++v) {
-    const int64_t element = min(begin + v * kPlaneThreads * kElements, p.elements - 1);
-    int64_t plane;
-    if constexpr (sizeof(I) == 4) {
-      at[v] = static_cast<uint32_t>(element);
-      plane = p.by_size.take(&at[v]);
-    } else {
-      plane = element / p.size;
-      at[v] = static_cast<uint32_t>(element - plane * p.size);
-    }
-    winner[v] = load(plane);
-    next[v] = load(plane + 1);
-  }
-#pragma unroll
-  for (int v = 0; v < kPlaneVectors; ++v) {
-    const int64_t element = begin + v * kPlaneThreads * kElements;
-    if (element >= p.elements) return;
-    const uint32_t here = winner[v].at - at[v], there = next[v].at + p.size - at[v];  // the winners' places in this vector
-    float sum[kElements];
-#pragma unroll
-    for (uint32_t i = 0; i < kElements; ++i) sum[i] = here == i ? winner[v].dy : there == i ? next[v].dy : 0.0f;
-    uint32_t words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = NarrowWord<T>(&sum[i * kPerWord]);
-    if (element + kElements <= p.elements) {
-      StoreWords<16>(p.result + element, words);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) {
-        if (element + i < p.elements) p.result[element + i] = Narrowed<T>(sum[i]);
-      }
-    }
-  }
+template <class T, int kVector>
+cudaError_t LaunchPlaneForward(const PlaneParams<T>& v, const Args& args, void* stream) {
+  const auto kernel = args.routes ? PlaneForwardKernel<T, true, kVector> : PlaneForwardKernel<T, false, kVector>;
+  return Launch(kernel, CeilDiv(v.planes, v.per_block), kPlaneThreads, static_cast<size_t>(v.per_block) * v.pitch + 32,
+                stream, v);
 }
 
 template <class T>
 cudaError_t LaunchPlanes(const Problem& p, bool forward, const Args& args, void* stream) {
-  constexpr int64_t kElements = 16 / sizeof(T);
   PlaneParams<T> v{};
   v.g = MakeGeo<int64_t>(p);
   v.source = static_cast<const T*>(args.source);
@@ -148,18 +164,34 @@ cudaError_t LaunchPlanes(const Problem& p, bool forward, const Args& args, void*
   v.planes = p.batch * p.channels;
   v.code_bytes = static_cast<int>(p.routes.line_bytes);
   v.elements = p.x_elements();
-  v.by_size = FastDiv(v.size);
-  if (!forward) {
-    if (!Aligned(args.result, 16)) return cudaErrorNotSupported;
-    const auto kernel = v.elements < kFastThreads ? PlaneBackwardKernel<T, int32_t> : PlaneBackwardKernel<T, int64_t>;
-    return Launch(kernel, CeilDiv(v.elements, kPlaneVectors * kPlaneThreads * kElements), kPlaneThreads, 0, stream, v);
-  }
   const int64_t plane_bytes = v.size * static_cast<int64_t>(sizeof(T));
+  if (!forward) {
+    constexpr int64_t kRun = kPlaneRunBytes / static_cast<int64_t>(sizeof(T));
+    v.per_block =
+        static_cast<int>(std::min<int64_t>(kRun / v.size / 8 * 8, kPlaneThreads));  // eights: whole 16-byte pieces
+    v.run = static_cast<int>(v.per_block > 0 ? v.per_block * int64_t{v.size} : kRun);
+    return Launch(PlaneBackwardKernel<T>, CeilDiv(v.elements, v.run), kPlaneThreads,
+                  static_cast<size_t>(v.run * sizeof(T) + 32), stream, v);
+  }
+  int64_t vector = 16;
+  while (plane_bytes % vector != 0 || !Aligned(args.source, vector)) vector /= 2;
+  const bool apart = vector == 16 && plane_bytes / 16 % 2 == 0;
+  v.pitch = static_cast<int>(plane_bytes + (apart ? 16 : 0));
+  v.pieces = FastDiv(std::max<int64_t>(1, plane_bytes / 16));
   v.sharers = 1;
   while (v.sharers < 32 && kPlaneThreads / v.sharers * plane_bytes > kPlaneBytes) v.sharers *= 2;
-  const int64_t per_block = kPlaneThreads / v.sharers;
-  const auto kernel = args.routes ? PlaneForwardKernel<T, true> : PlaneForwardKernel<T, false>;
-  return Launch(kernel, CeilDiv(v.planes, per_block), kPlaneThreads, static_cast<size_t>(per_block * plane_bytes + 16), stream, v);
+  v.per_block = kPlaneThreads / v.sharers;
+  switch (vector) {
+    case 16:
+      return LaunchPlaneForward<T, 16>(v, args, stream);
+    case 8:
+      return LaunchPlaneForward<T, 8>(v, args, stream);
+    case 4:
+      return LaunchPlaneForward<T, 4>(v, args, stream);
+    default:
+      if constexpr (sizeof(T) == 2) return LaunchPlaneForward<T, 2>(v, args, stream);
+      return cudaErrorNotSupported;
+  }
 }
 
 }  // namespace poolgrad::cuda

@@ -16,7 +16,8 @@ const char* RefuseVectors(const Problem& p) {
 const char* RefusePlanes(const Problem& p, bool forward) {
   if (p.channels_last()) return "channels are last";
   for (const Axis& a : p.axis) {
-    if (a.out != 1 || a.kernel != a.in || a.pad_lo != 0 || (a.dilation != 1 && a.kernel > 1)) return "the window is not the whole plane";
+    if (a.out != 1 || a.kernel != a.in || a.pad_lo != 0 || (a.dilation != 1 && a.kernel > 1))
+      return "the window is not the whole plane";
   }
   if (p.in_plane() < 8) return "a plane is shorter than a 16-byte vector";
   if (forward && p.in_plane() * SizeOf(p.dtype) > 12 << 10) return "the planes do not fit into shared memory";
@@ -32,7 +33,8 @@ const char* RefuseSeparable(const Problem& p) {
   if (h.pad_lo < 0 || w.pad_lo < 0) return "the input is cropped";
   if (h.out > h.in || w.out > w.in) return "the output is larger than the input";
   if (p.routes.bits != 8) return "its routes are bytes";
-  if (ShapeSeparable(p).lanes == 0) return "a plane does not fit into shared memory, or the channels do not fill a sector";
+  if (ShapeSeparable(p).packs == 0)
+    return "a plane does not fit into shared memory, or the channels do not fill a sector";
   return nullptr;
 }
 

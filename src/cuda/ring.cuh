@@ -1,9 +1,10 @@
 // Backward from routes for windows that overlap a lot: one adder per plane, in the order of the outputs.
 //
-// A lane of a warp owns a plane (a channel of one sample) and goes through its outputs in row-major order, adding each dy where
-// its route points: exactly the order that defines dx's bits, without looking at every window over every input. Only the rows
-// that windows can still reach are kept, in a ring in shared memory. While one warp adds row r, the others fetch row r + 1 of dy
-// and codes, and write the rows that no later window reaches. A code that names no input of its window is passed over.
+// A lane of a warp owns a plane (a channel of one sample) and goes through its outputs in row-major order, adding each
+// dy where its route points: exactly the order that defines dx's bits, without looking at every window over every
+// input. Only the rows that windows can still reach are kept, in a ring in shared memory. While one warp adds row r,
+// the others fetch row r + 1 of dy and codes, and write the rows that no later window reaches. A code that names no
+// input of its window is passed over.
 #pragma once
 
 #include <algorithm>
@@ -31,19 +32,6 @@ struct RingParams {
   int dy_pitch, code_pitch;  // from a lane's (channels first) or column's (channels last) staged values to the next
 };
 
-// An element from the low bits of a word.
-template <class T>
-__device__ T FromWord(uint32_t word) {
-  T value;
-  if constexpr (sizeof(T) == 2) {
-    const auto bits = static_cast<uint16_t>(word);
-    memcpy(&value, &bits, 2);
-  } else {
-    memcpy(&value, &word, 4);
-  }
-  return value;
-}
-
 template <class T, bool kLast>
 __global__ void __launch_bounds__(kRingThreads) RingKernel(const __grid_constant__ RingParams<T> p) {
   extern __shared__ __align__(16) unsigned char shared[];
@@ -52,7 +40,7 @@ __global__ void __launch_bounds__(kRingThreads) RingKernel(const __grid_constant
   constexpr int kLanePitch = kLast ? kRingLanes : kRingLanes + 1;
   float* ring = reinterpret_cast<float*>(shared);
   const int ring_row = p.width * kLanePitch;
-  float* dy_rows = ring + p.ring * ring_row;                 // two of [column][lane] or [lane][column]
+  float* dy_rows = ring + p.ring * ring_row;  // two of [column][lane] or [lane][column]
   const int dy_size = kLast ? p.out_w * p.dy_pitch : kRingLanes * p.dy_pitch;
   auto* code_rows = reinterpret_cast<uint8_t*>(dy_rows + 2 * dy_size);
   const int code_size = kLast ? p.out_w * p.code_pitch : kRingLanes * p.code_pitch;
@@ -62,7 +50,8 @@ __global__ void __launch_bounds__(kRingThreads) RingKernel(const __grid_constant
   const int64_t first = kLast ? blockIdx.x % groups * kRingLanes : static_cast<int64_t>(blockIdx.x) * kRingLanes;
   const int lanes = static_cast<int>(min(static_cast<int64_t>(kRingLanes), (kLast ? p.channels : p.units) - first));
 
-  // Element (row, column) of lane l: base + (row * columns + column) * step + l (channels last), or in the lane's own plane.
+  // Element (row, column) of lane l: base + (row * columns + column) * step + l (channels last), or in the lane's own
+  // plane.
   const auto y_index = [&](int row, int column, int lane) {
     return kLast ? ((sample * p.out_h + row) * p.out_w + column) * p.channels + first + lane
                  : ((first + lane) * p.out_h + row) * p.out_w + column;
@@ -88,7 +77,7 @@ __global__ void __launch_bounds__(kRingThreads) RingKernel(const __grid_constant
         const int lane = kLast ? in : out, column = kLast ? out : in;
         const bool wanted = i + b * workers < inner * outer && lane < lanes;
         const int64_t at = wanted ? y_index(row, column, lane) : y_index(row, 0, 0);
-        value[b] = Widened(FromWord<T>(LoadElement<T, false>(p.dy + at)));
+        value[b] = Widened(p.dy[at]);
         tap[b] = __ldg(p.routes + at);
         at_dy[b] = wanted ? out * p.dy_pitch + in : -1;
         at_code[b] = out * p.code_pitch + in;
@@ -168,9 +157,7 @@ __global__ void __launch_bounds__(kRingThreads) RingKernel(const __grid_constant
 }
 
 // Rows the ring must hold: those an output row can reach, and those of the row before that are being written.
-inline int64_t RingRows(const Problem& p) {
-  return std::min(p.axis[1].in, p.axis[1].extent() + p.axis[1].stride);
-}
+inline int64_t RingRows(const Problem& p) { return std::min(p.axis[1].in, p.axis[1].extent() + p.axis[1].stride); }
 
 struct RingShape {
   int dy_pitch, code_pitch;

@@ -1,5 +1,6 @@
-// Whole planes between global and shared memory. Planes of a channels-first array follow one another, so a block's share is one
-// contiguous run of bytes, moved in 16-byte pieces whatever the rows' alignment; the run keeps its place modulo 16.
+// Whole planes between global and shared memory. Planes of a channels-first array follow one another, so a block's
+// share is one contiguous run of bytes, moved in 16-byte pieces whatever the rows' alignment; the run keeps its place
+// modulo 16.
 #pragma once
 
 #include <cuda_pipeline_primitives.h>
@@ -42,6 +43,20 @@ __device__ T* StageIn(const T* global, int count, unsigned char* shared) {
   return to;
 }
 
+// The same for planes of whole 16-byte pieces, aligned, which are moved 16 bytes apart.
+template <class T>
+__device__ void StageApart(const T* global, int pieces, const FastDiv& per_plane, unsigned char* shared) {
+  const auto* from = reinterpret_cast<const uint4*>(global);
+  for (int i = threadIdx.x; i < pieces; i += blockDim.x) {
+    uint32_t rest = i;
+    const uint32_t plane = per_plane.take(&rest);
+    __pipeline_memcpy_async(reinterpret_cast<uint4*>(shared) + i + plane, from + i, 16);
+  }
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncthreads();
+}
+
 // The other way; begins with a barrier. `shared` is what StageIn's `shared` was.
 template <class T>
 __device__ void StageOut(const unsigned char* shared, T* global, int count) {
@@ -50,7 +65,8 @@ __device__ void StageOut(const unsigned char* shared, T* global, int count) {
   constexpr int kPer16 = 16 / sizeof(T);
   __syncthreads();
   for (int i = threadIdx.x; i < run.pieces; i += blockDim.x) {
-    *reinterpret_cast<uint4*>(global + run.head + i * kPer16) = *reinterpret_cast<const uint4*>(from + run.head + i * kPer16);
+    *reinterpret_cast<uint4*>(global + run.head + i * kPer16) =
+        *reinterpret_cast<const uint4*>(from + run.head + i * kPer16);
   }
   for (int i = threadIdx.x; i < run.head; i += blockDim.x) global[i] = from[i];
   for (int i = run.head + run.pieces * kPer16 + threadIdx.x; i < count; i += blockDim.x) global[i] = from[i];

@@ -1,9 +1,10 @@
-// Forward, with or without routes, for the windows of windows.cuh: a thread owns a strip, the same columns of several output
-// rows one below the other, and keeps the reduced rows that the next output row needs again.
+// Forward, with or without routes, for the windows of windows.cuh: a thread owns a strip, the same columns of several
+// output rows one below the other, and keeps the reduced rows that the next output row needs again.
 //
-// Each input row is first reduced along the width (which tap column won), then the rows along height and depth in row-major
-// order, the earlier keeping a tie: exactly "first in row-major order". Values outside the input are -inf and lose to anything
-// but -inf; a strip that saw a NaN, or that ends with an output of -inf, is done again by the exact rules.
+// Each input row is first reduced along the width (which tap column won), then the rows along height and depth in
+// row-major order, the earlier keeping a tie: exactly "first in row-major order". Values outside the input are -inf and
+// lose to anything but -inf; a strip that saw a NaN, or that ends with an output of -inf, is done again by the exact
+// rules.
 #pragma once
 
 #include "cuda/exact.cuh"
@@ -20,8 +21,9 @@ struct StripParams {
   const T* x;
   T* y;  // null: only routes are wanted
   uint8_t* routes;
-  uint32_t threads;                         // strips in all
-  FastDiv across, columns, strips, depths;  // channel vectors (1 when channels are first), column groups, strips, output depths
+  uint32_t threads;  // strips in all
+  FastDiv across, columns, strips,
+      depths;  // channel vectors (1 when channels are first), column groups, strips, output depths
   int in[3], out[3];
   int stride_d, pad[3];
   int rows;                                   // outputs in a strip
@@ -29,7 +31,6 @@ struct StripParams {
   int64_t y_row;                              // from an output row to the next
   int64_t route_row, line_bytes;
   int64_t line_row;  // route lines from an output row to the next
-  int64_t c;
   // staged mode
   int planes_per_block;
   int64_t planes;
@@ -41,7 +42,8 @@ struct Strip {
   using Reg = typename P::Reg;
   static constexpr bool kShared = kMode == Mode::kFirstStaged;
   static constexpr bool kVector = kMode == Mode::kFirst;
-  static constexpr SmallWindowTuning kTuning = ForwardTuning(Describe<T, W, kMode>());
+  static constexpr SmallWindowTuning kTuning = ForwardTuning(Describe<T, W, kMode>(), kRoutes);
+  static constexpr bool kLast = kMode == Mode::kLast;
   // Outputs of a thread in one row: elements of a 16-byte vector, or neighbours along the width.
   static constexpr int kOutputs = kMode == Mode::kLast ? 16 / sizeof(T) : kVector ? 4 : W::kBits == 2 ? 4 : 2;
   static constexpr int kPacks = kOutputs / P::kElements;
@@ -50,60 +52,56 @@ struct Strip {
   static constexpr int kMain = W::SW * kOutputs;  // elements of the aligned part of a row
   static constexpr int kRight = kRowElements - kPad - kMain > 0 ? kRowElements - kPad - kMain : 0;
 
+  static constexpr int kNew = W::KH - kKept;    // input rows that an output row adds
+  static constexpr int kAhead = kTuning.ahead;  // output rows whose inputs are asked for together
+  static constexpr int kRegisters = kLast ? 4 * W::KW : kVector ? kPad + kMain * sizeof(T) / 4 + kRight : kRowElements;
+
   struct Reduced {
     Reg value[kPacks];
     uint32_t tap[kPacks];
   };
 
-  // Where to load place `at` from: clamped loads are made even when it lies outside.
-  __device__ static int Place(int at, int size) { return kTuning.clamped ? Inside(at, size) : at; }
+  // An input row as it was loaded, -inf where it lies outside.
+  struct Raw {
+    uint32_t words[kRegisters];
+  };
 
   // One input row's values, tap column by tap column.
   struct Row {
     Reg tap[W::KW][kPacks];
   };
 
-  __device__ static void LoadLast(const T* row, bool row_valid, int column, int width, int64_t step, Row* out, Reg* watched) {
-    uint32_t words[W::KW][4];
+  // row: where the thread's first column would be. Columns and rows outside the input are not read.
+  __device__ static Raw Load(const T* row, bool row_valid, int column, int width, int64_t step) {
+    Raw raw;
 #pragma unroll
-    for (int k = 0; k < W::KW; ++k) LoadWords<false, 16>(row + Inside(column + k, width) * step, words[k]);
-#pragma unroll
-    for (int k = 0; k < W::KW; ++k) {
-      const bool valid = row_valid && static_cast<unsigned>(column + k) < static_cast<unsigned>(width);
-#pragma unroll
-      for (int i = 0; i < kPacks; ++i) {
-        out->tap[k][i] = valid ? P::FromBits(words[k][i]) : P::Fill();
-        *watched = P::Watch(*watched, out->tap[k][i]);
-      }
-    }
-  }
-
-  // Channels first: the row as registers, then every tap column picked out of them.
-  __device__ static void LoadFirst(const T* row, bool row_valid, int column, int width, Row* out, Reg* watched) {
-    constexpr int kRegisters = kVector ? kPad + kMain * sizeof(T) / 4 + kRight : kRowElements;
-    uint32_t words[kRegisters];
-    const uint32_t fill = P::ToBits(P::Fill());
-    const auto element = [&](int at) {
-      const bool valid = row_valid && static_cast<unsigned>(column + at) < static_cast<unsigned>(width);
-      const uint32_t bits = kTuning.clamped || valid ? LoadElement<T, kShared>(row + Place(column + at, width)) : fill;
-      return valid ? bits : fill;
+    for (int i = 0; i < kRegisters; ++i) raw.words[i] = P::ToBits(P::Fill());
+    const auto inside = [&](int at) {
+      return row_valid && static_cast<unsigned>(column + at) < static_cast<unsigned>(width);
     };
-    if constexpr (kVector) {
+    constexpr int kSize = sizeof(T);
+    if constexpr (kLast) {
 #pragma unroll
-      for (int i = 0; i < kPad; ++i) words[i] = element(i);
-      constexpr int kMainBytes = kMain * static_cast<int>(sizeof(T));
-      if (kTuning.clamped || row_valid) LoadWords<kShared, kMainBytes>(row + column + kPad, words + kPad);
+      for (int k = 0; k < W::KW; ++k) LoadWordsIf<false, 16>(inside(k), row + k * step, raw.words + 4 * k);
+    } else if constexpr (kVector) {
+      LoadWordsIf<false, kMain * kSize>(row_valid, row + kPad, raw.words + kPad);
 #pragma unroll
-      for (int i = 0; i < kMainBytes / 4; ++i) words[kPad + i] = row_valid ? words[kPad + i] : fill;
+      for (int i = 0; i < kPad; ++i) LoadWordsIf<false, kSize>(inside(i), row + i, raw.words + i);
 #pragma unroll
-      for (int i = 0; i < kRight; ++i) words[kRegisters - kRight + i] = element(kPad + kMain + i);
+      for (int i = 0; i < kRight; ++i) {
+        constexpr int kFrom = kPad + kMain;
+        LoadWordsIf<false, kSize>(inside(kFrom + i), row + kFrom + i, raw.words + kRegisters - kRight + i);
+      }
     } else {
 #pragma unroll
-      for (int i = 0; i < kRowElements; ++i) words[i] = element(i);
+      for (int i = 0; i < kRowElements; ++i) LoadWordsIf<kShared, kSize>(inside(i), row + i, raw.words + i);
     }
-#pragma unroll
-    for (int i = 0; i < kRegisters; ++i) *watched = P::Watch(*watched, P::FromBits(words[i]));
+    return raw;
+  }
 
+  // Channels first: every tap column picked out of the row's registers.
+  __device__ static Row Pick(const Raw& raw) {
+    Row out;
     // Where element `at` of the row is: a register, and which half of it.
     const auto reg = [&](int at) {
       if (!kVector || sizeof(T) == 4 || at < kPad) return at;
@@ -116,17 +114,22 @@ struct Strip {
     for (int k = 0; k < W::KW; ++k) {
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        if constexpr (sizeof(T) == 4) {
-          out->tap[k][i] = P::FromBits(words[reg(W::SW * i + k)]);
+        if constexpr (kLast) {
+          out.tap[k][i] = P::FromBits(raw.words[4 * k + i]);
+        } else if constexpr (sizeof(T) == 4) {
+          out.tap[k][i] = P::FromBits(raw.words[reg(W::SW * i + k)]);
         } else {
           const int a = W::SW * 2 * i + k, b = a + W::SW;
-          out->tap[k][i] = __byte_perm(words[reg(a)], words[reg(b)], (half(a) ? 0x32u : 0x10u) | (half(b) ? 0x7600u : 0x5400u));
+          out.tap[k][i] = __byte_perm(raw.words[reg(a)], raw.words[reg(b)],
+                                      (half(a) ? 0x32u : 0x10u) | (half(b) ? 0x7600u : 0x5400u));
         }
       }
     }
+    return out;
   }
 
-  __device__ static void Reduce(const Row& row, Reduced* out) {
+  __device__ static Reduced Reduce(const Row& row) {
+    Reduced out;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
       Reg best = row.tap[0][i];
@@ -137,9 +140,10 @@ struct Strip {
         best = P::Choose(m, row.tap[k][i], best);
         if constexpr (kRoutes) tap = P::ChooseTap(m, P::Tap(k), tap);
       }
-      out->value[i] = best;
-      if constexpr (kRoutes) out->tap[i] = tap;
+      out.value[i] = best;
+      if constexpr (kRoutes) out.tap[i] = tap;
     }
+    return out;
   }
 
   __device__ static void StoreOutputs(T* y, uint8_t* routes, const Reduced& best, int left) {
@@ -148,7 +152,7 @@ struct Strip {
         uint32_t words[kPacks];
 #pragma unroll
         for (int i = 0; i < kPacks; ++i) words[i] = P::ToBits(best.value[i]);
-        StoreWords<kOutputs * static_cast<int>(sizeof(T))>(y, words);
+        StoreWords<kOutputs* static_cast<int>(sizeof(T))>(y, words);
       } else {
 #pragma unroll
         for (int i = 0; i < kOutputs; ++i) {
@@ -179,9 +183,35 @@ struct Strip {
     }
   }
 
+  // The strip again, by the exact rules.
+  __device__ __noinline__ static void Exact(const StripParams<T>& p, int64_t number, int od, int oh, int ow,
+                                            int channel, int rows, int count) {
+    const T* plane = p.x + number * p.x_plane + channel;
+    int64_t line = (number * p.out[0] + od) * p.out[1] + oh;
+    if (kLast) line = line * p.out[2] + ow;
+    const int at = kLast ? channel : ow;
+#pragma unroll 1
+    for (int r = 0; r < rows; ++r, line += p.line_row) {
+      uint8_t* routes = kRoutes ? p.routes + line * p.line_bytes + at * W::kBits / 8 : nullptr;
+      uint32_t gathered = 0;
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        T* y = p.y ? p.y + line * p.g.line + at + i : nullptr;
+        const uint32_t code = SelectAlone(p.g, plane + (kLast ? i : 0), od, oh + r, kLast ? ow : ow + i, y);
+        if constexpr (!kRoutes) continue;
+        constexpr int kPerByte = 8 / W::kBits;
+        gathered |= code << (i % kPerByte * W::kBits);
+        if (i % kPerByte == kPerByte - 1 || i == count - 1) {
+          routes[i / kPerByte] = static_cast<uint8_t>(gathered);
+          gathered = 0;
+        }
+      }
+    }
+  }
+
   // plane: the first element of this thread's plane (or sample, at its channels), in global or shared memory.
-  __device__ static void Run(const StripParams<T>& p, const T* plane, int64_t number, int od, int oh, int ow, int channel) {
-    constexpr bool kLast = kMode == Mode::kLast;
+  __device__ static void Run(const StripParams<T>& p, const T* plane, int64_t number, int od, int oh, int ow,
+                             int channel) {
     const int column = ow * W::SW - (kVector ? kPad : p.pad[2]);
     const int depth = od * p.stride_d - p.pad[0];
     int ih = oh * W::SH - p.pad[1];
@@ -196,69 +226,92 @@ struct Strip {
 
     Reg watched = P::FromBits(0);
     Reg lowest = P::FromBits(0);
-    Reduced kept[W::KD][W::KH];
-    const auto load = [&](int kd, int kh) {
-      const int d = depth + kd, h = ih + kh;
-      const bool valid = static_cast<unsigned>(h) < static_cast<unsigned>(p.in[1]) &&
-                         (W::KD == 1 || static_cast<unsigned>(d) < static_cast<unsigned>(p.in[0]));
+    const T* next =
+        plane + depth * p.x_depth + ih * p.x_row + (kLast ? column * p.x_column : column);  // row ih, first depth
+    const auto load = [&](int kd, const T* row, bool wanted) {
       // A window of one depth always lies inside.
-      const T* row = plane + (W::KD == 1 ? d : Place(d, p.in[0])) * p.x_depth + Place(h, p.in[1]) * p.x_row;
-      Row values;
-      if constexpr (kLast) {
-        LoadLast(row, valid, column, p.in[2], p.x_column, &values, &watched);
-      } else {
-        LoadFirst(row, valid, column, p.in[2], &values, &watched);
-      }
-      Reduce(values, &kept[kd][kh]);
+      const bool valid = wanted && static_cast<unsigned>(ih) < static_cast<unsigned>(p.in[1]) &&
+                         (W::KD == 1 || static_cast<unsigned>(depth + kd) < static_cast<unsigned>(p.in[0]));
+      return Load(row + (W::KD == 1 ? 0 : kd * p.x_depth), valid, column, p.in[2], p.x_column);
     };
+    const auto reduce = [&](const Raw& raw) {
+      const Row row = Pick(raw);
+      if constexpr (kRegisters <= W::KW * kPacks) {  // whichever are fewer
 #pragma unroll
-    for (int kd = 0; kd < W::KD; ++kd) {
+        for (int i = 0; i < kRegisters; ++i) watched = P::Watch(watched, P::FromBits(raw.words[i]));
+      } else {
 #pragma unroll
-      for (int kh = 0; kh < kKept; ++kh) load(kd, kh);
-    }
-    constexpr int kUnrolled = W::kTaps > 9 && kTuning.clamped ? 1 : 2;
-#pragma unroll kUnrolled
-    for (int r = 0; r < rows; ++r) {
-#pragma unroll
-      for (int kd = 0; kd < W::KD; ++kd) {
-#pragma unroll
-        for (int kh = kKept; kh < W::KH; ++kh) load(kd, kh);
+        for (int i = 0; i < W::KW * kPacks; ++i) watched = P::Watch(watched, row.tap[i / kPacks][i % kPacks]);
       }
-      Reduced best = kept[0][0];
+      return Reduce(row);
+    };
+    Raw raw[W::KD][kAhead * kNew];
+    const auto ask = [&](int left_rows) {  // the inputs of the next kAhead output rows
 #pragma unroll
-      for (int k = 1; k < W::KD * W::KH; ++k) {
-        const Reduced& next = kept[k / W::KH][k % W::KH];
+      for (int i = 0; i < kAhead * kNew; ++i) {
+#pragma unroll
+        for (int kd = 0; kd < W::KD; ++kd) raw[kd][i] = load(kd, next, i / kNew < left_rows);
+        next += p.x_row, ++ih;
+      }
+    };
+    Reduced reduced[W::KD][kKept + kAhead * kNew];
+    {
+      Raw first[W::KD][kKept > 0 ? kKept : 1];
+#pragma unroll
+      for (int i = 0; i < kKept; ++i) {
+#pragma unroll
+        for (int kd = 0; kd < W::KD; ++kd) first[kd][i] = load(kd, next, true);
+        next += p.x_row, ++ih;
+      }
+      ask(rows);
+#pragma unroll
+      for (int i = 0; i < kKept; ++i) {
+#pragma unroll
+        for (int kd = 0; kd < W::KD; ++kd) reduced[kd][i] = reduce(first[kd][i]);
+      }
+    }
+#pragma unroll 1
+    for (int r = 0; r < rows; r += kAhead) {
+#pragma unroll
+      for (int i = 0; i < kAhead * kNew; ++i) {
+#pragma unroll
+        for (int kd = 0; kd < W::KD; ++kd) reduced[kd][kKept + i] = reduce(raw[kd][i]);
+      }
+      ask(rows - r - kAhead);
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        if (kAhead > 1 && r + u >= rows) break;
+        Reduced best = reduced[0][u * kNew];
+#pragma unroll
+        for (int k = 1; k < W::KD * W::KH; ++k) {
+          const Reduced& other = reduced[k / W::KH][u * kNew + k % W::KH];
+#pragma unroll
+          for (int i = 0; i < kPacks; ++i) {
+            const auto m = P::Greater(other.value[i], best.value[i]);
+            best.value[i] = P::Choose(m, other.value[i], best.value[i]);
+            if constexpr (kRoutes) best.tap[i] = P::ChooseTap(m, other.tap[i] + P::Tap(k * W::KW), best.tap[i]);
+          }
+        }
 #pragma unroll
         for (int i = 0; i < kPacks; ++i) {
-          const auto m = P::Greater(next.value[i], best.value[i]);
-          best.value[i] = P::Choose(m, next.value[i], best.value[i]);
-          if constexpr (kRoutes) best.tap[i] = P::ChooseTap(m, next.tap[i] + P::Tap(k * W::KW), best.tap[i]);
+          // Columns past the line's end may see no input at all.
+          if (kLast || kVector || (i + 1) * P::kElements <= left) {
+            lowest = P::Lower(lowest, best.value[i]);
+          } else if (P::kElements == 2 && i * 2 < left) {
+            lowest = P::Lower(lowest, P::FromBits(P::ToBits(best.value[i]) & 0xFFFFu));
+          }
         }
+        StoreOutputs(y, routes, best, left);
+        if (y) y += p.y_row;
+        if constexpr (kRoutes) routes += p.route_row;
       }
-#pragma unroll
-      for (int i = 0; i < kPacks; ++i) {
-        // Columns past the line's end may see no input at all.
-        if (kLast || kVector || (i + 1) * P::kElements <= left) {
-          lowest = P::Lower(lowest, best.value[i]);
-        } else if (P::kElements == 2 && i * 2 < left) {
-          lowest = P::Lower(lowest, P::FromBits(P::ToBits(best.value[i]) & 0xFFFFu));
-        }
-      }
-      StoreOutputs(y, routes, best, left);
-      if (y) y += p.y_row;
-      if constexpr (kRoutes) routes += p.route_row;
 #pragma unroll
       for (int kd = 0; kd < W::KD; ++kd) {
 #pragma unroll
-        for (int kh = 0; kh < kKept; ++kh) kept[kd][kh] = kept[kd][kh + W::SH];
-      }
-      ih += W::SH;
-    }
-    if (P::Exceptional(watched, lowest)) {
-      for (int r = 0; r < rows; ++r) {
-        SelectRun<T, int64_t>(p.g, p.x, p.y, kRoutes ? p.routes : nullptr, line + r * p.line_row, at, min(left, kOutputs));
+        for (int i = 0; i < kKept; ++i) reduced[kd][i] = reduced[kd][i + kAhead * kNew];
       }
     }
+    if (P::Exceptional(watched, lowest)) Exact(p, number, od, oh, ow, channel, rows, min(left, kOutputs));
   }
 };
 
@@ -281,7 +334,8 @@ __global__ void __launch_bounds__(kStripThreads, (Strip<T, W, kMode, kPad, kRout
 
 // A block holds whole planes of x in shared memory.
 template <class T, class W, bool kRoutes>
-__global__ void __launch_bounds__(kStripThreads) StagedStripKernel(const __grid_constant__ StripParams<T> p) {
+__global__ void __launch_bounds__(kStripThreads, (Strip<T, W, Mode::kFirstStaged, 0, kRoutes>::kTuning.blocks))
+    StagedStripKernel(const __grid_constant__ StripParams<T> p) {
   using S = Strip<T, W, Mode::kFirstStaged, 0, kRoutes>;
   extern __shared__ __align__(16) unsigned char shared[];
   const int64_t first = static_cast<int64_t>(blockIdx.x) * p.planes_per_block;

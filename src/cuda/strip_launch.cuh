@@ -3,22 +3,10 @@
 
 #include <algorithm>
 
-#include "cuda/fast.h"
 #include "cuda/strip.cuh"
+#include "cuda/strips.cuh"
 
 namespace poolgrad::cuda {
-
-// Rows per strip: at most `most`, fewer when there are not enough threads, and the strips of one plane equally long.
-inline int RowsPerStrip(int64_t rows, int64_t columns_in_all, int most) {
-  const int64_t wanted = std::max<int64_t>(1, std::min<int64_t>(most, rows * columns_in_all / enough_threads));
-  return static_cast<int>(CeilDiv(rows, CeilDiv(rows, wanted)));
-}
-
-// Planes that a block stages in about `bytes`, at least one; fewer when there would not be two blocks for every multiprocessor.
-inline int PlanesPerBlock(int64_t plane_bytes, int64_t planes, int64_t bytes) {
-  const int64_t enough_blocks = std::max<int64_t>(1, enough_threads / 2048);
-  return static_cast<int>(std::max<int64_t>(1, std::min(bytes / plane_bytes, planes / enough_blocks)));
-}
 
 // Everything but the mode's own numbers.
 template <class T>
@@ -34,7 +22,6 @@ StripParams<T> MakeStrip(const Problem& p, const Args& args) {
     s.pad[i] = static_cast<int>(p.axis[i].pad_lo);
   }
   s.stride_d = static_cast<int>(p.axis[0].stride);
-  s.c = p.channels;
   s.x_plane = p.channels_last() ? s.g.x_n : s.g.x_c;
   s.x_depth = s.g.x_axis[0], s.x_row = s.g.x_axis[1], s.x_column = s.g.x_axis[2];
   s.y_row = s.g.y_axis[1];
@@ -45,36 +32,29 @@ StripParams<T> MakeStrip(const Problem& p, const Args& args) {
   return s;
 }
 
-template <class T, class W, Mode kMode, int kPad>
-cudaError_t LaunchStrip(const Problem& p, const Args& args, void* stream) {
-  using S = Strip<T, W, kMode, kPad, false>;
+template <class T, class W, Mode kMode, int kPad, bool kRoutes>
+cudaError_t LaunchStripForm(const Problem& p, const Args& args, void* stream) {
+  using S = Strip<T, W, kMode, kPad, kRoutes>;
   StripParams<T> s = MakeStrip<T>(p, args);
   constexpr bool kLast = kMode == Mode::kLast;
   const int64_t across = kLast ? p.channels / S::kOutputs : 1;
   const int64_t columns = kLast ? p.axis[2].out : CeilDiv(p.axis[2].out, S::kOutputs);
   const int64_t numbers = kLast ? p.batch : p.batch * p.channels;
-  const int64_t others = across * columns * p.axis[0].out * numbers;
-  s.rows = RowsPerStrip(p.axis[1].out, others, S::kTuning.rows);
-  const int64_t strips = CeilDiv(p.axis[1].out, s.rows);
-  s.across = FastDiv(across), s.columns = FastDiv(columns), s.strips = FastDiv(strips), s.depths = FastDiv(p.axis[0].out);
+  const Strips strips{
+      .across = across, .columns = columns, .rows = p.axis[1].out, .depths = p.axis[0].out, .numbers = numbers};
   if constexpr (kMode == Mode::kFirstStaged) {
-    const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
-    s.planes_per_block = PlanesPerBlock(plane_bytes, numbers, kStagedStripElements * sizeof(T));
-    // Strips short enough to keep a block's threads busy.
-    const int64_t per_row = columns * p.axis[0].out * s.planes_per_block;
-    const int64_t in_block = std::max<int64_t>(1, std::min<int64_t>(S::kTuning.rows, p.axis[1].out * per_row / kStripThreads));
-    s.rows = static_cast<int>(CeilDiv(p.axis[1].out, CeilDiv(p.axis[1].out, in_block)));
-    s.strips = FastDiv(CeilDiv(p.axis[1].out, s.rows));
-    const auto kernel = args.routes ? StagedStripKernel<T, W, true> : StagedStripKernel<T, W, false>;
-    return Launch(kernel, CeilDiv(numbers, s.planes_per_block), kStripThreads,
-                  static_cast<size_t>(s.planes_per_block * plane_bytes + 16), stream, s);
+    return strips.LaunchStaged<kStripThreads>(StagedStripKernel<T, W, kRoutes>,
+                                              p.in_plane() * static_cast<int64_t>(sizeof(T)), kStagedStripBytes,
+                                              S::kTuning, stream, &s);
   } else {
-    const int64_t threads = others * strips;
-    if (threads >= kFastThreads) return cudaErrorNotSupported;
-    s.threads = static_cast<uint32_t>(threads);
-    const auto kernel = args.routes ? StripKernel<T, W, kMode, kPad, true> : StripKernel<T, W, kMode, kPad, false>;
-    return Launch(kernel, CeilDiv(threads, kStripThreads), kStripThreads, 0, stream, s);
+    return strips.LaunchPlain<kStripThreads>(StripKernel<T, W, kMode, kPad, kRoutes>, S::kTuning, stream, &s);
   }
+}
+
+template <class T, class W, Mode kMode, int kPad>
+cudaError_t LaunchStrip(const Problem& p, const Args& args, void* stream) {
+  return args.routes ? LaunchStripForm<T, W, kMode, kPad, true>(p, args, stream)
+                     : LaunchStripForm<T, W, kMode, kPad, false>(p, args, stream);
 }
 
 // The aligned mode's rows and vectors: every row, and every thread's part of it, begins at a multiple of its vector.
@@ -89,7 +69,8 @@ bool RowsAligned(const Problem& p, const void* x, const void* y, const void* rou
 template <class T, class W>
 cudaError_t RunStripWindow(const Problem& p, const Args& args, void* stream) {
   if (p.channels_last()) {
-    if (!Aligned(args.source, 16) || !Aligned(args.result, 16) || !Aligned(args.routes, 8)) return cudaErrorNotSupported;
+    if (!Aligned(args.source, 16) || !Aligned(args.result, 16) || !Aligned(args.routes, 8))
+      return cudaErrorNotSupported;
     return LaunchStrip<T, W, Mode::kLast, 0>(p, args, stream);
   }
   const int64_t pad = p.axis[2].pad_lo;
@@ -103,19 +84,19 @@ cudaError_t RunStripWindow(const Problem& p, const Args& args, void* stream) {
       }
     }
   }
-  if constexpr (W::KD == 1 && W::KH > 1) {
+  if constexpr (sizeof(T) == 2 && W::KD == 1 && W::KH > 1) {  // floats are as fast read one by one from global memory
     const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
     if (plane_bytes + 16 <= kStagedBytesMost) return LaunchStrip<T, W, Mode::kFirstStaged, 0>(p, args, stream);
   }
   return LaunchStrip<T, W, Mode::kFirstOdd, 0>(p, args, stream);
 }
 
-#define POOLGRAD_CUDA_STRIP(T)                                                                       \
-  template <>                                                                                        \
-  cudaError_t RunStrip<T>(const Problem& p, const Args& args, void* stream) {                        \
-    cudaError_t error = cudaErrorNotSupported;                                                       \
-    VisitWindow(p, [&](auto w) { error = RunStripWindow<T, decltype(w)>(p, args, stream); });        \
-    return error;                                                                                    \
+#define POOLGRAD_CUDA_STRIP(T)                                                                \
+  template <>                                                                                 \
+  cudaError_t RunStrip<T>(const Problem& p, const Args& args, void* stream) {                 \
+    cudaError_t error = cudaErrorNotSupported;                                                \
+    VisitWindow(p, [&](auto w) { error = RunStripWindow<T, decltype(w)>(p, args, stream); }); \
+    return error;                                                                             \
   }
 
 }  // namespace poolgrad::cuda

@@ -1,5 +1,5 @@
-// Channels last, any window: a thread owns 16 bytes of channels at one output (forward) or at a run of inputs (backward), and
-// the window is a loop. Global pooling, unusual windows and dilation come here.
+// Channels last, any window: a thread owns 16 bytes of channels at one output (forward) or at a run of inputs
+// (backward), and the window is a loop. Global pooling, unusual windows and dilation come here.
 #pragma once
 
 #include <algorithm>
@@ -31,20 +31,46 @@ struct VectorParams {
 // `bytes` (a power of two, at most 8) of codes.
 __device__ inline uint64_t LoadCodes(const uint8_t* at, int bytes) {
   switch (bytes) {
-    case 1: return *at;
-    case 2: return *reinterpret_cast<const uint16_t*>(at);
-    case 4: return *reinterpret_cast<const uint32_t*>(at);
-    default: return *reinterpret_cast<const uint64_t*>(at);
+    case 1:
+      return *at;
+    case 2:
+      return *reinterpret_cast<const uint16_t*>(at);
+    case 4:
+      return *reinterpret_cast<const uint32_t*>(at);
+    default:
+      return *reinterpret_cast<const uint64_t*>(at);
   }
 }
 
 __device__ inline void StoreCodes(uint8_t* at, int bytes, uint64_t codes) {
   switch (bytes) {
-    case 1: *at = static_cast<uint8_t>(codes); break;
-    case 2: *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(codes); break;
-    case 4: *reinterpret_cast<uint32_t*>(at) = static_cast<uint32_t>(codes); break;
-    default: *reinterpret_cast<uint64_t*>(at) = codes;
+    case 1:
+      *at = static_cast<uint8_t>(codes);
+      break;
+    case 2:
+      *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(codes);
+      break;
+    case 4:
+      *reinterpret_cast<uint32_t*>(at) = static_cast<uint32_t>(codes);
+      break;
+    default:
+      *reinterpret_cast<uint64_t*>(at) = codes;
   }
+}
+
+// One output's channels [c, c + 16 bytes) by the exact rules.
+template <class T>
+__device__ __noinline__ void ExactVector(const VectorParams<T>& p, int64_t sample, int64_t line, int od, int oh, int ow,
+                                         int c) {
+  constexpr int kElements = 16 / sizeof(T);
+  uint64_t codes = 0;
+#pragma unroll 1
+  for (int i = 0; i < kElements; ++i) {
+    T* y = p.result ? p.result + line * p.g.channels + c + i : nullptr;
+    codes |= static_cast<uint64_t>(SelectAlone(p.g, p.source + sample * p.x_sample + c + i, od, oh, ow, y))
+             << (i * p.bits);
+  }
+  if (p.routes) StoreCodes(p.routes + line * p.line_bytes + c * p.bits / 8, kElements * p.bits / 8, codes);
 }
 
 template <class T, bool kRoutes>
@@ -75,19 +101,36 @@ __global__ void __launch_bounds__(kVectorThreads) VectorForwardKernel(const __gr
   const int64_t step = p.x_step[2] * p.axis[2].dilation;
   for (int kd = begin[0]; kd < end[0]; ++kd) {
     for (int kh = begin[1]; kh < end[1]; ++kh) {
-      const T* row = corner + kd * p.axis[0].dilation * p.x_step[0] + kh * p.axis[1].dilation * p.x_step[1];
+      const T* next =
+          corner + kd * p.axis[0].dilation * p.x_step[0] + kh * p.axis[1].dilation * p.x_step[1] + begin[2] * step;
       const uint32_t first = (kd * p.axis[1].kernel + kh) * p.axis[2].kernel;
-#pragma unroll 7
-      for (int kw = begin[2]; kw < end[2]; ++kw) {
-        uint32_t words[4];
-        LoadWords<false, 16>(row + kw * step, words);
+      // The next taps are on their way while these are compared.
+      uint32_t asked[kVectorAhead][4];
+      const auto ask = [&](int kw) {
 #pragma unroll
-        for (int i = 0; i < kPacks; ++i) {
-          const Reg v = P::FromBits(words[i]);
-          watched = P::Watch(watched, v);
-          const auto m = P::Greater(v, best[i]);
-          best[i] = P::Choose(m, v, best[i]);
-          if constexpr (kRoutes) tap[i] = P::ChooseTap(m, P::Tap(first + kw), tap[i]);
+        for (int k = 0; k < kVectorAhead; ++k) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) asked[k][i] = P::ToBits(P::Fill());
+          LoadWordsIf<false, 16>(kw + k < end[2], next, asked[k]);
+          next += step;
+        }
+      };
+      ask(begin[2]);
+#pragma unroll 1
+      for (int kw = begin[2]; kw < end[2]; kw += kVectorAhead) {
+        uint32_t now[kVectorAhead][4];
+        memcpy(now, asked, sizeof(now));
+        ask(kw + kVectorAhead);
+#pragma unroll
+        for (int k = 0; k < kVectorAhead; ++k) {
+#pragma unroll
+          for (int i = 0; i < kPacks; ++i) {
+            const Reg v = P::FromBits(now[k][i]);
+            watched = P::Watch(watched, v);
+            const auto m = P::Greater(v, best[i]);
+            best[i] = P::Choose(m, v, best[i]);
+            if constexpr (kRoutes) tap[i] = P::ChooseTap(m, P::Tap(first + kw + k), tap[i]);
+          }
         }
       }
     }
@@ -108,7 +151,7 @@ __global__ void __launch_bounds__(kVectorThreads) VectorForwardKernel(const __gr
   }
   const int64_t line = ((static_cast<int64_t>(n) * p.axis[0].out + o[0]) * p.axis[1].out + o[1]) * p.axis[2].out + o[2];
   if (P::Exceptional(watched, lowest)) {
-    SelectRun<T, int64_t>(p.g, p.source, p.result, kRoutes ? p.routes : nullptr, line, c, kElements);
+    ExactVector(p, n, line, o[0], o[1], o[2], c);
     return;
   }
   if (p.result) StoreWords<16>(p.result + line * p.g.channels + c, words);
@@ -131,7 +174,8 @@ __global__ void __launch_bounds__(kVectorThreads) VectorBackwardKernel(const __g
   p.axis[0].covering(at_d, &d_begin, &d_end);
   p.axis[1].covering(at_h, &h_begin, &h_end);
   const T* dy = p.source + n * p.y_sample + c;
-  const uint8_t* routes = p.routes + static_cast<int64_t>(n) * p.axis[0].out * p.axis[1].out * p.axis[2].out * p.line_bytes +
+  const uint8_t* routes = p.routes +
+                          static_cast<int64_t>(n) * p.axis[0].out * p.axis[1].out * p.axis[2].out * p.line_bytes +
                           c * p.bits / 8;
   T* dx = p.result + n * p.x_sample + at_d * p.x_step[0] + at_h * p.x_step[1] + c;
   const uint64_t mask = (uint64_t{1} << p.bits) - 1;
@@ -154,7 +198,7 @@ __global__ void __launch_bounds__(kVectorThreads) VectorBackwardKernel(const __g
           if (place != held) {
             held = place;
             uint32_t words[4];
-            LoadWords<false, 16>(dy + place * p.g.channels, words);
+            LoadVector(dy + place * p.g.channels, words);
 #pragma unroll
             for (int i = 0; i < 4; ++i) WidenWord<T>(words[i], &value[i * kPerWord]);
             codes = LoadCodes(routes + place * p.line_bytes, kElements * p.bits / 8);
@@ -185,7 +229,7 @@ __global__ void __launch_bounds__(kVectorThreads) OneWindowBackwardKernel(const 
   run = n, n = p.columns.take(&run);
   const int c = static_cast<int>(channel) * kElements;
   uint32_t words[4];
-  LoadWords<false, 16>(p.source + n * p.y_sample + c, words);
+  LoadVector(p.source + n * p.y_sample + c, words);
   const uint64_t codes = LoadCodes(p.routes + n * p.line_bytes + c * p.bits / 8, kElements * p.bits / 8);
   uint32_t code[kElements];
 #pragma unroll
@@ -209,7 +253,8 @@ __global__ void __launch_bounds__(kVectorThreads) OneWindowBackwardKernel(const 
       if constexpr (kPerWord == 1) {
         out[i] = code[i] == place ? words[i] : 0u;
       } else {
-        out[i] = (code[2 * i] == place ? words[i] & 0xFFFFu : 0u) | (code[2 * i + 1] == place ? words[i] & 0xFFFF0000u : 0u);
+        out[i] =
+            (code[2 * i] == place ? words[i] & 0xFFFFu : 0u) | (code[2 * i + 1] == place ? words[i] & 0xFFFF0000u : 0u);
       }
     }
     StoreWords<16>(dx, out);
@@ -240,6 +285,11 @@ cudaError_t LaunchVectors(const Problem& p, bool forward, const Args& args, void
     v.x_step[i] = v.g.x_axis[i];
     v.y_step[i] = v.g.y_axis[i];
   }
+  if (IsOneWindow(p)) {  // its places follow one another: one long row
+    const int places = static_cast<int>(p.in_plane());
+    v.axis[0] = v.axis[1] = {1, 1, 1, 1, 1, 0, 0};
+    v.axis[2] = {places, 1, places, places, 1, 0, 0};
+  }
   v.x_sample = v.g.x_n, v.y_sample = v.g.y_n;
   v.line_bytes = p.routes.line_bytes;
   v.bits = p.routes.bits;
@@ -262,7 +312,9 @@ cudaError_t LaunchVectors(const Problem& p, bool forward, const Args& args, void
   const int64_t threads = across * columns * size(1) * size(0) * p.batch;
   if (threads >= kFastThreads) return cudaErrorNotSupported;
   v.threads = static_cast<uint32_t>(threads);
-  const auto kernel = !forward ? VectorBackwardKernel<T> : args.routes ? VectorForwardKernel<T, true> : VectorForwardKernel<T, false>;
+  const auto kernel = !forward      ? VectorBackwardKernel<T>
+                      : args.routes ? VectorForwardKernel<T, true>
+                                    : VectorForwardKernel<T, false>;
   return Launch(kernel, CeilDiv(threads, kVectorThreads), kVectorThreads, 0, stream, v);
 }
 

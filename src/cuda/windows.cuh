@@ -1,4 +1,5 @@
-// The windows that get kernels of their own: known at compile time, so that loops unroll and partial results stay in registers.
+// The windows that get kernels of their own: known at compile time, so that loops unroll and partial results stay in
+// registers.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -22,6 +23,7 @@ using Window2x2x2s2 = Window<2, 2, 2, 2>;
 using Window3x3x3s2 = Window<3, 3, 3, 2>;
 using Window2s2 = Window<1, 1, 2, 2>;
 using Window4s4 = Window<1, 1, 4, 4>;
+using Window5x5s1 = Window<1, 5, 5, 1>;
 
 // How a thread's share lies in memory.
 enum class Mode {
@@ -49,7 +51,8 @@ bool IsWindow(const Problem& p) {
   const int64_t stride[] = {W::SD, W::SH, W::SW};
   for (int i = 0; i < 3; ++i) {
     const Axis& a = p.axis[i];
-    if (a.kernel != kernel[i] || a.stride != stride[i] || (a.dilation != 1 && a.kernel > 1) || a.pad_lo < 0) return false;
+    if (a.kernel != kernel[i] || a.stride != stride[i] || (a.dilation != 1 && a.kernel > 1) || a.pad_lo < 0)
+      return false;
   }
   return p.routes.bits == W::kBits;
 }
@@ -60,6 +63,12 @@ bool VisitWindow(const Problem& p, F&& f) {
   const auto visit = [&](auto w) { return IsWindow<decltype(w)>(p) && (f(w), true); };
   return visit(Window2x2s2{}) || visit(Window3x3s2{}) || visit(Window3x3s1{}) || visit(Window2x2x2s2{}) ||
          visit(Window3x3x3s2{}) || visit(Window2s2{}) || visit(Window4s4{});
+}
+
+// The same for backward, which has one more.
+template <class F>
+bool VisitBackwardWindow(const Problem& p, F&& f) {
+  return VisitWindow(p, f) || (IsWindow<Window5x5s1>(p) && (f(Window5x5s1{}), true));
 }
 
 }  // namespace poolgrad::cuda

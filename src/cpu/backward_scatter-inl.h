@@ -164,13 +164,17 @@ class Scatter {
     }
     if (!packed_) return;
     const int64_t bytes = CeilDiv(n, 2);
-    for (int64_t i = 0; i < t_.at_once * bytes + 16; ++i) {
-      const auto bits = [&](int64_t at) {
-        if (at >= n || i >= t_.at_once * bytes) return uint8_t{255};
-        return row ? ColumnBits(ColumnsInside(w, s_.columns[at])) : uint8_t{0};
-      };
-      s_.even[i] = bits(i % bytes * 2);
-      s_.odd[i] = bits(i % bytes * 2 + 1);
+    const auto bits = [&](int64_t at) {
+      if (at >= n) return uint8_t{255};
+      return row ? ColumnBits(ColumnsInside(w, s_.columns[at])) : uint8_t{0};
+    };
+    for (int64_t i = 0; i < bytes; ++i) {
+      s_.even[i] = bits(2 * i);
+      s_.odd[i] = bits(2 * i + 1);
+    }
+    for (int64_t k = 1; k < t_.at_once; ++k) {
+      std::memcpy(s_.even + k * bytes, s_.even, static_cast<size_t>(bytes));
+      std::memcpy(s_.odd + k * bytes, s_.odd, static_cast<size_t>(bytes));
     }
   }
 

@@ -26,6 +26,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // The tap columns of a window at column `start` that lie inside the input.
 inline Range ColumnsInside(const Axis& w, int64_t start) {
+  if (start >= 0 && start + w.extent() <= w.in) return {0, w.kernel};
   const int64_t begin = start >= 0 ? 0 : std::min(w.kernel, CeilDiv(-start, w.dilation));
   const int64_t end = start >= w.in ? begin : std::clamp(CeilDiv(w.in - start, w.dilation), begin, w.kernel);
   return {begin, end};

@@ -12,7 +12,7 @@
 namespace poolgrad {
 namespace {
 
-constexpr int64_t kPieceBytes = 256 << 10;  // of x, y and routes of one piece
+constexpr int64_t kPieceBytes = 384 << 10;  // of x, y and routes of one piece
 constexpr int64_t kPiecesWanted = 16;
 
 struct Cut {
@@ -133,22 +133,22 @@ bool SameShape(const Piece& a, const Piece& b, int outer) {
 
 struct Needs {
   int64_t forward = 0, backward = 0, y = 0, routes = 0;  // bytes of scratch
+  Piece seen{};                                          // the last shape of piece, and its kernels
+  Pair pair;
+  bool any = false;
   int64_t bytes() const { return Round64(forward) + Round64(backward) + Round64(y) + Round64(routes); }
 };
 
 // Visits every shape of piece once: what the largest of each part needs, or why one cannot be done.
 const char* FindNeeds(const Problem& p, const Cut& c, Needs* needs) {
-  Piece before{};
-  bool any = false;
   const auto look = [&](int64_t images, int64_t band) -> const char* {
     const Piece piece = PieceOf(p, c, images, band);
-    if (!piece.covered || (any && SameShape(piece, before, c.outer))) return nullptr;
-    before = piece;
-    any = true;
-    Pair pair;
-    if (const char* reason = FindPair(piece, &pair)) return reason;
-    needs->forward = std::max(needs->forward, pair.forward.scratch_bytes);
-    needs->backward = std::max(needs->backward, pair.backward.scratch_bytes);
+    if (!piece.covered || (needs->any && SameShape(piece, needs->seen, c.outer))) return nullptr;
+    needs->seen = piece;
+    needs->any = true;
+    if (const char* reason = FindPair(piece, &needs->pair)) return reason;
+    needs->forward = std::max(needs->forward, needs->pair.forward.scratch_bytes);
+    needs->backward = std::max(needs->backward, needs->pair.backward.scratch_bytes);
     needs->y = std::max(needs->y, piece.forward.y_bytes());
     needs->routes = std::max(needs->routes, piece.forward.routes.bytes());
     return nullptr;
@@ -173,9 +173,7 @@ void Run(const Problem& p, const Args& args, int64_t begin, int64_t end, std::by
   const auto place = [&](const void* base, int64_t elements) {
     return static_cast<const std::byte*>(base) + elements * size;
   };
-  Pair pair;
-  Piece before{};
-  bool any = false;
+  Pair& pair = needs.pair;
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t image = unit / c.bands * c.group;
     const Piece piece = PieceOf(p, c, std::min(c.group, c.images - image), unit % c.bands);
@@ -186,9 +184,8 @@ void Run(const Problem& p, const Args& args, int64_t begin, int64_t end, std::by
       std::memset(dx, 0, static_cast<size_t>((std::min(first + c.band, a.in) - first) * c.x_step * size));
       continue;
     }
-    if (!any || !SameShape(piece, before, c.outer)) FindPair(piece, &pair);
-    before = piece;
-    any = true;
+    if (!SameShape(piece, needs.seen, c.outer)) FindPair(piece, &pair);
+    needs.seen = piece;
     Args find;
     find.source = place(args.x, image * p.in_plane() * inner + piece.x_at);
     find.routes = routes;

@@ -31,22 +31,17 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
   kernel.units = rows.row_count();
   ScratchTaker take(nullptr);
   switch (way) {
-    case ForwardWay::kDirect: {
-      const DirectScratch<S> scratch(p, DirectTile(p), take);
-      kernel.run = RunDirect<S, kRoutes>;
-      break;
-    }
     case ForwardWay::kStream: {
       const StreamScratch<S> scratch(p, kRoutes, take);
       kernel.run = RunStream<S, kRoutes>;
       break;
     }
+#ifndef POOLGRAD_SMALL  // without these, problems are pooled in more general ways
     case ForwardWay::kShared: {
       const RingScratch<S> ring(p, RingTile<S>(p, kRoutes), kRoutes, take);
       kernel.run = RunShared<S, kRoutes>;
       break;
     }
-#ifndef POOLGRAD_SMALL  // without these two, planes are pooled the general way
     case ForwardWay::kInterleaved: {
       const InterleavedScratch<S> scratch(p, kRoutes, take);
       kernel.run = SelectInterleaved<S, kRoutes>(p);

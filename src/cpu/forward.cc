@@ -69,28 +69,18 @@ const char* RefuseInterleaved(const Problem& p, poolgrad_op op) {
   return p.y_elements() > 0 && !Make(ForwardWay::kInterleaved, p, op).run ? "a row of outputs is shorter than a vector" : nullptr;
 }
 
-const char* RefuseDirect(const Problem& p, poolgrad_op op) {
-  if (const char* reason = RefuseFast(p, op)) return reason;
-  const Range whole = p.width().interior();
-  if (!(p.channels_last() && p.channels > 1) && (p.width().stride > 1 || whole.begin > 0 || whole.end < p.width().out)) {
-    return "neighbouring outputs do not read neighbouring inputs";
-  }
-  if (!p.height().disjoint() && (p.taps() > 9 || p.height().stride == 1)) return "windows share rows";
-  if (p.taps() > 64) return "a window has more than 64 taps";
-  return nullptr;
-}
-
 const char* RefuseStream(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseFast(p, op)) return reason;
   if (IsPlanar(p)) return "it needs channels last";
   if (p.taps() > 255) return "a tap's number does not fit a byte";
-  if (CeilDiv(p.height().kernel, p.height().stride) > 3 && p.height().out > 1) return "more than three windows share a row";
-  return nullptr;
+  const bool share = CeilDiv(p.height().kernel, p.height().stride) > 3 && p.height().out > 1;
+  return share && Make(ForwardWay::kShared, p, op).run ? "more than three windows share a row" : nullptr;
 }
 
 const char* RefuseShared(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseFast(p, op)) return reason;
-  return IsPlanar(p) ? "it needs channels last" : nullptr;
+  if (IsPlanar(p)) return "it needs channels last";
+  return p.y_elements() > 0 && !Make(ForwardWay::kShared, p, op).run ? "it was left out to keep the library small" : nullptr;
 }
 
 const char* RefuseColumns(const Problem& p, poolgrad_op op) {
@@ -117,7 +107,6 @@ constexpr Algorithm kForward[] = {
     {"simd_global", RefuseGlobal, Make<ForwardWay::kGlobal>},
     {"simd_interleaved", RefuseInterleaved, Make<ForwardWay::kInterleaved>},
     {"simd_stream", RefuseStream, Make<ForwardWay::kStream>},
-    {"simd_direct", RefuseDirect, Make<ForwardWay::kDirect>},
     {"simd_shared_rows", RefuseShared, Make<ForwardWay::kShared>},
     {"simd_columns", RefuseColumns, Make<ForwardWay::kColumns>},
     {"simd_planes", RefusePlanes, Make<ForwardWay::kPlanes>},

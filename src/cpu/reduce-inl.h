@@ -64,7 +64,7 @@ HWY_INLINE hn::Vec<hn::ScalableTag<uint8_t>> BytesOf(const hn::Vec<hn::ScalableT
     using Narrower = std::conditional_t<sizeof(U) == 2, uint8_t, std::conditional_t<sizeof(U) == 4, uint16_t, uint32_t>>;
     const hn::ScalableTag<Narrower> d;
     hn::Vec<decltype(d)> narrowed[sizeof(Narrower)];
-    for (size_t i = 0; i < sizeof(Narrower); ++i) {
+    _Pragma("GCC unroll 16") for (size_t i = 0; i < sizeof(Narrower); ++i) {
       narrowed[i] = hn::ConcatEven(d, hn::BitCast(d, codes[2 * i + 1]), hn::BitCast(d, codes[2 * i]));
     }
     (void)d8;
@@ -123,32 +123,7 @@ HWY_INLINE int64_t ForBlocks(int64_t full, int64_t n, OutCodes<S> codes, const P
   return j;
 }
 
-// Where spans of rows double, codes count rows from an origin: a row's number among those that windows at its phase can see, times
-// the taps of a row. Codes wrap around in their lanes: only the difference to the window's own start has to fit. Walks along
-// rows that are `step` apart without dividing.
-template <class C>
-class RowCode {
- public:
-  RowCode(int64_t row, int64_t step, int64_t dilation, int64_t taps)
-      : number_(FloorDiv(row, dilation)), phase_(row - number_ * dilation), step_(step), dilation_(dilation), taps_(taps) {}
-  C value() const { return static_cast<C>(number_ * taps_); }
-  void Advance() {
-    phase_ += step_;
-    if (dilation_ == 1) {
-      number_ += phase_;
-      phase_ = 0;
-      return;
-    }
-    for (; phase_ >= dilation_; phase_ -= dilation_) ++number_;
-  }
-
- private:
-  int64_t number_, phase_, step_, dilation_, taps_;
-};
-
-// Where the sources are and what the result is. Rows are scratch: keys, with room for a vector beyond their end.
-enum class Flow { kRawToRow, kKeysToRow, kRawToY };
-
+// Taps of x, reduced to a row of keys in scratch, which has room for a vector beyond its end.
 template <class S>
 struct TapJob {
   const S* const* taps;
@@ -179,22 +154,18 @@ struct SourceCodes {
   }
 };
 
-template <class S, bool kRoutes, Flow kFlow, int kN>
+template <class S, bool kRoutes, int kN>
 HWY_INLINE Best<S, kRoutes> ReduceAt(const S* const* taps, const SourceCodes<S, kN>& codes, int64_t n, int64_t at,
                                      Watch<S>& watch) {
   const hn::ScalableTag<S> d;
-  constexpr bool kRaw = kFlow != Flow::kKeysToRow;
-  const auto load = [&](const S* tap) POOLGRAD_LAMBDA {
-    const auto v = hn::LoadU(d, tap + at);
-    return kRaw ? Key<S>(v) : v;
-  };
+  const auto load = [&](const S* tap) POOLGRAD_LAMBDA { return Key<S>(hn::LoadU(d, tap + at)); };
   Best<S, kRoutes> best;
   best.key = load(taps[0]);
   if constexpr (kRoutes) best.code = codes[0];
-  if constexpr (kRaw) watch.template See<0>(best.key);
+  watch.template See<0>(best.key);
   const auto meet = [&](auto chain, int64_t t) POOLGRAD_LAMBDA {
     const auto v = load(taps[t]);
-    if constexpr (kRaw) watch.template See<decltype(chain)::value>(v);
+    watch.template See<decltype(chain)::value>(v);
     best.Meet(v, [&]() POOLGRAD_LAMBDA { return codes[t]; });
   };
   if constexpr (kN > 1) {
@@ -213,7 +184,7 @@ HWY_INLINE Best<S, kRoutes> ReduceAt(const S* const* taps, const SourceCodes<S, 
   return best;
 }
 
-template <class S, bool kRoutes, Flow kFlow, int kN>
+template <class S, bool kRoutes, int kN>
 HWY_NOINLINE void ReduceTapsN(const TapJob<S>& job, Watch<S>& shared_watch) {
   const hn::ScalableTag<S> d;
   const int64_t lanes = LaneCount<S>();
@@ -229,20 +200,18 @@ HWY_NOINLINE void ReduceTapsN(const TapJob<S>& job, Watch<S>& shared_watch) {
   for (int64_t r = 0; r < job.runs; ++r, out += job.out_pitch, out_codes = out_codes + job.out_pitch) {
     const int64_t base = r * job.in_pitch;
     const auto put = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA {
-      if constexpr (kFlow == Flow::kRawToY) watch.SeeWinner(best.key);
-      hn::StoreU(kFlow == Flow::kRawToY ? Key<S>(best.key) : best.key, d, out + j);
+      hn::StoreU(best.key, d, out + j);
     };
     const auto store = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA {
       put(best, j);
       if constexpr (kRoutes) out_codes.Store(best.code, j);
     };
     const auto at = [&](int64_t j) POOLGRAD_LAMBDA {
-      return ReduceAt<S, kRoutes, kFlow, kN>(tap_list, codes, job.n, base + j, watch);
+      return ReduceAt<S, kRoutes, kN>(tap_list, codes, job.n, base + j, watch);
     };
     const int64_t done = kN > 0 ? 0 : ForBlocks<S, kRoutes>(full, job.n, out_codes, put, [&](int64_t t, int64_t j) POOLGRAD_LAMBDA {
-      const auto v = hn::LoadU(d, job.taps[t] + base + j);
-      const auto key = kFlow != Flow::kKeysToRow ? Key<S>(v) : v;
-      if constexpr (kFlow != Flow::kKeysToRow) watch.See(key);
+      const auto key = Key<S>(hn::LoadU(d, job.taps[t] + base + j));
+      watch.See(key);
       return key;
     }, [&](int64_t t, int64_t) POOLGRAD_LAMBDA { return codes[t]; });
     ForWholeVectors<S, kRoutes>(done, full, out_codes, at, put);
@@ -261,15 +230,14 @@ HWY_NOINLINE void ReduceTapsN(const TapJob<S>& job, Watch<S>& shared_watch) {
         std::memcpy(copy, job.taps[t] + base, bytes);
         const S* source[] = {copy};
         SourceCodes<S, 1> code(kRoutes ? job.codes + t : nullptr);
-        return ReduceAt<S, kRoutes, kFlow, 1>(source, code, 1, 0, watch);
+        return ReduceAt<S, kRoutes, 1>(source, code, 1, 0, watch);
       };
       Best<S, kRoutes> best = one(0);
       for (int64_t t = 1; t < job.n; ++t) {
         const Best<S, kRoutes> next = one(t);
         best.Meet(next.key, [&]() POOLGRAD_LAMBDA { return next.code; });
       }
-      if constexpr (kFlow == Flow::kRawToY) watch.SeeWinner(best.key, job.run);
-      hn::Store(kFlow == Flow::kRawToY ? Key<S>(best.key) : best.key, d, result);
+      hn::Store(best.key, d, result);
       std::memcpy(out, result, bytes);
       if constexpr (kRoutes) out_codes.Store(best.code, 0);  // scratch has room for the whole vector
     }
@@ -277,15 +245,12 @@ HWY_NOINLINE void ReduceTapsN(const TapJob<S>& job, Watch<S>& shared_watch) {
   shared_watch = watch;
 }
 
-template <class S, bool kRoutes, Flow kFlow>
+template <class S, bool kRoutes>
 void ReduceTaps(const TapJob<S>& job, Watch<S>& watch) {
   switch (job.n) {
-    case 2: return ReduceTapsN<S, kRoutes, kFlow, 2>(job, watch);
-    case 3: return ReduceTapsN<S, kRoutes, kFlow, 3>(job, watch);
-    case 4: return ReduceTapsN<S, kRoutes, kFlow, 4>(job, watch);
-    case 8: return ReduceTapsN<S, kRoutes, kFlow, kFlow == Flow::kRawToY ? 8 : 0>(job, watch);
-    case 9: return ReduceTapsN<S, kRoutes, kFlow, kFlow == Flow::kRawToY ? 9 : 0>(job, watch);
-    default: return ReduceTapsN<S, kRoutes, kFlow, 0>(job, watch);
+    case 3: return ReduceTapsN<S, kRoutes, 3>(job, watch);
+    case 5: return ReduceTapsN<S, kRoutes, 5>(job, watch);
+    default: return ReduceTapsN<S, kRoutes, 0>(job, watch);
   }
 }
 
@@ -298,101 +263,69 @@ struct Row {
   Row operator+(int64_t elements) const { return {keys + elements, codes ? codes + elements : nullptr}; }
 };
 
-// What becomes of the best of several rows: another row; y from rows that know only their width taps; y from spans of rows
-// whose codes count from some origin. Codes go to scratch.
-enum class Meeting { kToRow, kToY, kSpansToY };
-
-// The best of n rows, in order of preference, in runs as above.
+// The best of n rows, in order of preference, to y; codes go to scratch.
 template <class S>
 struct MeetJob {
   const Row<S>* rows;
   int64_t n;
-  int64_t runs, run, in_pitch, out_pitch, code_pitch;
+  int64_t length;
   S* out;
   OutCodes<S> out_codes;
-  S* out_end;                            // of y: nothing is written from here on
-  Watch<S>* watch = nullptr;             // to y: sees the winners
-  const Code<S>* row_codes = nullptr;    // kToY: added to the codes of each row
-  RowCode<Code<S>>* base = nullptr;      // kSpansToY: subtracted from the codes, and advanced from run to run
-  const Code<S>* starts = nullptr;       // kSpansToY: starts[j] is subtracted too; may be null
+  S* out_end;                // nothing is written from here on
+  const Code<S>* row_codes;  // added to the codes of each row
 };
 
-// A row may be its own result: elements are read before those at lower or equal places are written.
-template <class S, bool kRoutes, Meeting kWhat, int kN>
-HWY_NOINLINE void MeetRowsN(const MeetJob<S>& job) {
+template <class S, bool kRoutes, int kN>
+HWY_NOINLINE void MeetRowsN(const MeetJob<S>& job, Watch<S>& shared_watch) {
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
   const int64_t lanes = LaneCount<S>();
-  constexpr bool kToY = kWhat != Meeting::kToRow;
-  Watch<S> watch = kToY ? *job.watch : Watch<S>(POOLGRAD_F32);
+  Watch<S> watch = shared_watch;
   Row<S> rows[kN > 0 ? kN : 1];
   for (int t = 0; t < kN; ++t) rows[t] = job.rows[t];
   const Row<S>* list = kN > 0 ? rows : job.rows;
-  const SourceCodes<S, kN> row_codes(kRoutes && kWhat == Meeting::kToY ? job.row_codes : nullptr);
+  const SourceCodes<S, kN> row_codes(kRoutes ? job.row_codes : nullptr);
   S* out = job.out;
-  OutCodes<S> out_codes = job.out_codes;
-  const int64_t full = job.run / lanes * lanes;
-  for (int64_t r = 0; r < job.runs; ++r, out += job.out_pitch, out_codes = out_codes + job.code_pitch) {
-    const int64_t from = r * job.in_pitch;
-    auto base = hn::Zero(du);
-    if constexpr (kRoutes && kWhat == Meeting::kSpansToY) {
-      base = hn::Set(du, job.base->value());
-      job.base->Advance();
-    }
-    const auto code_at = [&](int64_t t, int64_t j) POOLGRAD_LAMBDA {
-      const auto code = hn::LoadU(du, list[t].codes + from + j);
-      return kWhat == Meeting::kToY ? hn::Add(code, row_codes[t]) : code;
-    };
-    const auto at = [&](int64_t j) POOLGRAD_LAMBDA {
-      Best<S, kRoutes> best;
-      best.key = hn::LoadU(d, list[0].keys + from + j);
-      if constexpr (kRoutes) best.code = code_at(0, j);
-      const int64_t count = kN > 0 ? kN : job.n;
-      for (int64_t t = 1; t < count; ++t) {
-        best.Meet(hn::LoadU(d, list[t].keys + from + j), [&]() POOLGRAD_LAMBDA { return code_at(t, j); });
-      }
-      if constexpr (kRoutes && kWhat == Meeting::kSpansToY) {
-        best.code = hn::Sub(best.code, base);
-        if (job.starts) best.code = hn::Sub(best.code, hn::LoadU(du, job.starts + j));
-      }
-      return best;
-    };
-    const auto put = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA {
-      if constexpr (kToY) watch.SeeWinner(best.key);
-      hn::StoreU(kToY ? Key<S>(best.key) : best.key, d, out + j);
-    };
-    int64_t done = 0;
-    if constexpr (kN == 0 && kWhat == Meeting::kToY) {
-      done = ForBlocks<S, kRoutes>(full, job.n, out_codes, put, [&](int64_t t, int64_t j) POOLGRAD_LAMBDA {
-        return hn::LoadU(d, list[t].keys + from + j);
-      }, code_at);
-    }
-    ForWholeVectors<S, kRoutes>(done, full, out_codes, at, put);
-    if (full == job.run) continue;
+  const int64_t full = job.length / lanes * lanes;
+  const auto key_at = [&](int64_t t, int64_t j) POOLGRAD_LAMBDA { return hn::LoadU(d, list[t].keys + j); };
+  const auto code_at = [&](int64_t t, int64_t j) POOLGRAD_LAMBDA {
+    return hn::Add(hn::LoadU(du, list[t].codes + j), row_codes[t]);
+  };
+  const auto at = [&](int64_t j) POOLGRAD_LAMBDA {
+    Best<S, kRoutes> best;
+    best.key = key_at(0, j);
+    if constexpr (kRoutes) best.code = code_at(0, j);
+    const int64_t count = kN > 0 ? kN : job.n;
+    for (int64_t t = 1; t < count; ++t) best.Meet(key_at(t, j), [&]() POOLGRAD_LAMBDA { return code_at(t, j); });
+    return best;
+  };
+  const auto put = [&](const Best<S, kRoutes>& best, int64_t j) POOLGRAD_LAMBDA {
+    watch.SeeWinner(best.key);
+    hn::StoreU(Key<S>(best.key), d, out + j);
+  };
+  const int64_t done = kN > 0 ? 0 : ForBlocks<S, kRoutes>(full, job.n, job.out_codes, put, key_at, code_at);
+  ForWholeVectors<S, kRoutes>(done, full, job.out_codes, at, put);
+  if (full < job.length) {
     const Best<S, kRoutes> tail = at(full);
-    if constexpr (kToY) watch.SeeWinner(tail.key, job.run - full);
-    if (!kToY || out + full + lanes <= job.out_end) {
-      hn::StoreU(kToY ? Key<S>(tail.key) : tail.key, d, out + full);
+    watch.SeeWinner(tail.key, job.length - full);
+    if (out + full + lanes <= job.out_end) {
+      hn::StoreU(Key<S>(tail.key), d, out + full);
     } else {
       HWY_ALIGN S values[hn::MaxLanes(hn::ScalableTag<S>())];
       hn::Store(Key<S>(tail.key), d, values);
-      std::memcpy(out + full, values, static_cast<size_t>(job.run - full) * sizeof(S));
+      std::memcpy(out + full, values, static_cast<size_t>(job.length - full) * sizeof(S));
     }
-    if constexpr (kRoutes) out_codes.Store(tail.code, full);  // scratch has room for the whole vector
+    if constexpr (kRoutes) job.out_codes.Store(tail.code, full);  // scratch has room for the whole vector
   }
-  if constexpr (kToY) *job.watch = watch;
+  shared_watch = watch;
 }
 
-template <class S, bool kRoutes, Meeting kWhat>
-void MeetRows(const MeetJob<S>& job) {
-  if constexpr (kWhat == Meeting::kToRow) {
-    MeetRowsN<S, kRoutes, kWhat, 2>(job);  // spans double two by two
-  } else {
-    switch (job.n) {
-      case 2: return MeetRowsN<S, kRoutes, kWhat, 2>(job);
-      case 3: return MeetRowsN<S, kRoutes, kWhat, kWhat == Meeting::kToY ? 3 : 0>(job);
-      default: return MeetRowsN<S, kRoutes, kWhat, 0>(job);
-    }
+template <class S, bool kRoutes>
+void MeetRows(const MeetJob<S>& job, Watch<S>& watch) {
+  switch (job.n) {
+    case 3: return MeetRowsN<S, kRoutes, 3>(job, watch);
+    case 5: return MeetRowsN<S, kRoutes, 5>(job, watch);
+    default: return MeetRowsN<S, kRoutes, 0>(job, watch);
   }
 }
 

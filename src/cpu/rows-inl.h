@@ -1,10 +1,9 @@
-// Max pooling row by row, mainly for channels last.
+// What kernels that go row by row know of a problem, and max pooling of channels last with windows that share many rows, or
+// more taps than a byte can number.
 //
-// Direct: every window's taps are read from x and compared in registers; right where windows do not share rows, and for up to
-// 9 taps at a stride of 2 or more even if they do: comparing again costs less than passing through scratch.
-// Shared rows: each input row is reduced along the width once, into a ring of rows that stays in cache, and an output row is the
-// best of the reduced rows it covers. Rows keep the first of their ties and earlier rows win ties, which is exactly the
-// first in row-major order; ties=last turns both orders around.
+// Each input row is reduced along the width once, into a ring of rows that stays in cache, and an output row is the best of the
+// reduced rows it covers. Rows keep the first of their ties and earlier rows win ties, which is exactly the first in row-major
+// order; ties=last turns both orders around.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -83,7 +82,7 @@ struct Source {
 };
 
 // The best over n rows and all width taps, for outputs `ow`: interior at once, clipped windows one by one.
-template <class S, bool kRoutes, Flow kFlow>
+template <class S, bool kRoutes>
 void ReduceWidth(const Rows<S>& rows, const Source<S>* sources, int64_t n, Range ow, const S** taps, Code<S>* codes, S* out,
                  OutCodes<S> out_codes, S* out_end, Watch<S>& watch) {
   const Axis& width = rows.p.width();
@@ -107,7 +106,7 @@ void ReduceWidth(const Rows<S>& rows, const Source<S>* sources, int64_t n, Range
     const TapJob<S> job = {taps, codes, count,
                            one_run ? 1 : piece.size(), one_run ? piece.size() * rows.inner : rows.inner,
                            width.stride * rows.inner, rows.inner, rows.x_end, out + at, out_codes + at, out_end};
-    ReduceTaps<S, kRoutes, kFlow>(job, watch);
+    ReduceTaps<S, kRoutes>(job, watch);
     ow.begin = piece.end;
   }
 }
@@ -119,74 +118,6 @@ bool HasSpecial(const Rows<S>& rows, const S* row, Range ow) {
   const int64_t begin = std::clamp<int64_t>(width.start(ow.begin), 0, width.in);
   const int64_t end = std::clamp<int64_t>(width.start(ow.end - 1) + width.extent(), begin, width.in);
   return HasSpecial<S>(row + begin * rows.inner, (end - begin) * rows.inner, rows.p.dtype);
-}
-
-// Scratch of the direct kernel.
-template <class S>
-struct DirectScratch {
-  Source<S>* sources;
-  const S** taps;
-  Code<S>* codes;
-  Code<S>* out_codes;
-
-  DirectScratch(const Problem& p, int64_t tile, ScratchTaker& take) {
-    const int64_t in_rows = p.depth().kernel * p.height().kernel;
-    sources = take.Take<Source<S>>(in_rows);
-    taps = take.Take<const S*>(p.taps());
-    codes = take.Take<Code<S>>(p.taps());
-    out_codes = take.Take<Code<S>>(tile * (p.channels_last() ? p.channels : 1) + LaneCount<S>());
-  }
-};
-
-// Outputs per piece of a row, so that their codes stay in L1.
-inline int64_t DirectTile(const Problem& p) {
-  const int64_t inner = p.channels_last() ? p.channels : 1;
-  if (!p.channels_last()) return p.width().out;
-  return std::clamp<int64_t>(4096 / inner, 1, p.width().out);
-}
-
-template <class S, bool kRoutes>
-void RunDirect(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  const Rows<S> rows(p, args);
-  const int64_t tile = DirectTile(p);
-  ScratchTaker take(memory);
-  const DirectScratch<S> scratch(p, tile, take);
-  for (int64_t r = begin; r < end; ++r) {
-    const int64_t oh = r % p.height().out;
-    const int64_t od = r / p.height().out % p.depth().out;
-    const S* plane = rows.plane(r / p.height().out / p.depth().out);
-    const Range d = p.depth().valid_taps(od);
-    const Range h = p.height().valid_taps(oh);
-    S* y = rows.y_row(r);
-    uint8_t* routes = kRoutes ? rows.route_row(r) : nullptr;
-    int64_t n = 0;
-    for (int64_t kd = d.begin; kd < d.end; ++kd) {
-      for (int64_t kh = h.begin; kh < h.end; ++kh) {
-        const S* row = rows.row(plane, p.depth().start(od) + kd * p.depth().dilation,
-                                p.height().start(oh) + kh * p.height().dilation);
-        scratch.sources[n++] = {row, static_cast<Code<S>>((kd * p.height().kernel + kh) * p.width().kernel)};
-      }
-    }
-    if (rows.backwards) std::reverse(scratch.sources, scratch.sources + n);
-    for (int64_t o = 0; o < p.width().out; o += tile) {
-      const Range ow = {o, std::min(o + tile, p.width().out)};
-      Watch<S> watch(p.dtype);
-      S* piece = y + ow.begin * rows.inner;
-      if (n > 0) {
-        ReduceWidth<S, kRoutes, Flow::kRawToY>(rows, scratch.sources, n, ow, scratch.taps, scratch.codes, piece,
-                                               OutCodesOf<S>(p, scratch.out_codes), y + ow.end * rows.inner, watch);
-      }
-      bool special = n == 0;
-      if (const Alarm alarm = watch.Fired(); alarm != Alarm::kNone) {
-        for (int64_t i = 0; i < n; ++i) special = special || HasSpecial(rows, scratch.sources[i].row, ow);
-      }
-      if (special) {
-        RunExactRow<S>(p, plane, od, oh, ow, y, routes, kRoutes ? scratch.out_codes : nullptr);
-      } else if (kRoutes) {
-        PackRow(p, OutCodesOf<S>(p, scratch.out_codes), ow, routes);
-      }
-    }
-  }
 }
 
 // Scratch of the shared-rows kernel: the ring, and lists of what to reduce.
@@ -280,7 +211,7 @@ void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, s
             if (ring.held[slot] != in_h) {
               Watch<S> watch(p.dtype);
               const Source<S> source = {rows.row(plane, in_d, in_h), 0};
-              ReduceWidth<S, kRoutes, Flow::kRawToRow>(rows, &source, 1, ow, ring.taps, ring.tap_codes, to.keys, {to.codes},
+              ReduceWidth<S, kRoutes>(rows, &source, 1, ow, ring.taps, ring.tap_codes, to.keys, {to.codes},
                                                        to.keys + ring.pitch, watch);
               ring.special[slot] = watch.Fired() != Alarm::kNone;
               ring.held[slot] = in_h;
@@ -300,9 +231,7 @@ void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, s
         const int64_t length = ow.size() * rows.inner;
         S* out = y + ow.begin * rows.inner;
         if (!special) {
-          MeetRows<S, kRoutes, Meeting::kToY>({ring.list, n, 1, length, 0, 0, 0, out, OutCodesOf<S>(p, ring.out_codes), out + length,
-                                               &watch,
-                                               ring.row_codes});
+          MeetRows<S, kRoutes>({ring.list, n, length, out, OutCodesOf<S>(p, ring.out_codes), out + length, ring.row_codes}, watch);
           special = watch.Fired() != Alarm::kNone && SeesSpecial(rows, plane, od, oh, ow);
         }
         if (special) {

@@ -105,6 +105,43 @@ void SpreadHalfBits(const void* from, int64_t count, void* to) {
   for (; i < count; ++i) out[i] = hn::GetLane(HalfAsSum<T>(d1, hn::Set(d1, source[i])));
 }
 
+// ---- Sums to dx, each rounded once.
+
+// Two vectors of f32 to one of bf16; wrong for NaN.
+template <class DF>
+HWY_INLINE hn::Vec<hn::Repartition<uint16_t, DF>> BF16FromOrdinary(DF /*d*/, hn::Vec<DF> low, hn::Vec<DF> high) {
+  const hn::RebindToUnsigned<DF> du;
+  const hn::Repartition<uint16_t, DF> d16;
+  const auto half = hn::Set(du, 0x7FFFu);
+  const auto one = hn::Set(du, 1u);
+  const auto l = hn::BitCast(du, low);
+  const auto h = hn::BitCast(du, high);
+  const auto rounded_l = hn::Add(hn::Add(l, half), hn::And(hn::ShiftRight<16>(l), one));
+  const auto rounded_h = hn::Add(hn::Add(h, half), hn::And(hn::ShiftRight<16>(h), one));
+  return hn::ConcatOdd(d16, hn::BitCast(d16, rounded_h), hn::BitCast(d16, rounded_l));
+}
+
+// n sums; the type of each is Wide<T>.
+template <class T>
+void RoundRun(const Wide<T>* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
+  const hn::ScalableTag<Wide<T>> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  if constexpr (std::is_same_v<T, BF16>) {
+    const hn::Repartition<uint16_t, decltype(d)> d16;
+    auto nans = hn::MaskFromVec(hn::Zero(d));
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      const auto low = hn::LoadU(d, from + i);
+      const auto high = hn::LoadU(d, from + i + lanes);
+      nans = hn::Or(nans, hn::Or(hn::IsNaN(low), hn::IsNaN(high)));
+      hn::StoreU(BF16FromOrdinary(d, low, high), d16, reinterpret_cast<uint16_t*>(to) + i);
+    }
+    if (!hn::AllFalse(d, nans)) i = 0;  // once more, slowly
+  }
+  for (; i + lanes <= n; i += lanes) StoreNarrow(d, hn::LoadU(d, from + i), to + i);
+  for (; i < n; ++i) to[i] = Narrow<T>(from[i]);
+}
+
 template <class L>
 void SpreadCopy(const void* from, int64_t count, void* to) {
   std::memcpy(to, from, static_cast<size_t>(count) * sizeof(L));

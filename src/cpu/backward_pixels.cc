@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_SCALAR
+#if HWY_TARGET == HWY_SCALAR || defined(POOLGRAD_SMALL)  // WebAssembly's vectors are too short for it
 
 RunFn SelectPixels(const Problem&) { return nullptr; }
 
@@ -27,18 +27,16 @@ void RunPixels(const Problem& p, const Args& args, int64_t begin, int64_t end, s
 template <class T, class A, int kBits, bool kAssign>
 RunFn OfWidth(int64_t width) {
   switch (width) {
+    case 1:
+      return RunPixels<T, A, kBits, 1, kAssign>;
     case 2:
       return RunPixels<T, A, kBits, 2, kAssign>;
     case 3:
       return RunPixels<T, A, kBits, 3, kAssign>;
-#ifndef POOLGRAD_SMALL  // the common widths and codes are enough for the WebAssembly build
-    case 1:
-      return RunPixels<T, A, kBits, 1, kAssign>;
     case 4:
       return RunPixels<T, A, kBits, 4, kAssign>;
     case 5:
       return RunPixels<T, A, kBits, 5, kAssign>;
-#endif
     default:
       return nullptr;
   }
@@ -51,10 +49,8 @@ RunFn OfBits(const Problem& p) {
       return OfWidth<T, A, 2, kAssign>(p.width().kernel);
     case 4:
       return OfWidth<T, A, 4, kAssign>(p.width().kernel);
-#ifndef POOLGRAD_SMALL
     case 8:
       return OfWidth<T, A, 8, kAssign>(p.width().kernel);
-#endif
     default:
       return nullptr;
   }
@@ -74,7 +70,7 @@ RunFn SelectPixels(const Problem& p) {
   });
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
+#endif  // HWY_TARGET == HWY_SCALAR || defined(POOLGRAD_SMALL)
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

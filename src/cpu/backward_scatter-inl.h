@@ -235,7 +235,7 @@ class Scatter {
   void Finish(int64_t to) {
     if constexpr (kStaged) {
       for (int64_t plane = 0; plane < images_; ++plane) {
-        for (int64_t row = first_; row < to; ++row) RoundRow(RowAt(plane, row), DxRow(plane, row));
+        RoundRows(RowAt(plane, first_), to - first_, DxRow(plane, first_));
         V* const sums = s_.sums + plane * t_.kept * t_.row;
         std::memmove(sums, RowAt(plane, to), static_cast<size_t>((ready_ - to) * t_.row) * sizeof(V));
       }
@@ -243,15 +243,10 @@ class Scatter {
     }
   }
 
-  void RoundRow(const V* from, T* to) const {
-    const hn::ScalableTag<V> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    const bool whole = block_ == t_.channels;
-    const int64_t n = whole ? t_.row : block_;
-    for (int64_t at = 0; at < p_.width().in; at += whole ? p_.width().in : 1, from += t_.position, to += t_.channels) {
-      int64_t i = 0;
-      for (; i + lanes <= n; i += lanes) StoreNarrow(d, hn::LoadU(d, from + i), to + i);
-      for (; i < n; ++i) to[i] = Narrow<T>(from[i]);
+  void RoundRows(const V* from, int64_t rows, T* to) const {
+    if (block_ == t_.channels) return RoundRun<T>(from, rows * t_.row, to);
+    for (int64_t i = 0; i < rows * p_.width().in; ++i) {
+      RoundRun<T>(from + i * t_.position, block_, to + i * t_.channels);
     }
   }
 

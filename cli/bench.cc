@@ -80,8 +80,15 @@ void FillRandom(const Buffer& buffer, int32_t dtype) {
       std::memcpy(&bits, &value, sizeof(bits));
       buffer.as<uint16_t>()[i] = static_cast<uint16_t>(bits >> 16);
     }
-  } else if (dtype == POOLGRAD_F16) {  // any sign and mantissa, exponents below one
-    for (int64_t i = 0; i < bytes / 2; ++i) buffer.as<uint16_t>()[i] = static_cast<uint16_t>((next() >> 20) & 0xbbff);
+  } else if (dtype == POOLGRAD_F16) {  // cut off rather than rounded; too small for a normal number: 0
+    for (int64_t i = 0; i < bytes / 2; ++i) {
+      const float value = static_cast<float>(unit());
+      uint32_t bits;
+      std::memcpy(&bits, &value, sizeof(bits));
+      const uint32_t exponent = (bits >> 23) & 0xff;
+      const uint32_t half = (bits >> 16 & 0x8000u) | (exponent - 112) << 10 | (bits >> 13 & 0x3ffu);
+      buffer.as<uint16_t>()[i] = static_cast<uint16_t>(exponent > 112 ? half : 0);
+    }
   } else {
     for (int64_t i = 0; i < bytes / 8; ++i) buffer.as<uint64_t>()[i] = next();
   }

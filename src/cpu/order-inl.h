@@ -116,6 +116,12 @@ template <class V>
 HWY_INLINE V Greater(V later, V best) {
 #if HWY_ARCH_X86
   return hn::Max(later, best);
+#elif HWY_TARGET == HWY_WASM
+  if constexpr (std::is_same_v<V, VecOf<float>>) {
+    return V(wasm_f32x4_pmax(best.raw, later.raw));  // best < later ? later : best
+  } else {
+    return V(wasm_f64x2_pmax(best.raw, later.raw));
+  }
 #else
   return hn::IfThenElse(hn::Gt(later, best), later, best);
 #endif

@@ -97,9 +97,10 @@ class StreamRunner {
       : p_(p), height_(p.height()), width_(p.width()), rows_(p, args), take_(memory), s_(p, kRoutes, take_),
         has_empty_row_(height_.has_empty_window()),
         bundles_(kBundles && height_.disjoint() && height_.kernel > 1 && height_.kernel * width_.kernel <= 9) {
-    // Backwards, and where several rows are read at once, there is nothing to ask for.
+    // Backwards, and where several rows are read at once, there is nothing to ask for; WebAssembly cannot ask.
+    const bool asks = HWY_TARGET != HWY_WASM && !bundles_ && !rows_.backwards;
     for (int64_t k = 0; k < p.depth().kernel; ++k) {
-      s_.looks[k] = Lookahead(rows_.x, bundles_ || rows_.backwards ? rows_.x : rows_.x_end);
+      s_.looks[k] = asks ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
     }
   }
 

@@ -1,4 +1,5 @@
-// What the kernels of channels first share that work on blocks: some rows of outputs of one plane, and the input rows they see.
+// What the kernels of channels first share that work on blocks: some rows of outputs of one plane, and the input rows
+// they see.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -23,8 +24,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Large windows are put together from spans of `size` neighbouring taps that windows share: span by span costs about twice the root of
-// the window's size. The last span may overlap the one before it; a maximum met twice ties with itself.
+// Large windows are put together from spans of `size` neighbouring taps that windows share: span by span costs about
+// twice the root of the window's size. The last span may overlap the one before it; a maximum met twice ties with
+// itself.
 struct Spans {
   int64_t size = 1;  // 1: windows are made of single taps
 
@@ -46,13 +48,13 @@ struct Block {
   int64_t planes;
   int64_t od;
   Range oh;
-  int64_t r;      // the first row's number among all rows of the result
-  Range depth;    // valid taps
-  Range in;       // input rows between the first and the last that a window sees; may be empty
+  int64_t r;    // the first row's number among all rows of the result
+  Range depth;  // valid taps
+  Range in;     // input rows between the first and the last that a window sees; may be empty
 };
 
-// Calls run(block) for blocks of at most out_rows rows (where planes have so many: of one plane) that together are rows [begin, end)
-// of the result.
+// Calls run(block) for blocks of at most out_rows rows (where planes have so many: of one plane) that together are rows
+// [begin, end) of the result.
 template <class S, class Run>
 void ForBlocksOfRows(const Rows<S>& rows, int64_t out_rows, int64_t begin, int64_t end, const Run& run) {
   const Axis& height = rows.p.height();
@@ -63,7 +65,8 @@ void ForBlocksOfRows(const Rows<S>& rows, int64_t out_rows, int64_t begin, int64
     const int64_t od = group % depth.out;
     const int64_t count = std::min({out_rows, end - r, height.out - oh});
     const int64_t planes = count == height.out && depth.out == 1 ? std::min(out_rows, end - r) / count : 1;
-    const Range in = {std::max<int64_t>(0, height.start(oh)), std::min(height.in, height.start(oh + count - 1) + height.extent())};
+    const Range in = {std::max<int64_t>(0, height.start(oh)),
+                      std::min(height.in, height.start(oh + count - 1) + height.extent())};
     run(Block<S>{rows.plane(group / depth.out), planes, od, {oh, oh + count}, r, depth.valid_taps(od), in});
     r += planes * count;
   }
@@ -86,7 +89,8 @@ inline int64_t InRows(const Axis& height, int64_t out_rows) {
 template <class S>
 class SpecialRows {
  public:
-  SpecialRows(const Rows<S>& rows, const Block<S>& block, bool* special) : rows_(rows), block_(block), special_(special) {
+  SpecialRows(const Rows<S>& rows, const Block<S>& block, bool* special)
+      : rows_(rows), block_(block), special_(special) {
     for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
       for (int64_t h = block.in.begin; h < block.in.end; ++h) {
         const S* row = rows.row(block.plane, rows.p.depth().start(block.od) + kd * rows.p.depth().dilation, h);

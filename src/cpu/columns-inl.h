@@ -1,12 +1,14 @@
-// Max pooling without routes of channels first (and of a single channel last): down first, then across, a block of output rows at a
-// time, in L1.
+// Max pooling without routes of channels first (and of a single channel last): down first, then across, a block of
+// output rows at a time, in L1.
 //
 //   fold     windows with depth: the greatest of the slices, row by row
 //   down     each row of outputs: the greatest of the input rows it sees, into a padded row
 //   across   each output: the greatest of its window of the padded row
 //
-// Down first reads x where it lies and leaves one row per row of outputs to the slower way across. Blocks, not rows, because loads
-// that straddle what was just stored wait for it.
+// Windows three wide and two apart do all of it at once (slide-inl.h).
+//
+// Down first reads x where it lies and leaves one row per row of outputs to the slower way across. Blocks, not rows,
+// because loads that straddle what was just stored wait for it.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_COLUMNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -26,6 +28,7 @@
 #include "cpu/prefetch.h"
 #include "cpu/rows-inl.h"
 #include "cpu/scratch.h"
+#include "cpu/slide-inl.h"
 #include "cpu/split-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
@@ -41,8 +44,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class S>
 struct ColumnScratch {
   Spans down, across;
-  bool folds;  // depth taps are folded into one slice first
-  bool pairs;  // windows of neighbours two apart: taken from padded rows as they are
+  bool folds;                 // depth taps are folded into one slice first
+  bool slides;                // windows of three go straight from x to y (slide-inl.h)
+  bool pairs;                 // windows of neighbours two apart: taken from padded rows as they are
   int64_t out_rows, in_rows;  // per block
   int64_t pitch;              // of padded rows
   Phases phases;
@@ -57,21 +61,30 @@ struct ColumnScratch {
     constexpr int64_t kBlockBytes = 24 << 10;
     const Axis& h = p.height();
     const bool shares = folds || down.used();  // what blocks have in common is made again for each
-    const int64_t row = (Positions(p.width()) * 2 + (shares ? 2 * p.width().in * h.stride : 0)) * static_cast<int64_t>(sizeof(S));
+    const int64_t row =
+        (Positions(p.width()) * 2 + (shares ? 2 * p.width().in * h.stride : 0)) * static_cast<int64_t>(sizeof(S));
     const int64_t rows = std::max<int64_t>(kBlockBytes / row, shares ? CeilDiv(2 * h.extent(), h.stride) : 2);
     return rows > h.out && (shares || p.depth().out > 1) ? h.out : std::min(rows, h.out * p.batch * p.channels);
   }
 
   ColumnScratch(const Problem& p, ScratchTaker& take)
-      : down(p.height()), across(p.width()), folds(p.depth().kernel > 1 && !p.height().disjoint()),
-        pairs(p.width().stride == 2 && p.width().dilation == 1), out_rows(OutRows(p, down, folds)),
-        in_rows(InRows(p.height(), std::min(out_rows, p.height().out))), pitch(Positions(p.width())), phases(p.width(), out_rows, LaneCount<S>()) {
+      : down(p.height()),
+        across(p.width()),
+        folds(p.depth().kernel > 1 && !p.height().disjoint()),
+        slides(!folds && !down.used() && Slides<S>(p.width())),
+        pairs(p.width().stride == 2 && p.width().dilation == 1),
+        out_rows(OutRows(p, down, folds)),
+        in_rows(InRows(p.height(), std::min(out_rows, p.height().out))),
+        pitch(Positions(p.width())),
+        phases(p.width(), out_rows, LaneCount<S>()) {
     if (p.width().stride > 1) across.size = 1;
     const int64_t vector = LaneCount<S>();
     folded = take.Take<S>(folds ? in_rows * p.width().in : 0);
     column_spans = take.Take<S>(down.used() ? in_rows * p.width().in : 0);
     padded = take.Take<S>(out_rows * pitch + 2 * vector);
-    sorted = take.Take<S>(across.used() ? out_rows * pitch + vector : p.width().stride > 1 && !pairs ? phases.size() : 0);
+    sorted = take.Take<S>(across.used()                    ? out_rows * pitch + vector
+                          : p.width().stride > 1 && !pairs ? phases.size()
+                                                           : 0);
     special = take.Take<bool>(p.depth().kernel * in_rows);
     list = take.Take<const S*>(std::max(p.depth().kernel * p.height().kernel, p.width().kernel) + 1);
   }
@@ -81,8 +94,15 @@ template <class S>
 class ColumnRunner {
  public:
   ColumnRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p), height_(p.height()), width_(p.width()), seen_(p.width()), rows_(p, args), take_(memory), s_(p, take_),
-        has_empty_row_(p.height().has_empty_window()), lookahead_(rows_.x, rows_.x_end) {
+      : p_(p),
+        height_(p.height()),
+        width_(p.width()),
+        seen_(p.width()),
+        rows_(p, args),
+        take_(memory),
+        s_(p, take_),
+        has_empty_row_(p.height().has_empty_window()),
+        lookahead_(p.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead()) {
     std::fill(s_.padded, s_.padded + s_.out_rows * s_.pitch + 2 * LaneCount<S>(), LowestKey<S>());
   }
 
@@ -96,14 +116,15 @@ class ColumnRunner {
     const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
     if (has_rows) {
       Down(block, watch);
-      Across(block.planes * block.oh.size(), rows_.y_row(block.r), watch);
+      if (!s_.slides) Across(block.planes * block.oh.size(), rows_.y_row(block.r), watch);
       if (watch.Fired() == Alarm::kNone && !has_empty_row_) return;
     }
     ForPlanesOf(block, rows_, [&](const Block<S>& one) {
       const SpecialRows<S> special(rows_, one, s_.special);
       for (int64_t o = one.oh.begin; o < one.oh.end; ++o) {
         if (has_rows && height_.valid_taps(o).size() > 0 && !special.SeenBy(o)) continue;
-        RunExactRow<S>(p_, one.plane, one.od, o, {0, width_.out}, rows_.y_row(one.r + o - one.oh.begin), nullptr, nullptr);
+        RunExactRow<S>(p_, one.plane, one.od, o, {0, width_.out}, rows_.y_row(one.r + o - one.oh.begin), nullptr,
+                       nullptr);
       }
     });
   }
@@ -115,10 +136,13 @@ class ColumnRunner {
 
   void Down(const Block<S>& block, Watch<S>& watch) {
     const int64_t first = block.in.begin;
-    const int64_t all = (block.in.size() - 1) * width_.in + seen_.count;  // from the first row seen to the last as one row
+    const int64_t all =
+        (block.in.size() - 1) * width_.in + seen_.count;  // from the first row seen to the last as one row
     if (s_.folds) {
-      for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) s_.list[kd - block.depth.begin] = Input(block, kd, first);
-      MaxRows<S, MaxFlow::kRawToKeys>({s_.list, block.depth.size(), 1, all, 0, s_.folded, 0, 0, 1, 0, 0, &lookahead_}, watch);
+      for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd)
+        s_.list[kd - block.depth.begin] = Input(block, kd, first);
+      MaxRows<S, MaxFlow::kRawToKeys>({s_.list, block.depth.size(), 1, all, 0, s_.folded, 0, 0, 1, 0, 0, &lookahead_},
+                                      watch);
       DownFrom<MaxFlow::kKeysToKeys>(block, {0, 1}, watch);
     } else {
       DownFrom<MaxFlow::kRawToKeys>(block, block.depth, watch);
@@ -135,7 +159,9 @@ class ColumnRunner {
     const bool spans = s_.down.used() && span_rows > 0 && depth.size() == 1;
     if (spans) {
       for (int64_t t = 0; t < s_.down.size; ++t) s_.list[t] = source(depth.begin, first + t * height_.dilation);
-      MaxRows<S, kFlow>({s_.list, s_.down.size, 1, (span_rows - 1) * width_.in + seen_.count, 0, s_.column_spans, 0, 0, 1, 0, 0, &lookahead_}, watch);
+      MaxRows<S, kFlow>({s_.list, s_.down.size, 1, (span_rows - 1) * width_.in + seen_.count, 0, s_.column_spans, 0, 0,
+                         1, 0, 0, &lookahead_},
+                        watch);
     }
     const Range whole = height_.interior();
     for (int64_t o = block.oh.begin; o < block.oh.end;) {
@@ -151,14 +177,42 @@ class ColumnRunner {
         }
       } else {
         for (int64_t kd = depth.begin; kd < depth.end; ++kd) {
-          for (int64_t kh = h.begin; kh < h.end; ++kh) s_.list[n++] = source(kd, height_.start(o) + kh * height_.dilation);
+          for (int64_t kh = h.begin; kh < h.end; ++kh)
+            s_.list[n++] = source(kd, height_.start(o) + kh * height_.dilation);
         }
+      }
+      if (s_.slides) {
+        const MaxJob<S> straight = {s_.list,
+                                    n,
+                                    count,
+                                    width_.in,
+                                    height_.stride * width_.in,
+                                    rows_.y_row(block.r + o - block.oh.begin),
+                                    0,
+                                    0,
+                                    block.planes,
+                                    p_.in_plane(),
+                                    block.oh.size() * width_.out,
+                                    &lookahead_};
+        if (n == 3) SlideRows<S, 3>(straight, width_, watch);
+        if (n > 0 && n != 3) SlideRows<S, 0>(straight, width_, watch);
+        o += count;
+        continue;
       }
       const bool shares = !from_spans && depth.size() == 1 && height_.stride == 1 && n > 1;
       if (shares) s_.list[n] = s_.list[n - 1] + height_.dilation * width_.in;
-      const MaxJob<S> job = {s_.list, n, count, seen_.count, height_.stride * width_.in,
-                             s_.padded + (o - block.oh.begin) * s_.pitch + seen_.first, s_.pitch, shares ? height_.dilation : 0,
-                             block.planes, p_.in_plane(), block.oh.size() * s_.pitch, &lookahead_};
+      const MaxJob<S> job = {s_.list,
+                             n,
+                             count,
+                             seen_.count,
+                             height_.stride * width_.in,
+                             s_.padded + (o - block.oh.begin) * s_.pitch + seen_.first,
+                             s_.pitch,
+                             shares ? height_.dilation : 0,
+                             block.planes,
+                             p_.in_plane(),
+                             block.oh.size() * s_.pitch,
+                             &lookahead_};
       if (n > 0 && from_spans) MaxRows<S, MaxFlow::kKeysToKeys>(job, watch);
       if (n > 0 && !from_spans) MaxRows<S, kFlow>(job, watch);
       o += count;

@@ -1,9 +1,9 @@
-// The inner loops of max pooling with routes, channels first: the best of several rows, lane by lane, with the number of the tap it
-// came from.
+// The inner loops of max pooling with routes, channels first: the best of several rows, lane by lane, with the number
+// of the tap it came from.
 //
-// All rows are scratch, with room for a vector beyond their end. Keys lie there as S and the taps' numbers beside them as C: bytes where
-// a window has few enough taps, so that one vector of numbers goes with several vectors of keys, else lanes as wide as the keys.
-// Sources are listed in order of preference: ties keep the earlier one.
+// All rows are scratch, with room for a vector beyond their end. Keys lie there as S and the taps' numbers beside them
+// as C: bytes where a window has few enough taps, so that one vector of numbers goes with several vectors of keys, else
+// lanes as wide as the keys. Sources are listed in order of preference: ties keep the earlier one.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_CONTEST_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -49,14 +49,20 @@ HWY_INLINE Numbers<S, C, kWhole> Narrowed(const CodeVec<S>* lanes) {
   }
 }
 
-// Calls step.template operator()<kWhole>(j) for steps that cover a row of `run`, going beyond it by less than a vector of keys.
+// Calls step(j, whole) for steps that cover a row of `run`. The last ones overlap those before them; only in a row
+// shorter than a vector do they go beyond its end.
 template <class S, class C, class Step>
 HWY_INLINE void ForSteps(int64_t run, const Step& step) {
   const int64_t lanes = LaneCount<S>();
   constexpr int kMany = kVectors<S, C, true>;
+  const int64_t many = kMany * lanes;
   int64_t j = 0;
-  for (; j + (kMany - 1) * lanes < run; j += kMany * lanes) step(j, std::true_type());
-  for (; kMany > 1 && j < run; j += lanes) step(j, std::false_type());
+  for (; j + many <= run; j += many) step(j, std::true_type());
+  if (kMany > 1 && j > 0 && j + lanes < run) {
+    step(run - many, std::true_type());
+    return;
+  }
+  for (; j < run; j += lanes) step(run < lanes ? 0 : std::min(j, run - lanes), std::false_type());
 }
 
 // Taps of the same rows: element j of row r is the best of from[t][r * in_pitch + j], t < n, which is tap numbers[t].
@@ -73,8 +79,8 @@ struct TapsJob {
 };
 
 template <class S, class C, int kN, bool kWhole>
-HWY_INLINE void TapsStep(const S* const* from, const CodeVec<S>* known, const Code<S>* listed, int64_t n, int64_t at, S* keys,
-                         C* codes) {
+HWY_INLINE void TapsStep(const S* const* from, const CodeVec<S>* known, const Code<S>* listed, int64_t n, int64_t at,
+                         S* keys, C* codes) {
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
   const int64_t lanes = LaneCount<S>();
@@ -124,9 +130,12 @@ HWY_NOINLINE void BestOfTapsN(const TapsJob<S, C>& job) {
 template <class S, class C>
 void BestOfTaps(const TapsJob<S, C>& job) {
   if constexpr (sizeof(C) == 1) {  // wider numbers are rare
-    if (job.n == 2) return BestOfTapsN<S, C, 2>(job);
     if (job.n == 3) return BestOfTapsN<S, C, 3>(job);
+#ifndef POOLGRAD_SMALL
+    if (job.n == 2) return BestOfTapsN<S, C, 2>(job);
+    if (job.n == 4) return BestOfTapsN<S, C, 4>(job);
     if (job.n == 5) return BestOfTapsN<S, C, 5>(job);
+#endif
   }
   return BestOfTapsN<S, C, 0>(job);
 }
@@ -187,7 +196,6 @@ HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* 
 template <class S, class C, int kN, bool kToY>
 HWY_NOINLINE void BestOfRowsN(const RowsJob<S, C>& job, Watch<S>& shared_watch) {
   Watch<S> watch = shared_watch;
-  const int64_t lanes = LaneCount<S>();
   const int64_t n = job.n, runs = job.runs, run = job.run, in_pitch = job.in_pitch, out_pitch = job.out_pitch;
   Contender<S, C> known[kN > 0 ? kN : 1];
   for (int t = 0; t < kN; ++t) known[t] = job.from[t];
@@ -198,14 +206,9 @@ HWY_NOINLINE void BestOfRowsN(const RowsJob<S, C>& job, Watch<S>& shared_watch) 
     for (int64_t r = 0; r < runs; ++r, base += in_pitch, to += out_pitch) {
       S* keys = job.keys + to;
       C* codes = job.codes + to;
-      const int64_t full = kToY ? run / lanes * lanes : run;
-      ForSteps<S, C>(full, [&](int64_t j, auto whole) POOLGRAD_LAMBDA {
+      ForSteps<S, C>(run, [&](int64_t j, auto whole) POOLGRAD_LAMBDA {
         RowsStep<S, C, kN, kToY, decltype(whole)::value>(from, n, base + j, keys + j, codes + j, watch);
       });
-      if (full < run) {
-        const int64_t j = run - lanes;
-        RowsStep<S, C, kN, kToY, false>(from, n, base + j, keys + j, codes + j, watch);
-      }
     }
   }
   shared_watch = watch;
@@ -239,8 +242,12 @@ void BestOfRows(RowsJob<S, C> job, Watch<S>& watch) {
   }
   if (kToY && job.run < LaneCount<S>()) return BestOfShortRows<S, C>(job, watch);
   if constexpr (sizeof(C) == 1) {
-    if (job.n == 2) return BestOfRowsN<S, C, 2, kToY>(job, watch);
     if (job.n == 3) return BestOfRowsN<S, C, 3, kToY>(job, watch);
+#ifndef POOLGRAD_SMALL
+    if (job.n == 2) return BestOfRowsN<S, C, 2, kToY>(job, watch);
+    if (job.n == 4) return BestOfRowsN<S, C, 4, kToY>(job, watch);
+    if (job.n == 5) return BestOfRowsN<S, C, 5, kToY>(job, watch);
+#endif
   }
   return BestOfRowsN<S, C, 0, kToY>(job, watch);
 }

@@ -1,8 +1,9 @@
-// Max pooling of channels first where the window is the whole plane: each plane is one contiguous array with one winner.
+// Max pooling of channels first where the window is the whole plane: each plane is one contiguous array with one
+// winner.
 //
-// A plane is reduced lane by lane, and then as many planes as there are lanes are folded together, even lanes against odd
-// ones, until every lane holds one plane's winner. Lanes do not follow each other in the array, so a tie between lanes is
-// decided by the tap's number.
+// A plane is reduced lane by lane, and then as many planes as there are lanes are folded together, even lanes against
+// odd ones, until every lane holds one plane's winner. Lanes do not follow each other in the array, so a tie between
+// lanes is decided by the tap's number. Four planes go side by side: the comparisons of one wait for each other.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_GLOBAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -17,7 +18,9 @@
 #include <cstring>
 
 #include "cpu/exact-inl.h"
+#include "cpu/maxima-inl.h"
 #include "cpu/order-inl.h"
+#include "cpu/prefetch.h"
 #include "cpu/rows-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
@@ -29,32 +32,50 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// The lane-wise best of n >= Lanes values.
+// Lets the vector at `x` meet the best so far; no arrays of these, GCC would keep them in memory.
 template <class S, bool kRoutes>
-HWY_INLINE Best<S, kRoutes> BestOfLanes(const S* x, int64_t n, bool backwards, Watch<S>& watch) {
+HWY_INLINE void MeetVector(const S* x, CodeVec<S> code, Best<S, kRoutes>& best, Watch<S>& watch) {
+  const auto key = Key<S>(hn::LoadU(hn::ScalableTag<S>(), x));
+  watch.See(key);
+  if constexpr (kRoutes) {
+    best.code = hn::IfThenElse(hn::RebindMask(hn::ScalableTag<Code<S>>(), hn::Gt(key, best.key)), code, best.code);
+  }
+  best.key = Greatest<S>(key, best.key);
+}
+
+// The lane-wise best of n >= Lanes values of each of four planes.
+template <class S, bool kRoutes>
+HWY_INLINE void BestOfLanes(const S* const* planes, int64_t n, bool backwards, Best<S, kRoutes>* best,
+                            Watch<S>& watch) {
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
   const int64_t lanes = LaneCount<S>();
-  const auto iota = hn::Iota(du, 0);
-  const auto load = [&](int64_t at) POOLGRAD_LAMBDA { return Key<S>(hn::LoadU(d, x + at)); };
-  const auto code = [&](int64_t at) POOLGRAD_LAMBDA { return hn::Add(iota, hn::Set(du, static_cast<Code<S>>(at))); };
-  Best<S, kRoutes> best;
-  const auto meet = [&](int64_t at) POOLGRAD_LAMBDA {
-    const auto key = load(at);
-    watch.See(key);
-    best.Meet(key, [&]() POOLGRAD_LAMBDA { return code(at); });
-  };
-  const int64_t first = backwards ? n - lanes : 0;
-  best.key = load(first);
-  if constexpr (kRoutes) best.code = code(first);
-  watch.See(best.key);
-  if (backwards) {
-    for (int64_t at = n / lanes * lanes - lanes; at >= 0; at -= lanes) meet(at);
-  } else {
-    for (int64_t at = lanes; at + lanes <= n; at += lanes) meet(at);
-    if (n % lanes != 0) meet(n - lanes);
+  const S* x0 = planes[0];
+  const S* x1 = planes[1];
+  const S* x2 = planes[2];
+  const S* x3 = planes[3];
+  Best<S, kRoutes> a, b, c, e;
+  a.key = b.key = c.key = e.key = hn::Set(d, LowestKey<S>());
+  a.code = b.code = c.code = e.code = hn::Set(du, static_cast<Code<S>>(backwards ? n - 1 : 0));  // where all are lowest
+  const int64_t whole = n / lanes * lanes;
+  // The last vector may overlap the one before it: what is met twice ties with itself.
+  int64_t at = backwards ? n - lanes : 0;
+  for (int64_t left = CeilDiv(n, lanes); left > 0; --left) {
+    const auto code = hn::Add(hn::Iota(du, 0), hn::Set(du, static_cast<Code<S>>(at)));
+    MeetVector(x0 + at, code, a, watch);
+    MeetVector(x1 + at, code, b, watch);
+    MeetVector(x2 + at, code, c, watch);
+    MeetVector(x3 + at, code, e, watch);
+    if (backwards) {
+      at = (left - 2) * lanes;
+    } else {
+      at = at + 2 * lanes > whole ? n - lanes : at + lanes;
+    }
   }
-  return best;
+  best[0] = a;
+  best[1] = b;
+  best[2] = c;
+  best[3] = e;
 }
 
 // The best of the even and the odd lanes of two vectors: those of `low` in the lower half of the result.
@@ -72,11 +93,7 @@ HWY_INLINE Best<S, kRoutes> Fold(const Best<S, kRoutes>& low, const Best<S, kRou
     const auto beats = hn::Or(hn::Gt(odd, even.key), hn::And(hn::Eq(odd, even.key), hn::RebindMask(d, earlier)));
     even.code = hn::IfThenElse(hn::RebindMask(du, beats), odd_code, even.code);
   }
-  if constexpr (kIsFloat<S>) {
-    even.key = Greater(odd, even.key);
-  } else {
-    even.key = hn::Max(odd, even.key);
-  }
+  even.key = Greatest<S>(odd, even.key);
   return even;
 }
 
@@ -85,31 +102,43 @@ void RunGlobal(const Problem& p, const Args& args, int64_t begin, int64_t end, s
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
   const Rows<S> rows(p, args);
+  constexpr int kMax = static_cast<int>(hn::MaxLanes(hn::ScalableTag<S>()));
   const int64_t lanes = LaneCount<S>();
+  Lookahead lookahead(rows.x, rows.x_end);
   const int64_t n = p.in_plane();
-  constexpr size_t kMax = hn::MaxLanes(hn::ScalableTag<S>());
   HWY_ALIGN S values[kMax];
   HWY_ALIGN Code<S> codes[kMax];
   const int32_t bits = std::max(p.routes.bits, 8);  // a line is one output, and begins at a byte
-  for (int64_t plane = begin; plane < end; plane += lanes) {
-    const int64_t count = std::min(lanes, end - plane);
+  constexpr int64_t kGroup = 8 * kMax;              // planes between two looks at the watch
+  for (int64_t group = begin; group < end; group += kGroup) {
+    const int64_t group_end = std::min(group + kGroup, end);
     Watch<S> watch(p.dtype);
-    Best<S, kRoutes> best[kMax];
-    for (int64_t i = 0; i < lanes; ++i) {
-      best[i] = BestOfLanes<S, kRoutes>(rows.plane(plane + std::min(i, count - 1)), n, rows.backwards, watch);
-    }
-    for (int64_t m = lanes; m > 1; m /= 2) {
-      for (int64_t i = 0; i < m; i += 2) best[i / 2] = Fold(best[i], best[i + 1], rows.backwards);
-    }
-    watch.SeeWinner(best[0].key);
-    hn::Store(Key<S>(best[0].key), d, values);
-    std::memcpy(rows.y + plane, values, static_cast<size_t>(count) * sizeof(S));
-    if constexpr (kRoutes) {
-      hn::Store(best[0].code, du, codes);
-      PackCodes(codes, count, bits, rows.route_row(plane));
+    for (int64_t plane = group; plane < group_end; plane += lanes) {
+      const int64_t count = std::min(lanes, group_end - plane);
+      lookahead.At(rows.plane(plane + count));
+      Best<S, kRoutes> best[std::max(kMax, 4)];
+      for (int64_t i = 0; i < lanes; i += 4) {
+        const S* planes[4];
+        for (int64_t k = 0; k < 4; ++k) planes[k] = rows.plane(plane + std::min(i + k, count - 1));
+        BestOfLanes<S, kRoutes>(planes, n, rows.backwards, best + i, watch);
+      }
+      for (int m = kMax; m > 1; m /= 2) {
+        for (int i = 0; i < m; i += 2) best[i / 2] = Fold(best[i], best[i + 1], rows.backwards);
+      }
+      watch.SeeUnordered(best[0].key);
+      if (count == lanes) {
+        hn::StoreU(Key<S>(best[0].key), d, rows.y + plane);
+      } else {
+        hn::Store(Key<S>(best[0].key), d, values);
+        std::memcpy(rows.y + plane, values, static_cast<size_t>(count) * sizeof(S));
+      }
+      if constexpr (kRoutes) {
+        hn::Store(best[0].code, du, codes);
+        PackCodes(codes, count, bits, rows.route_row(plane));
+      }
     }
     if (watch.Fired() == Alarm::kNone) continue;
-    for (int64_t i = plane; i < plane + count; ++i) {
+    for (int64_t i = group; i < group_end; ++i) {
       if (!HasSpecial<S>(rows.plane(i), n, p.dtype)) continue;
       RunExactRow<S>(p, rows.plane(i), 0, 0, {0, 1}, rows.y_row(i), kRoutes ? rows.route_row(i) : nullptr, codes);
     }

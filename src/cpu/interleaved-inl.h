@@ -1,6 +1,6 @@
-// Max pooling of channels first where the windows tile the width: kernel = stride = 2, 3 or 4, no padding there. Nothing passes
-// through scratch. With routes, de-interleaving loads bring every tap of a vector of outputs into its own register; without, rows meet
-// first, and then neighbours, which is one instruction on Arm.
+// Max pooling of channels first where the windows tile the width: kernel = stride = 2, 3 or 4, no padding there.
+// Nothing passes through scratch. With routes, de-interleaving loads bring every tap of a vector of outputs into its
+// own register; without, rows meet first, and then neighbours, which is one instruction on Arm.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_INTERLEAVED_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -21,6 +21,7 @@
 #include "cpu/reduce-inl.h"
 #include "cpu/rows-inl.h"
 #include "cpu/scratch.h"
+#include "cpu/split-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -30,8 +31,6 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
-
-inline constexpr int64_t kMaxSlices = 4;  // that input is asked for from
 
 template <class S>
 struct InterleavedScratch {
@@ -51,7 +50,8 @@ struct InterleavedScratch {
   }
 };
 
-// `runs` rows of outputs, each from n input rows (in order of preference) that lie in_pitch further than for the row before.
+// `runs` rows of outputs, each from n input rows (in order of preference) that lie in_pitch further than for the row
+// before.
 template <class S>
 struct InterleavedJob {
   const S* const* inputs;
@@ -61,8 +61,7 @@ struct InterleavedJob {
   int64_t runs, in_pitch, length;
   S* y;
   OutCodes<S> y_codes;
-  Lookahead* lookahead;  // one for each of the slices that rows come from
-  int64_t slices;
+  Lookahead* lookahead;
 };
 
 // One vector of outputs without routes. No lambdas here: they would keep the watch in memory.
@@ -98,16 +97,13 @@ HWY_INLINE VecOf<S> GreatestOfTiles(const S* const* inputs, int64_t n, int64_t a
 
 // One vector of outputs with the taps they come from.
 template <class S, int kStride>
-HWY_INLINE Best<S, true> BestOfTiles(const S* const* inputs, const Code<S>* codes, int64_t n, bool backwards, int64_t at,
-                                     Watch<S>& watch) {
-  const hn::ScalableTag<S> d;
+HWY_INLINE Best<S, true> BestOfTiles(const S* const* inputs, const Code<S>* codes, int64_t n, bool backwards,
+                                     int64_t at, Watch<S>& watch) {
   const hn::ScalableTag<Code<S>> du;
   Best<S, true> best;
   for (int64_t i = 0; i < n; ++i) {
     VecOf<S> v[4];
-    if constexpr (kStride == 2) hn::LoadInterleaved2(d, inputs[i] + at, v[0], v[1]);
-    if constexpr (kStride == 3) hn::LoadInterleaved3(d, inputs[i] + at, v[0], v[1], v[2]);
-    if constexpr (kStride == 4) hn::LoadInterleaved4(d, inputs[i] + at, v[0], v[1], v[2], v[3]);
+    LoadPhases<S, kStride>(inputs[i] + at, v);
     if (backwards) {
       std::swap(v[0], v[kStride - 1]);
       if constexpr (kStride == 4) std::swap(v[1], v[2]);
@@ -128,10 +124,30 @@ HWY_INLINE Best<S, true> BestOfTiles(const S* const* inputs, const Code<S>* code
   return best;
 }
 
+// kSome vectors of outputs from output j of a row on: one, or (where codes are bytes) as many as have their codes in
+// one vector.
+template <class S, int kStride, int kSome>
+HWY_INLINE void TilesStep(const S* const* inputs, const Code<S>* codes, int64_t n, bool backwards, int64_t from,
+                          int64_t j, S* y, OutCodes<S> y_codes, Watch<S>& watch) {
+  const int64_t lanes = LaneCount<S>();
+  CodeVec<S> of[kSome];
+  for (int k = 0; k < kSome; ++k) {
+    const int64_t at = j + k * lanes;
+    const auto best = BestOfTiles<S, kStride>(inputs, codes, n, backwards, from + at * kStride, watch);
+    watch.SeeWinner(best.key);
+    hn::StoreU(Key<S>(best.key), hn::ScalableTag<S>(), y + at);
+    of[k] = best.code;
+  }
+  if constexpr (kSome == 1) {
+    y_codes.Store(of[0], j);
+  } else {
+    hn::StoreU(BytesOf<Code<S>>(of), hn::ScalableTag<uint8_t>(), reinterpret_cast<uint8_t*>(y_codes.lanes) + j);
+  }
+}
+
 // kN is n where it is known, else 0.
 template <class S, bool kRoutes, int kStride, int kN>
 HWY_NOINLINE void InterleavedRows(const InterleavedJob<S>& job, Watch<S>& shared_watch) {
-  const hn::ScalableTag<S> d;
   const int64_t lanes = LaneCount<S>();
   const int64_t n = kN > 0 ? kN : job.n;
   const int64_t length = job.length;
@@ -142,51 +158,40 @@ HWY_NOINLINE void InterleavedRows(const InterleavedJob<S>& job, Watch<S>& shared
   for (int i = 0; kRoutes && i < kN * kStride; ++i) known_codes[i] = job.codes[i];
   const S* const* inputs = kN > 0 ? known : job.inputs;
   const Code<S>* codes = kN > 0 ? known_codes : job.codes;
-  const int64_t slices = job.slices;
-  const S* last_rows[kMaxSlices];
-  for (int64_t i = 0; i < slices; ++i) {
-    const int64_t row = (i + 1) * (n / slices) - 1;
-    last_rows[i] = inputs[backwards ? n - 1 - row : row];
-  }
   Watch<S> watch = shared_watch;
   S* y = job.y;
   OutCodes<S> y_codes = job.y_codes;
   for (int64_t r = 0; r < job.runs; ++r, y += length, y_codes = y_codes + length) {
     const int64_t from = r * job.in_pitch;
     // Long rows in pieces, so that input is asked for little by little.
-    constexpr int64_t kPiece = 256;
+    constexpr int64_t kPiece = 64;
     for (int64_t begin = 0; begin < length; begin += kPiece) {
       const int64_t end = std::min(begin + kPiece, length);
-      for (int64_t i = 0; i < slices; ++i) job.lookahead[i].At(last_rows[i] + from + end * kStride);
-      const int64_t full = begin + (end - begin) / lanes * lanes;
+      job.lookahead->At(inputs[backwards ? 0 : n - 1] + from + end * kStride);
       if constexpr (kRoutes) {
         constexpr int kBlock = sizeof(S);
+        const int64_t block = kBlock * lanes;
         int64_t j = begin;
-        for (; y_codes.bytes && j + kBlock * lanes <= full; j += kBlock * lanes) {
-          CodeVec<S> of[kBlock];
-          for (int k = 0; k < kBlock; ++k) {
-            const auto best = BestOfTiles<S, kStride>(inputs, codes, n, backwards, from + (j + k * lanes) * kStride, watch);
-            watch.SeeWinner(best.key);
-            hn::StoreU(Key<S>(best.key), d, y + j + k * lanes);
-            of[k] = best.code;
-          }
-          hn::StoreU(BytesOf<Code<S>>(of), hn::ScalableTag<uint8_t>(), reinterpret_cast<uint8_t*>(y_codes.lanes) + j);
+        for (; y_codes.bytes && j + block <= end; j += block) {
+          TilesStep<S, kStride, kBlock>(inputs, codes, n, backwards, from, j, y, y_codes, watch);
+        }
+        if (y_codes.bytes && j > begin && j + lanes < end) {  // over the block before it
+          TilesStep<S, kStride, kBlock>(inputs, codes, n, backwards, from, end - block, y, y_codes, watch);
+          j = end;
         }
         for (; j < end; j += lanes) {
-          const int64_t at = j < full ? j : end - lanes;
-          const auto best = BestOfTiles<S, kStride>(inputs, codes, n, backwards, from + at * kStride, watch);
-          watch.SeeWinner(best.key);
-          hn::StoreU(Key<S>(best.key), d, y + at);
-          y_codes.Store(best.code, at);
+          TilesStep<S, kStride, 1>(inputs, codes, n, backwards, from, std::min(j, end - lanes), y, y_codes, watch);
         }
       } else {
         int64_t j = begin;
-        for (; j < full; j += lanes) {
-          PutMax<S, MaxFlow::kKeysToY, 0>(GreatestOfTiles<S, kStride>(inputs, n, from + j * kStride, watch), y + j, watch);
+        for (; j + lanes <= end; j += lanes) {
+          PutMax<S, MaxFlow::kKeysToY, 0>(GreatestOfTiles<S, kStride>(inputs, n, from + j * kStride, watch), y + j,
+                                          watch);
         }
         if (j < end) {
           j = end - lanes;
-          PutMax<S, MaxFlow::kKeysToY, 0>(GreatestOfTiles<S, kStride>(inputs, n, from + j * kStride, watch), y + j, watch);
+          PutMax<S, MaxFlow::kKeysToY, 0>(GreatestOfTiles<S, kStride>(inputs, n, from + j * kStride, watch), y + j,
+                                          watch);
         }
       }
     }
@@ -209,12 +214,12 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
   const int64_t out = p.width().out;
   ScratchTaker take(memory);
   const InterleavedScratch<S> scratch(p, kRoutes, take);
-  Lookahead lookahead[kMaxSlices];
-  std::fill(lookahead, lookahead + kMaxSlices, Lookahead(rows.x, rows.x_end));
+  Lookahead lookahead = depth.kernel == 1 ? Lookahead(rows.x, rows.x_end) : Lookahead();
   const Range whole_d = depth.interior();
   const Range whole_h = height.interior();
   // Planes whose windows leave no rows over follow each other as if they were one.
-  const bool seamless = depth.in == 1 && depth.out == 1 && height.in == height.out * height.stride && whole_h.size() == height.out;
+  const bool seamless =
+      depth.in == 1 && depth.out == 1 && height.in == height.out * height.stride && whole_h.size() == height.out;
 
   for (int64_t r = begin; r < end;) {
     const int64_t count = std::min(scratch.group, end - r);
@@ -237,9 +242,16 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
           }
         }
       }
-      const InterleavedJob<S> job = {scratch.inputs, scratch.input_codes, n, rows.backwards, runs, height.stride * p.width().in, out,
-                                     rows.y_row(r + g), OutCodesOf<S>(p, scratch.out_codes) + g * out, lookahead,
-                                     d.size() <= kMaxSlices ? d.size() : 0};
+      const InterleavedJob<S> job = {scratch.inputs,
+                                     scratch.input_codes,
+                                     n,
+                                     rows.backwards,
+                                     runs,
+                                     height.stride * p.width().in,
+                                     out,
+                                     rows.y_row(r + g),
+                                     OutCodesOf<S>(p, scratch.out_codes) + g * out,
+                                     &lookahead};
       if (n == 1) InterleavedRows<S, kRoutes, kStride, 1>(job, watch);
       if (n == 2) InterleavedRows<S, kRoutes, kStride, 2>(job, watch);
       if (n == 4) InterleavedRows<S, kRoutes, kStride, 4>(job, watch);
@@ -272,9 +284,12 @@ template <class S, bool kRoutes>
 RunFn SelectInterleaved(const Problem& p) {
   if (p.width().out < LaneCount<S>()) return nullptr;
   switch (p.width().stride) {
-    case 2: return RunInterleavedBy<S, kRoutes, 2>;
-    case 3: return RunInterleavedBy<S, kRoutes, 3>;
-    default: return RunInterleavedBy<S, kRoutes, 4>;
+    case 2:
+      return RunInterleavedBy<S, kRoutes, 2>;
+    case 3:
+      return RunInterleavedBy<S, kRoutes, 3>;
+    default:
+      return RunInterleavedBy<S, kRoutes, 4>;
   }
 }
 

@@ -1,7 +1,9 @@
-// The inner loops of max pooling without routes, channels first: the greatest of several rows of keys, lane by lane. Which tap won
-// does not matter here, so rows may meet in any order, and neighbouring rows of outputs share what they have in common.
+// The inner loops of max pooling without routes, channels first: the greatest of several rows of keys, lane by lane.
+// Which tap won does not matter here, so rows may meet in any order, and neighbouring rows of outputs share what they
+// have in common.
 //
-// Out of order, zeros of different sign may meet the wrong way round: Watch::SeeUnordered notices winners that are zero.
+// Out of order, zeros of different sign may meet the wrong way round: Watch::SeeUnordered notices winners that are
+// zero.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_MAXIMA_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -68,8 +70,8 @@ HWY_INLINE void StoreFirst(VecOf<S> v, S* to, int64_t n) {
 
 enum class MaxFlow { kRawToKeys, kKeysToKeys, kKeysToY };
 
-// `runs` rows of `run` results each: element j of row r is the greatest of from[t][r * in_pitch + j], t < n. Sources may be read
-// only inside their rows where they are raw; else up to a vector beyond.
+// `runs` rows of `run` results each: element j of row r is the greatest of from[t][r * in_pitch + j], t < n. Sources
+// may be read only inside their rows where they are raw; else up to a vector beyond.
 template <class S>
 struct MaxJob {
   const S* const* from;
@@ -77,8 +79,8 @@ struct MaxJob {
   int64_t runs, run, in_pitch;
   S* to;
   int64_t out_pitch;
-  // Result row r + gap would list the same sources but the first, and one more at the end, from[n]: both are made at once.
-  // 0: every row by itself.
+  // Result row r + gap would list the same sources but the first, and one more at the end, from[n]: both are made at
+  // once. 0: every row by itself.
   int64_t gap = 0;
   int64_t planes = 1, in_plane = 0, out_plane = 0;  // all this for several planes, so far apart
   Lookahead* lookahead = nullptr;                   // kRawToKeys
@@ -100,7 +102,8 @@ HWY_INLINE void PutFirst(VecOf<S> key, S* to, int64_t n, Watch<S>& watch) {
   StoreFirst<S>(kFlow == MaxFlow::kKeysToY ? Key<S>(key) : key, to, n);
 }
 
-// Calls vector(j) for j = 0, lanes, ... and, where lanes do not divide the row, once more for the last whole vector of it.
+// Calls vector(j) for j = 0, lanes, ... and, where lanes do not divide the row, once more for the last whole vector of
+// it.
 template <class S, class Vector>
 HWY_INLINE void ForRow(int64_t run, const Vector& vector) {
   const int64_t lanes = LaneCount<S>();
@@ -196,28 +199,31 @@ HWY_NOINLINE void MaxRowsN(const MaxJob<S>& job, Watch<S>& shared_watch) {
 template <class S, MaxFlow kFlow>
 void MaxRows(const MaxJob<S>& job, Watch<S>& watch) {
   if (job.run < LaneCount<S>()) return MaxShortRows<S, kFlow>(job, watch);
-  switch (job.n) {
-    case 2: return MaxRowsN<S, kFlow, 2>(job, watch);
-    case 3: return MaxRowsN<S, kFlow, 3>(job, watch);
-    case 4: return MaxRowsN<S, kFlow, 4>(job, watch);
-    case 5: return MaxRowsN<S, kFlow, 5>(job, watch);
-    default: return MaxRowsN<S, kFlow, 0>(job, watch);
-  }
+  if (job.n == 3) return MaxRowsN<S, kFlow, 3>(job, watch);
+#ifndef POOLGRAD_SMALL
+  if (job.n == 2) return MaxRowsN<S, kFlow, 2>(job, watch);
+  if (job.n == 4) return MaxRowsN<S, kFlow, 4>(job, watch);
+  if (job.n == 5) return MaxRowsN<S, kFlow, 5>(job, watch);
+#endif
+  return MaxRowsN<S, kFlow, 0>(job, watch);
 }
 
-// Windows of n neighbouring keys, two apart: element j of row r is the greatest of from[r * in_pitch + 2 * j + t], t < n.
+// Windows of n neighbouring keys, two apart: element j of row r is the greatest of from[r * in_pitch + 2 * j + t], t <
+// n.
 template <class S>
 HWY_INLINE VecOf<S> PairsAt(const S* from, int64_t n) {
   const hn::ScalableTag<S> d;
   const int64_t lanes = LaneCount<S>();
   auto v = n % 2 == 1 ? hn::ConcatEven(d, hn::LoadU(d, from + n - 1 + lanes), hn::LoadU(d, from + n - 1))
                       : PairMax<S>(hn::LoadU(d, from + n - 2), hn::LoadU(d, from + n - 2 + lanes));
-  for (int64_t t = 0; t + 2 < n; t += 2) v = Greatest<S>(PairMax<S>(hn::LoadU(d, from + t), hn::LoadU(d, from + t + lanes)), v);
+  for (int64_t t = 0; t + 2 < n; t += 2)
+    v = Greatest<S>(PairMax<S>(hn::LoadU(d, from + t), hn::LoadU(d, from + t + lanes)), v);
   return v;
 }
 
 template <class S, int kN>
-HWY_NOINLINE void MaxOfPairsN(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t in_pitch, S* y, Watch<S>& shared_watch) {
+HWY_NOINLINE void MaxOfPairsN(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t in_pitch, S* y,
+                              Watch<S>& shared_watch) {
   const int64_t n = kN > 0 ? kN : taps;
   Watch<S> watch = shared_watch;
   int64_t r = 0;
@@ -228,7 +234,8 @@ HWY_NOINLINE void MaxOfPairsN(const S* from, int64_t taps, int64_t runs, int64_t
     });
   }
   if (r < runs) {
-    ForRow<S>(run, [&](int64_t j) POOLGRAD_LAMBDA { PutMax<S, MaxFlow::kKeysToY, 0>(PairsAt<S>(from + 2 * j, n), y + j, watch); });
+    ForRow<S>(run, [&](int64_t j)
+                       POOLGRAD_LAMBDA { PutMax<S, MaxFlow::kKeysToY, 0>(PairsAt<S>(from + 2 * j, n), y + j, watch); });
   }
   shared_watch = watch;
 }
@@ -236,7 +243,8 @@ HWY_NOINLINE void MaxOfPairsN(const S* from, int64_t taps, int64_t runs, int64_t
 template <class S>
 void MaxOfPairs(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t in_pitch, S* y, Watch<S>& watch) {
   if (run < LaneCount<S>()) {
-    for (int64_t r = 0; r < runs; ++r) PutFirst<S, MaxFlow::kKeysToY>(PairsAt<S>(from + r * in_pitch, taps), y + r * run, run, watch);
+    for (int64_t r = 0; r < runs; ++r)
+      PutFirst<S, MaxFlow::kKeysToY>(PairsAt<S>(from + r * in_pitch, taps), y + r * run, run, watch);
     return;
   }
   if (taps == 3) return MaxOfPairsN<S, 3>(from, taps, runs, run, in_pitch, y, watch);

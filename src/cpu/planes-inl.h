@@ -1,14 +1,16 @@
-// Max pooling with routes of channels first (and of a single channel last): across first, then down, a block of rows at a time, in L1.
+// Max pooling with routes of channels first (and of a single channel last): across first, then down, a block of rows at
+// a time, in L1.
 //
 //   split    input rows to keys, padded, sorted by phase                                (split-inl.h)
 //   across   each input row reduced along the width, with the number of its best column
 //   down     each row of outputs: the best of the reduced rows it sees; to y and codes
 //
-// Across before down keeps the first of equal taps in row-major order. Windows of many taps are put together from spans, in both
-// directions (see Spans). Numbers count from the first tap of a row, a span, a window: whoever puts such together adds where they begin.
+// Across before down keeps the first of equal taps in row-major order. Windows of many taps are put together from
+// spans, in both directions (see Spans). Numbers count from the first tap of a row, a span, a window: whoever puts such
+// together adds where they begin.
 //
-// Reduced rows are sorted by phase of the height's stride, so that the rows of outputs which see them follow each other without gaps:
-// down is one long row.
+// Reduced rows are sorted by phase of the height's stride, so that the rows of outputs which see them follow each other
+// without gaps: down is one long row.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_PLANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -57,11 +59,11 @@ struct PlaneScratch {
   int64_t plane_pitch;  // and from plane to plane, or slice to slice
   Phases phases;        // of the width, all input rows of a block
   S* keys;
-  Reduced<S, C> wide;     // spans along the width, as wide as split rows
+  Reduced<S, C> wide;  // spans along the width, as wide as split rows
   Reduced<S, C> reduced;
-  Reduced<S, C> spans;    // of reduced rows
+  Reduced<S, C> spans;  // of reduced rows
   C* out_codes;
-  Code<S>* exact_codes;   // of one row
+  Code<S>* exact_codes;  // of one row
   bool* special;
   Contender<S, C>* list;
   const S** taps;
@@ -81,7 +83,9 @@ struct PlaneScratch {
   }
 
   PlaneScratch(const Problem& p, ScratchTaker& take)
-      : down(p.height()), across(p.width()), out_rows(OutRows(p, down, across)),
+      : down(p.height()),
+        across(p.width()),
+        out_rows(OutRows(p, down, across)),
         planes(std::max<int64_t>(1, out_rows / p.height().out)),
         in_rows(InRows(p.height(), std::min(out_rows, p.height().out))),
         phases(p.width(), planes * p.depth().kernel * in_rows, 4 * LaneCount<S>()) {
@@ -110,8 +114,15 @@ template <class S, class C>
 class PlaneRunner {
  public:
   PlaneRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p), height_(p.height()), width_(p.width()), seen_(p.width()), rows_(p, args), take_(memory), s_(p, take_),
-        has_empty_row_(p.height().has_empty_window()), lookahead_(rows_.x, rows_.x_end) {
+      : p_(p),
+        height_(p.height()),
+        width_(p.width()),
+        seen_(p.width()),
+        rows_(p, args),
+        take_(memory),
+        s_(p, take_),
+        has_empty_row_(p.height().has_empty_window()),
+        lookahead_(p.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead()) {
     std::fill(s_.keys, s_.keys + s_.phases.size(), LowestKey<S>());
   }
 
@@ -125,9 +136,10 @@ class PlaneRunner {
     const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
     if (has_rows) {
       for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
-        const S* from = rows_.row(block.plane, p_.depth().start(block.od) + kd * p_.depth().dilation, block.in.begin) + seen_.skip;
+        const S* from = rows_.row(block.plane, p_.depth().start(block.od) + kd * p_.depth().dilation, block.in.begin);
+        const Reduced<S, C> to = {s_.reduced.keys + kd * s_.plane_pitch, s_.reduced.codes + kd * s_.plane_pitch};
         Split(from, block, watch);
-        Across(block, {s_.reduced.keys + kd * s_.plane_pitch, s_.reduced.codes + kd * s_.plane_pitch});
+        Across(block, to);
       }
       if (s_.down.used()) SpanRows(block, watch);
       Down(block, watch);
@@ -149,8 +161,8 @@ class PlaneRunner {
     const int64_t rows = block.in.size();
     const int64_t together = rows == height_.in ? block.planes : 1;
     for (int64_t p = 0; p < block.planes; p += together) {
-      SplitRows<S, true>(s_.phases, from + p * p_.in_plane(), seen_.count, seen_.first, width_.in, together * rows,
-                         s_.keys + p * rows * s_.phases.places, watch, &lookahead_);
+      SplitRows<S, true>(s_.phases, from + p * p_.in_plane() + seen_.skip, seen_.count, seen_.first, width_.in,
+                         together * rows, s_.keys + p * rows * s_.phases.places, watch, &lookahead_);
     }
   }
 
@@ -175,7 +187,8 @@ class PlaneRunner {
     });
     if (s_.across.used()) {
       const int64_t all = block.planes * rows * places;
-      BestOfTaps<S, C>({s_.taps, s_.tap_numbers, taps, 1, all - (taps - 1) * width_.dilation, 0, s_.wide.keys, s_.wide.codes, 0});
+      BestOfTaps<S, C>(
+          {s_.taps, s_.tap_numbers, taps, 1, all - (taps - 1) * width_.dilation, 0, s_.wide.keys, s_.wide.codes, 0});
       const int64_t n = s_.across.count(width_.kernel);
       List(n, [&](int64_t i, int64_t span) {
         const int64_t tap = s_.across.tap(span, width_.kernel);
@@ -189,12 +202,13 @@ class PlaneRunner {
       const int64_t count = RowsOf(phase, rows);
       const int64_t pitch = height_.stride * places;
       if (s_.across.used()) {
-        BestOfRows<S, C, false>({s_.list, s_.across.count(width_.kernel), count, width_.out, pitch, keys, codes, width_.out,
-                                 block.planes, rows * places, s_.plane_pitch}, unused);
+        BestOfRows<S, C, false>({s_.list, s_.across.count(width_.kernel), count, width_.out, pitch, keys, codes,
+                                 width_.out, block.planes, rows * places, s_.plane_pitch},
+                                unused);
         Forward(s_.list, s_.across.count(width_.kernel), places);
       } else {
-        BestOfTaps<S, C>({s_.taps, s_.tap_numbers, taps, count, width_.out, pitch, keys, codes, width_.out, block.planes,
-                          rows * places, s_.plane_pitch});
+        BestOfTaps<S, C>({s_.taps, s_.tap_numbers, taps, count, width_.out, pitch, keys, codes, width_.out,
+                          block.planes, rows * places, s_.plane_pitch});
         for (int64_t t = 0; t < taps; ++t) s_.taps[t] += places;
       }
       if constexpr (kIsInt<S>) {
@@ -212,8 +226,8 @@ class PlaneRunner {
     }
   }
 
-  // Integers have no key below their lowest value, so padding may tie with a row of lowest values and be preferred: then the
-  // winner is the first valid tap (the last one for ties=last).
+  // Integers have no key below their lowest value, so padding may tie with a row of lowest values and be preferred:
+  // then the winner is the first valid tap (the last one for ties=last).
   void CorrectPadding(const S* keys, C* codes, int64_t row) const {
     const Range whole = width_.interior();
     const auto correct = [&](int64_t o) {
@@ -236,9 +250,10 @@ class PlaneRunner {
       List(s_.down.size, [&](int64_t i, int64_t t) {
         s_.list[i] = RowAt(s_.reduced, Place(phase + t * height_.dilation), t * width_.kernel);
       });
-      BestOfRows<S, C, false>({s_.list, s_.down.size, RowsOf(phase, rows), width_.out, width_.out,
-                               s_.spans.keys + phase * s_.phase_pitch, s_.spans.codes + phase * s_.phase_pitch, width_.out,
-                               block.planes, s_.plane_pitch, s_.plane_pitch}, watch);
+      BestOfRows<S, C, false>(
+          {s_.list, s_.down.size, RowsOf(phase, rows), width_.out, width_.out, s_.spans.keys + phase * s_.phase_pitch,
+           s_.spans.codes + phase * s_.phase_pitch, width_.out, block.planes, s_.plane_pitch, s_.plane_pitch},
+          watch);
     }
   }
 
@@ -267,8 +282,10 @@ class PlaneRunner {
       }
       const int64_t row = (o - block.oh.begin) * width_.out;
       if (n > 0) {
-        BestOfRows<S, C, true>({s_.list, n, count, width_.out, width_.out, rows_.y_row(block.r) + row, s_.out_codes + row,
-                                width_.out, block.planes, s_.plane_pitch, block.oh.size() * width_.out}, watch);
+        BestOfRows<S, C, true>(
+            {s_.list, n, count, width_.out, width_.out, rows_.y_row(block.r) + row, s_.out_codes + row, width_.out,
+             block.planes, s_.plane_pitch, block.oh.size() * width_.out},
+            watch);
       }
       o += count;
     }
@@ -277,10 +294,36 @@ class PlaneRunner {
   // Codes of the block to their lines; where lines are whole bytes, all at once.
   void Pack(const Block<S>& block) {
     const int64_t rows = block.planes * block.oh.size();
-    if (!p_.channels_last() && width_.out * p_.routes.bits % 8 == 0) {
-      return PackCodes(s_.out_codes, rows * width_.out, p_.routes.bits, rows_.route_row(block.r));
+    const int64_t n = width_.out;
+    if (!p_.channels_last() && n * p_.routes.bits % 8 == 0) {
+      return PackCodes(s_.out_codes, rows * n, p_.routes.bits, rows_.route_row(block.r));
     }
-    for (int64_t i = 0; i < rows; ++i) PackRow(p_, s_.out_codes + i * width_.out, {0, width_.out}, rows_.route_row(block.r + i));
+    int64_t done = 0;
+    if constexpr (sizeof(C) == 1) {
+      if (!p_.channels_last() && p_.routes.bits == 4)
+        done = PackLines<4>(s_.out_codes, rows, n, rows_.route_row(block.r));
+      if (!p_.channels_last() && p_.routes.bits == 2)
+        done = PackLines<2>(s_.out_codes, rows, n, rows_.route_row(block.r));
+    }
+    for (int64_t i = done; i < rows; ++i) PackRow(p_, s_.out_codes + i * n, {0, n}, rows_.route_row(block.r + i));
+  }
+
+  // Lines that end inside a byte. Each may spill into those after it, which are written later; returns how many lines
+  // it did.
+  template <int kBits>
+  static int64_t PackLines(const C* codes, int64_t rows, int64_t n, uint8_t* lines) {
+    const hn::ScalableTag<uint8_t> d;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    const int64_t line_bytes = CeilDiv(n * kBits, 8);
+    const int64_t spill = CeilDiv(lanes * kBits, 8 * line_bytes);  // lines at the end that could not take it
+    const auto tail = hn::FirstN(d, static_cast<size_t>((n - 1) % lanes + 1));
+    int64_t r = 0;
+    for (; r + spill < rows; ++r, codes += n, lines += line_bytes) {
+      int64_t j = 0;
+      for (; j + lanes < n; j += lanes) StorePacked<kBits>(hn::LoadU(d, codes + j), lines + j * kBits / 8);
+      StorePacked<kBits>(hn::IfThenElseZero(tail, hn::LoadU(d, codes + j)), lines + j * kBits / 8);
+    }
+    return r;
   }
 
   const Problem& p_;

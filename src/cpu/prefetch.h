@@ -1,6 +1,7 @@
-// Asking for input before it is needed. On Neoverse-V1 the hardware sees one stream coming, but not the few rows at once that windows
-// read: 2x2 windows over memory reach half of the copy bandwidth by themselves, and 0.8 of it when lines are asked into L2 16 to 32 KiB
-// ahead. Into L1, or 4 KiB ahead, it is slower than without.
+// Asking for input before it is needed. On Neoverse-V1 the hardware sees one stream coming, but not the few rows at
+// once that windows read: 2x2 windows over memory reach half of the copy bandwidth by themselves, and 0.8 of it when
+// lines are asked into L2 16 to 32 KiB ahead. Into L1, or 4 KiB ahead, it is slower than without; and where windows
+// read several slices, which begin far from each other.
 #pragma once
 
 #include <algorithm>

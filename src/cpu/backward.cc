@@ -36,7 +36,8 @@ void RunGatherRows(const Problem& p, const Args& args, int64_t begin, int64_t en
 
 #ifdef POOLGRAD_SMALL
 
-// The WebAssembly build has to stay small: sums alone, of averages and of single winners; the rest is left to the reference.
+// The WebAssembly build has to stay small: sums alone, of averages and of single winners; the rest is left to the
+// reference.
 template <class T>
 RunFn GradientRows(const Problem& p) {
   if (p.kind == POOLGRAD_AVERAGE) return RunGatherRows<T, true, Match::kAll, SpreadSum<T> >;
@@ -199,7 +200,8 @@ HWY_EXPORT(SelectScatter);
 
 int64_t ScatterBytes(const Problem& p) {
   const ScatterTiles t = LayOutScatter(p);
-  return SizeOf(p.dtype) == 8 ? ScatterScratch<double>(p, t, nullptr).bytes : ScatterScratch<float>(p, t, nullptr).bytes;
+  return SizeOf(p.dtype) == 8 ? ScatterScratch<double>(p, t, nullptr).bytes
+                              : ScatterScratch<float>(p, t, nullptr).bytes;
 }
 
 const char* RefuseScatter(const Problem& p, poolgrad_op op) {

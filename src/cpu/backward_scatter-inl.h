@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/backward_adds-inl.h"
 #include "cpu/backward_lanes-inl.h"
 #include "cpu/backward_scatter.h"
 #include "cpu/backward_vet-inl.h"
@@ -32,66 +33,6 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
-
-// ---- Runs of adds. `to` is where the first element's window starts, which may lie before the memory that its taps lie
-// in. `offsets` by tap; windows start `step` apart.
-
-template <class V>
-HWY_INLINE void AddBytes(V* to, const V* HWY_RESTRICT values, const uint8_t* HWY_RESTRICT codes, int64_t n,
-                         const uint32_t* HWY_RESTRICT offsets, int64_t step) {
-  int64_t i = 0;
-  for (; i + 4 <= n; i += 4, to += 4 * step) {
-    uint32_t four;
-    std::memcpy(&four, codes + i, sizeof(four));
-    to[offsets[four & 255]] += values[i];
-    (to + step)[offsets[four >> 8 & 255]] += values[i + 1];
-    (to + 2 * step)[offsets[four >> 16 & 255]] += values[i + 2];
-    (to + 3 * step)[offsets[four >> 24]] += values[i + 3];
-  }
-  for (; i < n; ++i, to += step) to[offsets[codes[i]]] += values[i];
-}
-
-template <class V>
-HWY_INLINE void AddPair(V* to, const V* HWY_RESTRICT values, uint64_t both) {
-  to[static_cast<uint32_t>(both)] += values[0];
-  to[both >> 32] += values[1];
-}
-
-// Codes of four bits; `pairs` by byte, the second offset already a step further.
-template <class V>
-HWY_INLINE void AddPairs(V* to, const V* HWY_RESTRICT values, const uint8_t* HWY_RESTRICT codes, int64_t n,
-                         const uint64_t* HWY_RESTRICT pairs, int64_t step) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8, to += 8 * step, codes += 4) {
-    uint32_t four;
-    std::memcpy(&four, codes, sizeof(four));
-    AddPair(to, values + i, pairs[four & 255]);
-    AddPair(to + 2 * step, values + i + 2, pairs[four >> 8 & 255]);
-    AddPair(to + 4 * step, values + i + 4, pairs[four >> 16 & 255]);
-    AddPair(to + 6 * step, values + i + 6, pairs[four >> 24]);
-  }
-  for (; i + 2 <= n; i += 2, to += 2 * step, ++codes) AddPair(to, values + i, pairs[*codes]);
-  if (i < n) to[static_cast<uint32_t>(pairs[*codes & 15])] += values[i];
-}
-
-// kScatterTogether planes in step: neighbouring windows share winners, and a sum waits for the store before it.
-template <class V>
-HWY_INLINE void AddTogether(V* const (&to)[kScatterTogether], const V* const (&values)[kScatterTogether],
-                            const uint8_t* const (&codes)[kScatterTogether], int64_t n,
-                            const uint32_t* HWY_RESTRICT offsets, int64_t step) {
-  static_assert(kScatterTogether == 4);
-  V *t0 = to[0], *t1 = to[1], *t2 = to[2], *t3 = to[3];
-  const V *HWY_RESTRICT v0 = values[0], *HWY_RESTRICT v1 = values[1], *HWY_RESTRICT v2 = values[2],
-                       *HWY_RESTRICT v3 = values[3];
-  const uint8_t *HWY_RESTRICT c0 = codes[0], *HWY_RESTRICT c1 = codes[1], *HWY_RESTRICT c2 = codes[2],
-                             *HWY_RESTRICT c3 = codes[3];
-  for (int64_t i = 0; i < n; ++i, t0 += step, t1 += step, t2 += step, t3 += step) {
-    t0[offsets[c0[i]]] += v0[i];
-    t1[offsets[c1[i]]] += v1[i];
-    t2[offsets[c2[i]]] += v2[i];
-    t3[offsets[c3[i]]] += v3[i];
-  }
-}
 
 template <class T>
 class Scatter {
@@ -221,7 +162,8 @@ class Scatter {
   void ZeroRows(int64_t begin, int64_t end) {
     for (int64_t plane = 0; plane < images_; ++plane) {
       if (kStaged || block_ == t_.channels) {
-        std::memset(static_cast<void*>(RowAt(plane, begin)), 0, static_cast<size_t>((end - begin) * t_.row) * sizeof(V));
+        std::memset(static_cast<void*>(RowAt(plane, begin)), 0,
+                    static_cast<size_t>((end - begin) * t_.row) * sizeof(V));
         continue;
       }
       V* to = RowAt(plane, begin);
@@ -292,7 +234,8 @@ class Scatter {
     }
     const int64_t slice = d.start(od);
     const int64_t done = slice < slices_.begin ? rows.begin : slice * h.in + std::max<int64_t>(0, h.start(oh));
-    const int64_t last = (slice + (kd_.end - 1) * d.dilation) * h.in + h.start(oh + count - 1) + (kh_.end - 1) * h.dilation;
+    const int64_t last =
+        (slice + (kd_.end - 1) * d.dilation) * h.in + h.start(oh + count - 1) + (kh_.end - 1) * h.dilation;
     Prepare(last + 1, std::clamp(done, rows.begin, rows.end), rows.end);
     const int64_t start = slice * h.in + h.start(oh);
     const int64_t line = ((image_ * d.out + od) * h.out + oh) * (t_.last ? out_ : 1);
@@ -415,9 +358,7 @@ class Scatter {
     if (inside_always_ && kh_.size() == p_.height().kernel) return BytesBelow(codes, n, p_.taps());
     return BytesInside<false>(codes, n, p_.width().kernel, TapRows(), s_.lane_lo, s_.lane_span);
   }
-  Range TapRows() const {
-    return p_.depth().kernel == 1 ? kh_ : Range{0, p_.depth().kernel * p_.height().kernel};
-  }
+  Range TapRows() const { return p_.depth().kernel == 1 ? kh_ : Range{0, p_.depth().kernel * p_.height().kernel}; }
 
   // ---- Channels last: a run is the channels of a position.
 
@@ -499,8 +440,8 @@ class Scatter {
   const ScatterTiles t_;
   const ScatterScratch<V> s_;
   const int64_t out_;
-  const int64_t step_;      // elements from window to window of a run
-  const bool packed_;       // codes of four bits are vetted and used as they are
+  const int64_t step_;  // elements from window to window of a run
+  const bool packed_;   // codes of four bits are vetted and used as they are
   const bool inside_always_ = p_.width().interior().size() == p_.width().out;
   uint8_t tap_bits_[16] = {};
   // The unit at work.

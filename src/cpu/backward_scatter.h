@@ -13,37 +13,37 @@
 
 namespace poolgrad {
 
-inline constexpr int64_t kMostScatterTaps = 255;         // a code that names no tap still fits a byte
-inline constexpr int64_t kScatterTogether = 4;           // planes walked in step where neighbours share winners for long
-inline constexpr int64_t kLongRuns = 6;                  // windows along a row that one input can win
-inline constexpr int64_t kScatterReach = 1 << 30;        // elements between the taps of one window
-inline constexpr int64_t kScatterUnits = 32;             // wanted, so that threads find work
-inline constexpr int64_t kHotBytes = 48 << 10;           // of dx under one window, channels last: kept in L1
-inline constexpr int64_t kVettedOutputs = 512;           // at once, if rows are short
-inline constexpr int64_t kZeroedBytes = 12 << 10;        // at a time, if rows are short
-inline constexpr int64_t kSumBytes = 32 << 10;           // of rows of sums for the halves, if a window needs no more
+inline constexpr int64_t kMostScatterTaps = 255;   // a code that names no tap still fits a byte
+inline constexpr int64_t kScatterTogether = 4;     // planes walked in step where neighbours share winners for long
+inline constexpr int64_t kLongRuns = 6;            // windows along a row that one input can win
+inline constexpr int64_t kScatterReach = 1 << 30;  // elements between the taps of one window
+inline constexpr int64_t kScatterUnits = 32;       // wanted, so that threads find work
+inline constexpr int64_t kHotBytes = 48 << 10;     // of dx under one window, channels last: kept in L1
+inline constexpr int64_t kVettedOutputs = 512;     // at once, if rows are short
+inline constexpr int64_t kZeroedBytes = 12 << 10;  // at a time, if rows are short
+inline constexpr int64_t kSumBytes = 32 << 10;     // of rows of sums for the halves, if a window needs no more
 inline constexpr int64_t kMostSumBytes = 1 << 20;
-inline constexpr int64_t kFewChannels = 8;               // fewer than this: a row is one run, not a run per position
+inline constexpr int64_t kFewChannels = 8;  // fewer than this: a row is one run, not a run per position
 
 struct ScatterTiles {
-  bool last;          // channels innermost, and more than one
-  bool few;           // of those, too few for a run per position
-  bool staged;        // sums are made in rows of scratch and rounded once
-  int64_t channels;   // elements per position of x and y
-  int64_t block;      // of those, taken together
+  bool last;         // channels innermost, and more than one
+  bool few;          // of those, too few for a run per position
+  bool staged;       // sums are made in rows of scratch and rounded once
+  int64_t channels;  // elements per position of x and y
+  int64_t block;     // of those, taken together
   int64_t blocks;
-  int64_t images;     // batch, or batch times channels
-  int64_t together;   // images walked in step
-  int64_t groups;     // of images
-  bool cut_depth;     // bands are of input slices, else of input rows
-  int64_t band;       // rows per unit, a multiple of the slice where those are cut
+  int64_t images;    // batch, or batch times channels
+  int64_t together;  // images walked in step
+  int64_t groups;    // of images
+  bool cut_depth;    // bands are of input slices, else of input rows
+  int64_t band;      // rows per unit, a multiple of the slice where those are cut
   int64_t bands;
-  int64_t rows;       // of an image: depth times height
-  int64_t position;   // elements from position to position of the rows that are added to
-  int64_t row;        // and from row to row
-  int64_t at_once;    // output rows vetted at once, channels first
-  int64_t ahead;      // rows zeroed at a time, at least
-  int64_t kept;       // staged: rows of sums
+  int64_t rows;      // of an image: depth times height
+  int64_t position;  // elements from position to position of the rows that are added to
+  int64_t row;       // and from row to row
+  int64_t at_once;   // output rows vetted at once, channels first
+  int64_t ahead;     // rows zeroed at a time, at least
+  int64_t kept;      // staged: rows of sums
 
   int64_t units() const { return groups * blocks * bands; }
 };
@@ -118,17 +118,17 @@ struct ScatterScratch {
     odd = taker.Take<uint8_t>(run / 2 + t.at_once + 64);
     bytes = taker.used();
   }
-  V* sums;               // staged: rows of sums
-  V* values;             // dy of a run, widened
-  uint8_t* codes;        // of a run, a byte each
-  uint32_t* offsets;     // by tap: elements from its window's start
-  uint64_t* pairs;       // by two packed codes: the offsets of both
-  uint32_t* bases;       // few channels: by element of an output row, its window's start
-  int32_t* columns;      // by element of a run: the column its window starts at
+  V* sums;            // staged: rows of sums
+  V* values;          // dy of a run, widened
+  uint8_t* codes;     // of a run, a byte each
+  uint32_t* offsets;  // by tap: elements from its window's start
+  uint64_t* pairs;    // by two packed codes: the offsets of both
+  uint32_t* bases;    // few channels: by element of an output row, its window's start
+  int32_t* columns;   // by element of a run: the column its window starts at
   ScatterTap* taps;
-  uint16_t* lane_lo;     // by element of a run: the first tap column inside the input, and how many more there are
+  uint16_t* lane_lo;  // by element of a run: the first tap column inside the input, and how many more there are
   uint16_t* lane_span;
-  uint8_t* even;         // by pair of elements of a run: the tap columns inside the input, as bits
+  uint8_t* even;  // by pair of elements of a run: the tap columns inside the input, as bits
   uint8_t* odd;
   int64_t bytes;
 };

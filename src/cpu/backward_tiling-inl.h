@@ -220,9 +220,9 @@ class Tiling {
     return code == static_cast<Bits>(tap) ? hn::GetLane(AsSum<T>(d, hn::Set(d, value))) : Bits{0};
   }
 
-  // ---- Channels first, windows of up to four that lie side by side: a vector of dx holds the windows of a few outputs.
-  // dy is repeated for every tap of its window and kept where the code names it. Codes of 2 and 4 bits are compared in
-  // place: every lane gets all codes of the vector of dy and looks at the field of its own.
+  // ---- Channels first, windows of up to four that lie side by side: a vector of dx holds the windows of a few
+  // outputs. dy is repeated for every tap of its window and kept where the code names it. Codes of 2 and 4 bits are
+  // compared in place: every lane gets all codes of the vector of dy and looks at the field of its own.
 
   static constexpr int64_t kN = 16 / sizeof(Bits);
   using DN = hn::FixedTag<Bits, kN>;
@@ -270,7 +270,8 @@ class Tiling {
     return kTaps == 1 ? v : hn::BitCast(DN(), hn::TableLookupBytes(hn::BitCast(d8, v), hn::BitCast(d8, places)));
   }
 
-  // What one vector of dy becomes: kTaps vectors of dx. kBits: of packed codes, all of them in every lane; 0: one per lane.
+  // What one vector of dy becomes: kTaps vectors of dx. kBits: of packed codes, all of them in every lane; 0: one per
+  // lane.
   template <int kTaps, int kBits>
   static HWY_INLINE void WriteVector(VN value, VN code, const VN (&taps)[kTaps], const VN (&fields)[kTaps],
                                      const VN (&repeat)[kTaps], Bits* HWY_RESTRICT to) {
@@ -387,8 +388,7 @@ class Tiling {
           } else if (tap_d >= 0) {
             for (; h < std::min(over_h.end, (oh + 1) * height.kernel); ++h) {
               const int64_t tap_h = h - oh * height.kernel;
-              WriteOne<kTaps, kBits>(dy, line, routes_end, (tap_d * height.kernel + tap_h) * kTaps,
-                                     to + tap_h * w.in);
+              WriteOne<kTaps, kBits>(dy, line, routes_end, (tap_d * height.kernel + tap_h) * kTaps, to + tap_h * w.in);
             }
           }
           Zero(to, (h - over_h.begin) * w.in, over_h.size() * w.in);

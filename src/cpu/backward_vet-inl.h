@@ -1,5 +1,6 @@
 // Do all codes of a run name taps that land inside the input? Routes may hold anything, and what is added straight into
-// dx must not land outside it. Valid routes pass, so one answer per run is enough; a run that fails is added one by one.
+// dx must not land outside it. Valid routes pass, so one answer per run is enough; a run that fails is added one by
+// one.
 //
 // Packed codes of small windows are looked up: a byte per tap with a bit for its row and a bit for its column, which
 // must be among those allowed. Codes of a byte are divided by the window's width, in 16-bit lanes.

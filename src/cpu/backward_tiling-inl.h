@@ -32,8 +32,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// A value as a sum of one term leaves it: 0 + value, rounded back. T is the element type, or for unpool the unsigned
-// integer of its size, which is kept.
+// What the sum of one value is: 0 + value, rounded back. T: the element type, or for unpool the integer of its size.
 template <class T, class D>
 HWY_INLINE hn::Vec<D> AsSum(D d, hn::Vec<D> bits) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
@@ -383,7 +382,12 @@ class Tiling {
           const int64_t tap_d = TapOn(depth, od, d);
           int64_t h = over_h.begin;
           if (tap_d >= 0 && rows > 0) {
-            WriteTiled<kTaps, kBits>(dy, line, rows, tap_d * height.kernel * kTaps, to);
+            const int64_t first_tap = tap_d * height.kernel * kTaps;
+            if (w.out % kN == 0 && w.out * kTaps <= w.in) {
+              WriteTiled<kTaps, kBits, false>(dy, line, rows, first_tap, to);
+            } else {
+              WriteTiled<kTaps, kBits, true>(dy, line, rows, first_tap, to);
+            }
             h += rows * height.kernel;
           } else if (tap_d >= 0) {
             for (; h < std::min(over_h.end, (oh + 1) * height.kernel); ++h) {
@@ -401,8 +405,8 @@ class Tiling {
   static constexpr int64_t kReadAhead = sizeof(uint64_t);
 
   // Output rows whose windows tile the input, in a function of its own: what the compiler keeps on the stack is stored
-  // between the rows of dx.
-  template <int kTaps, int kBits>
+  // between the rows of dx. kRest: the windows of a row do not fill whole vectors.
+  template <int kTaps, int kBits, bool kRest>
   HWY_NOINLINE void WriteTiled(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, int64_t rows,
                                int64_t first_tap, Bits* HWY_RESTRICT to) const {
     const DN d;
@@ -413,7 +417,6 @@ class Tiling {
     const int64_t whole = std::min(out, in / kTaps);
     const int64_t tap_rows = p_.height().kernel;
     const int64_t line_bytes = p_.routes.line_bytes;
-    const int64_t last = whole % kN == 0 ? 0 : whole - kN;  // the last vector, some of it again
     const auto step = hn::Set(d, static_cast<Bits>(kTaps * Ones(kBits)));
     VN start[kTaps], fields[kTaps], repeat[kTaps];
     FindTaps<kTaps, kBits>(first_tap, start);
@@ -432,14 +435,17 @@ class Tiling {
           const VN value = AsSum<T>(d, hn::LoadU(d, dy + i));
           WriteVector<kTaps, kBits>(value, hn::Set(d, all), taps, fields, repeat, to + i * kTaps);
         }
-        if (last > 0) {
-          uint64_t all;
-          std::memcpy(&all, line + last * kBits / 8, sizeof(all));
-          const VN code = hn::Set(d, static_cast<Bits>(all >> (last * kBits % 8)));
-          const VN value = AsSum<T>(d, hn::LoadU(d, dy + last));
-          WriteVector<kTaps, kBits>(value, code, taps, fields, repeat, to + last * kTaps);
+        for (int64_t ow = whole / kN * kN; kRest && ow < whole; ++ow) {  // one by one: no store goes back
+          const Bits code = static_cast<Bits>(line[ow * kBits / 8] >> (ow * kBits % 8) & ((1 << kBits) - 1));
+          for (int64_t k = 0; k < kTaps; ++k) {
+            to[ow * kTaps + k] = Chosen(dy[ow], code, first_tap + tap_row * kTaps + k);
+          }
         }
-        if (whole * kTaps < in) FinishRow(dy, line, first_tap + tap_row * kTaps, whole, to);
+        if (kRest && whole < out) {
+          FinishRow(dy, line, first_tap + tap_row * kTaps, whole, to);
+        } else {  // no call, which would store what is in registers
+          for (int64_t i = whole * kTaps; i < in; ++i) to[i] = 0;
+        }
         for (int k = 0; k < kTaps; ++k) taps[k] = hn::Add(taps[k], step);
       }
     }

@@ -281,6 +281,14 @@ HWY_NOINLINE void StreamRuns(const StreamJob<S>& job, Watch<S>& shared_watch) {
   const int64_t run = job.run;
   const int64_t full = run / group * group;
   const int64_t y_size = job.y_size;
+#ifdef POOLGRAD_SMALL
+  constexpr bool kRestInline = false;
+#else
+  constexpr bool kRestInline = kRoles > 0;  // what is left of a run in single vectors; the last may read beyond it
+#endif
+  [[maybe_unused]] const int64_t lanes = LaneCount<S>();
+  [[maybe_unused]] const int64_t beyond = job.Farthest() + lanes;
+  [[maybe_unused]] const Taps<S, kTaps, typename Group<S, kRoutes, 1>::D8> taps_of_one(job);
   Lookahead look = *job.look;
   const S* x = job.x;
   int64_t kept_at = job.kept_at;
@@ -298,7 +306,19 @@ HWY_NOINLINE void StreamRuns(const StreamJob<S>& job, Watch<S>& shared_watch) {
         }
       }
     }
-    if (full < run) {
+    bool rest = full < run;
+    if constexpr (kRestInline) {
+      if (rest && x + run + beyond <= job.in_end) {
+        for (int64_t j = full; j < run; j += lanes) {
+          const auto here = BestOfTaps<S, kRoutes, kTaps, 1>(taps_of_one, x + j, watch);
+          const int64_t n = std::min(lanes, run - j);
+          int at = 0;
+          (Give<S, kRoutes, 1, kParts>(roles[at++], here, kept_at + j, y_at + j, n, y_size, watch), ...);
+        }
+        rest = false;
+      }
+    }
+    if (rest) {
       Watch<S> tail_watch = watch;  // or the loop's would live in memory
       StreamTail<S, kRoutes>(job, x, full, kept_at, y_at, tail_watch);
       watch = tail_watch;

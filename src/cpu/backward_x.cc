@@ -12,7 +12,13 @@
 namespace poolgrad {
 namespace {
 
-constexpr int64_t kPieceBytes = 384 << 10;  // of x, y and routes of one piece
+// Of x, y and routes of one piece. Windows across the edge of a band are done in both its pieces, and their winners looked
+// at one by one: without threads, which small pieces keep busy, that costs more than what no longer fits the cache.
+#ifdef POOLGRAD_NO_THREADS
+constexpr int64_t kPieceBytes = 8 << 20;
+#else
+constexpr int64_t kPieceBytes = 384 << 10;
+#endif
 constexpr int64_t kPiecesWanted = 16;
 
 struct Cut {

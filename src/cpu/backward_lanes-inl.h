@@ -51,6 +51,16 @@ struct UnsignedOfSize<8> {
   using Type = uint64_t;
 };
 
+// table[places[i]], byte by byte. (Highway walks the bytes one by one on WebAssembly, where this is one instruction.)
+template <class V8>
+HWY_INLINE V8 LookUpBytes(V8 table, V8 places) {
+#if HWY_TARGET == HWY_WASM
+  return V8{wasm_i8x16_swizzle(table.raw, places.raw)};
+#else
+  return hn::TableLookupBytes(table, places);
+#endif
+}
+
 // What StoreU writes for T: floats as they are, halves as their bits.
 template <class T, class DF>
 HWY_INLINE auto NarrowTo(DF d, hn::Vec<DF> v) {

@@ -266,7 +266,7 @@ class Tiling {
   template <int kTaps>
   static HWY_INLINE VN Repeated(VN v, VN places) {
     const hn::Repartition<uint8_t, DN> d8;
-    return kTaps == 1 ? v : hn::BitCast(DN(), hn::TableLookupBytes(hn::BitCast(d8, v), hn::BitCast(d8, places)));
+    return kTaps == 1 ? v : hn::BitCast(DN(), LookUpBytes(hn::BitCast(d8, v), hn::BitCast(d8, places)));
   }
 
   // What one vector of dy becomes: kTaps vectors of dx. kBits: of packed codes, all of them in every lane; 0: one per

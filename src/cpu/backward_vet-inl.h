@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/backward_lanes-inl.h"
 #include "spec/problem.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -57,8 +58,8 @@ inline void FindTapBits(const Problem& p, uint8_t (&bits)[16]) {
 template <class V8>
 HWY_INLINE V8 PackedOutside(V8 tap_bits, V8 packed, const uint8_t* even, const uint8_t* odd, V8 allowed) {
   const hn::FixedTag<uint8_t, 16> d;
-  const auto low = hn::TableLookupBytes(tap_bits, hn::And(packed, hn::Set(d, 15)));
-  const auto high = hn::TableLookupBytes(tap_bits, hn::ShiftRight<4>(packed));
+  const auto low = LookUpBytes(tap_bits, hn::And(packed, hn::Set(d, 15)));
+  const auto high = LookUpBytes(tap_bits, hn::ShiftRight<4>(packed));
   return hn::Or(hn::AndNot(hn::Or(hn::LoadU(d, even), allowed), low),
                 hn::AndNot(hn::Or(hn::LoadU(d, odd), allowed), high));
 }

@@ -12,8 +12,9 @@
 namespace poolgrad {
 namespace {
 
-// Of x, y and routes of one piece. Windows across the edge of a band are done in both its pieces, and their winners looked
-// at one by one: without threads, which small pieces keep busy, that costs more than what no longer fits the cache.
+// Of x, y and routes of one piece. Windows across the edge of a band are done in both its pieces, and their winners
+// looked at one by one: without threads, which small pieces keep busy, that costs more than what no longer fits the
+// cache.
 #ifdef POOLGRAD_NO_THREADS
 constexpr int64_t kPieceBytes = 8 << 20;
 #else

@@ -20,5 +20,5 @@ if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=cc
 cmake --preset x86 -B "$folder" "${launcher[@]}" -DHWY_INCLUDE="$deps/usr/include" -DHWY_LIBRARY="$lib/libhwy.so" \
   -DPTHREADPOOL_INCLUDE="$deps/usr/include" -DPTHREADPOOL_LIBRARY="$lib/libpthreadpool.so" \
   -DCLI11_DIR="$(dirname "$(find "$deps" -name CLI11Config.cmake | head -1)")" \
-  -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,$lib -static-libstdc++ -static-libgcc" "$@" >"$log" 2>&1 || { cat "$log"; exit 1; }
+  -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,$lib" "$@" >"$log" 2>&1 || { cat "$log"; exit 1; }
 cmake --build "$folder" --target "${targets[@]}" >"$log" 2>&1 || { grep -E 'error|FAILED' -A3 "$log"; exit 1; }

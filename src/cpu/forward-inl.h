@@ -12,6 +12,7 @@
 #include "cpu/columns-inl.h"
 #include "cpu/forward.h"
 #include "cpu/global-inl.h"
+#include "cpu/global_last-inl.h"
 #include "cpu/interleaved-inl.h"
 #include "cpu/planes-inl.h"
 #include "cpu/rows-inl.h"
@@ -48,7 +49,13 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       break;
     }
     case ForwardWay::kGlobal:
-      kernel.run = p.in_plane() < LaneCount<S>() ? nullptr : RunGlobal<S, kRoutes>;
+      if (rows.inner > 1) {
+        const GlobalScratch<S> scratch(p, kRoutes, take);
+        kernel.units = p.batch * GlobalBlocks(p);
+        kernel.run = RunGlobalLast<S, kRoutes>;
+      } else if (p.in_plane() >= LaneCount<S>()) {
+        kernel.run = RunGlobal<S, kRoutes>;
+      }
       break;
 #endif
     case ForwardWay::kColumns: {

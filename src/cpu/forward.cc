@@ -53,11 +53,13 @@ bool Tiles(const Axis& a) {
 
 const char* RefuseGlobal(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseFast(p, op)) return reason;
-  if (!IsPlanar(p)) return "it needs channels first";
   for (const Axis& a : p.axis) {
     if (a.kernel != a.in || a.out != 1 || a.dilation != 1 || a.pad_lo != 0) return "the window is not the whole plane";
   }
-  return p.y_elements() > 0 && !Make(ForwardWay::kGlobal, p, op).run ? "a plane is shorter than a vector" : nullptr;
+  const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;
+  if (!IsPlanar(p) && routes && p.taps() > 255) return "a tap's number does not fit a byte";
+  if (p.y_elements() == 0 || Make(ForwardWay::kGlobal, p, op).run) return nullptr;
+  return IsPlanar(p) ? "a plane is shorter than a vector" : "it was left out to keep the library small";
 }
 
 const char* RefuseInterleaved(const Problem& p, poolgrad_op op) {

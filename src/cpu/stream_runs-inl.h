@@ -111,6 +111,7 @@ struct StreamJob {
   const S* in_end;  // nothing is read from here on
   int64_t y_size;   // nothing is written into y from here on
   Lookahead* look;
+  int64_t look_step = 1;  // how many elements are read for each one of a run, where taps are not shared
 
   // From the tap of most preference to the one that comes t-th.
   int64_t Offset(int64_t t) const { return t / taps * row_step + t % taps * tap_step; }
@@ -130,10 +131,17 @@ struct Taps {
   hn::Vec<D8> codes[kTaps > 0 ? kTaps : 1];
 
   HWY_INLINE explicit Taps(const StreamJob<S>& of) : job(of) {
+    // Counted, because divisions would take longer than a short run.
+    int64_t tap = 0, row_offset = 0;
+    uint8_t row_code = job.code;
     POOLGRAD_UNROLL
     for (int t = 0; t < kTaps; ++t) {
-      offsets[t] = job.Offset(t);
-      codes[t] = hn::Set(D8(), job.CodeOf(t));
+      offsets[t] = row_offset + tap * job.tap_step;
+      codes[t] = hn::Set(D8(), static_cast<uint8_t>(row_code + tap * job.tap_code_step));
+      if (++tap < job.taps) continue;
+      tap = 0;
+      row_offset += job.row_step;
+      row_code = static_cast<uint8_t>(row_code + job.row_code_step);
     }
   }
 };
@@ -290,12 +298,13 @@ HWY_NOINLINE void StreamRuns(const StreamJob<S>& job, Watch<S>& shared_watch) {
   [[maybe_unused]] const int64_t beyond = job.Farthest() + lanes;
   [[maybe_unused]] const Taps<S, kTaps, typename Group<S, kRoutes, 1>::D8> taps_of_one(job);
   Lookahead look = *job.look;
+  const int64_t look_step = job.look_step;
   const S* x = job.x;
   int64_t kept_at = job.kept_at;
   int64_t y_at = job.y_at;
   for (int64_t r = job.runs; r > 0; --r) {
     for (int64_t j = 0; j < full; j += group) {
-      look.At(x + j);
+      look.At(x + j * look_step);
       const auto here = BestOfTaps<S, kRoutes, kTaps, kGroup<S>>(taps, x + j, watch);
       if constexpr (kRoles > 0) {
         int at = 0;

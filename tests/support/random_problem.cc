@@ -101,6 +101,13 @@ poolgrad_problem DrawProblem(Draw& draw) {
     p.in[i] = least + draw.Between(0, 2 * p.stride[i] + 1);
     budget /= std::max<int64_t>(p.in[i], 1);
   }
+  if (draw.OneIn(16)) {  // one window, which is the whole plane
+    for (int i = 0; i < p.rank; ++i) {
+      p.in[i] = p.kernel[i];
+      p.dilation[i] = 1;
+      p.pad_lo[i] = p.pad_hi[i] = 0;
+    }
+  }
   const bool long_width = draw.OneIn(2);
   const int64_t longest =
       draw.OneIn(3) ? draw.Pick<6>({15, 31, 32, 63, 64, 127}) + draw.Between(0, 3) : draw.Between(1, 24);

@@ -7,20 +7,23 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/parallel.h"
 #include "cpu/cpu.h"
 
 namespace poolgrad {
 namespace {
 
-// Of x, y and routes of one piece. Windows across the edge of a band are done in both its pieces, and their winners
-// looked at one by one: without threads, which small pieces keep busy, that costs more than what no longer fits the
-// cache.
-#ifdef POOLGRAD_NO_THREADS
-constexpr int64_t kPieceBytes = 8 << 20;
-#else
-constexpr int64_t kPieceBytes = 384 << 10;
-#endif
-constexpr int64_t kPiecesWanted = 16;
+// Bytes of x, y and routes of one piece. Windows across the edge of a band are done in both its pieces, and their winners
+// looked at one by one, which costs more than a piece that does not fit the cache: bands are only as small as it takes to
+// keep the threads busy.
+constexpr int64_t kLeastBytes = 384 << 10;
+constexpr int64_t kMostBytes = 8 << 20;
+
+// Asked for once: a plan and its runs must cut alike, whatever the environment says in between.
+int64_t PiecesWanted() {
+  static const int64_t wanted = 4 * DefaultThreads();
+  return wanted;
+}
 
 struct Cut {
   bool last;       // channels innermost
@@ -43,15 +46,17 @@ Cut CutOf(const Problem& p) {
   c.x_step = p.in_plane() / a.in * inner;
   c.y_step = p.out_plane() / a.out * inner;
   const int64_t image_bytes = (p.in_plane() + 2 * p.out_plane()) * inner * SizeOf(p.dtype);
+  const int64_t wanted = PiecesWanted();
+  const int64_t band_bytes = std::clamp(p.x_bytes() / wanted + 2 * (p.y_bytes() / wanted), kLeastBytes, kMostBytes);
   c.group = 1;
   c.band = a.in;
-  if (image_bytes > 2 * kPieceBytes) {
+  if (image_bytes > 2 * band_bytes) {
     const int64_t least = std::max<int64_t>(4 * a.extent(), 4 * a.stride);
-    c.band = std::min(a.in, std::max(least, CeilDiv(kPieceBytes * a.in, image_bytes)));
+    c.band = std::min(a.in, std::max(least, CeilDiv(a.in, CeilDiv(image_bytes, band_bytes))));
     c.band = std::min(a.in, CeilDiv(c.band, a.stride) * a.stride);
   } else if (!c.last) {
-    const int64_t fitting = kPieceBytes / std::max<int64_t>(1, image_bytes);
-    const int64_t spread = CeilDiv(c.images, kPiecesWanted);
+    const int64_t fitting = kMostBytes / std::max<int64_t>(1, image_bytes);
+    const int64_t spread = CeilDiv(c.images, wanted);
     c.group = std::max<int64_t>(1, std::min(fitting, spread));
     if (c.group > 16) c.group = c.group / 16 * 16;
   }

@@ -21,6 +21,8 @@ constexpr const char* kProblems[] = {
     "max f16 nchw 4x16x96x64 k5 s1 p2",    "max f32 nhwc 2x64x64x24 k2 ties=split",
     "avg f32 nchw 4x16x64x64 k3 s2 p1",    "max bf16 ncdhw 2x8x16x48x32 k2x3x3 s1",
     "max f32 ncw 4x64x4096 k4 s4",
+    // An image so large that backward from x cuts it into bands.
+    "max f32 nhwc 1x96x512x32 k3 s2 p1",   "max bf16 ncw 1x2x800000 k5 s2 p2",
 };
 
 struct Results {

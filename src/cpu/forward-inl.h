@@ -17,6 +17,7 @@
 #include "cpu/planes-inl.h"
 #include "cpu/rows-inl.h"
 #include "cpu/stream-inl.h"
+#include "cpu/windows-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,9 +33,14 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
   kernel.units = rows.row_count();
   ScratchTaker take(nullptr);
   switch (way) {
+    case ForwardWay::kWindows:
+      if constexpr (kWholeWindows<S> && !kRoutes) return MakeWindows<S>(p);
+      break;
     case ForwardWay::kStream: {
-      const StreamScratch<S> scratch(p, kRoutes, take);
-      kernel.run = RunStream<S, kRoutes>;
+      if constexpr (!kWholeWindows<S> || kRoutes) {
+        const StreamScratch<S> scratch(p, kRoutes, take);
+        kernel.run = RunStream<S, kRoutes>;
+      }
       break;
     }
 #ifndef POOLGRAD_SMALL  // without these, problems are pooled in more general ways

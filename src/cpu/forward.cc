@@ -71,10 +71,18 @@ const char* RefuseInterleaved(const Problem& p, poolgrad_op op) {
   return p.y_elements() > 0 && !Make(ForwardWay::kInterleaved, p, op).run ? "a row of outputs is shorter than a vector" : nullptr;
 }
 
+const char* RefuseWindows(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseFast(p, op)) return reason;
+  if (op != POOLGRAD_OP_FORWARD) return "it keeps no routes";
+  if (IsPlanar(p)) return "it needs channels last";
+  return p.y_elements() > 0 && !Make(ForwardWay::kWindows, p, op).run ? "reading row after row is faster here" : nullptr;
+}
+
 const char* RefuseStream(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseFast(p, op)) return reason;
   if (IsPlanar(p)) return "it needs channels last";
   if (p.taps() > 255) return "a tap's number does not fit a byte";
+  if (p.y_elements() > 0 && !Make(ForwardWay::kStream, p, op).run) return "reading whole windows is faster here";
   const bool share = CeilDiv(p.height().kernel, p.height().stride) > 3 && p.height().out > 1;
   return share && Make(ForwardWay::kShared, p, op).run ? "more than three windows share a row" : nullptr;
 }
@@ -108,6 +116,7 @@ Kernel MakeAverage(const Problem& p, poolgrad_op) { return MakeForwardAverage(p)
 constexpr Algorithm kForward[] = {
     {"simd_global", RefuseGlobal, Make<ForwardWay::kGlobal>},
     {"simd_interleaved", RefuseInterleaved, Make<ForwardWay::kInterleaved>},
+    {"simd_windows", RefuseWindows, Make<ForwardWay::kWindows>},
     {"simd_stream", RefuseStream, Make<ForwardWay::kStream>},
     {"simd_shared_rows", RefuseShared, Make<ForwardWay::kShared>},
     {"simd_columns", RefuseColumns, Make<ForwardWay::kColumns>},

@@ -6,6 +6,8 @@
 //   floats   NaN and infinities. On Arm a maximum instruction passes NaN on, so looking at winners is enough; but it takes +0
 //            for greater than -0, so a winner of +0 asks whether there is a -0 among the inputs. On x86 the maximum instruction
 //            is exactly `later > best ? later : best`, and every input is summed: the sum is not finite if one of them is not.
+//            WebAssembly has both; which one is a single instruction depends on the processor below. POOLGRAD_WASM_PASSES_NAN
+//            takes the one that Arm has.
 //   halves   NaN, -inf, and -0, which is the one value whose key is out of order
 //   integers nothing
 // False alarms (a sum that overflows) cost time, not correctness.
@@ -29,6 +31,11 @@
 // For the lambdas of inner loops: what they capture by reference has to stay in registers, so they must be inlined.
 #ifndef POOLGRAD_LAMBDA
 #define POOLGRAD_LAMBDA HWY_ATTR __attribute__((always_inline))
+#endif
+
+// For loops over a few vectors: they must become registers even where the compiler is asked for small code.
+#ifndef POOLGRAD_UNROLL
+#define POOLGRAD_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -109,6 +116,14 @@ HWY_INLINE VecOf<float> Greater(VecOf<float> later, VecOf<float> best) {
 }
 HWY_INLINE VecOf<double> Greater(VecOf<double> later, VecOf<double> best) {
   return VecOf<double>(vmaxq_f64(later.raw, best.raw));
+}
+#elif HWY_TARGET == HWY_WASM && defined(POOLGRAD_WASM_PASSES_NAN)
+inline constexpr bool kMaxPassesNan = true;
+HWY_INLINE VecOf<float> Greater(VecOf<float> later, VecOf<float> best) {
+  return VecOf<float>(wasm_f32x4_max(later.raw, best.raw));
+}
+HWY_INLINE VecOf<double> Greater(VecOf<double> later, VecOf<double> best) {
+  return VecOf<double>(wasm_f64x2_max(later.raw, best.raw));
 }
 #else
 inline constexpr bool kMaxPassesNan = false;

@@ -1,0 +1,41 @@
+// Forward kernels for f32, in place of the core's file of this name: pooling without routes is there in two builds, because the two
+// maximum instructions of WebAssembly are each one instruction on some processors and several on others:
+//   f32x4.pmax   one on x86, two on Arm; every input has to be watched
+//   f32x4.max    one on Arm, about eight on x86; it passes NaN on, so watching winners is enough
+// Which processor is below is told by the sign of a NaN that it makes, positive on Arm and negative on x86. A wrong
+// guess costs time and nothing else.
+#include "cpu/targets.h"
+// After targets
+#include "cpu/forward-inl.h"
+
+#include <cmath>
+#include <limits>
+
+namespace poolgrad {
+
+Kernel MakeWindowsPassing(const Problem& problem);
+
+namespace {
+
+bool NanIsPositive() {
+  volatile float infinity = std::numeric_limits<float>::infinity();  // or the compiler would decide
+  return !std::signbit(infinity - infinity);
+}
+
+bool max_passes_nan = NanIsPositive();
+
+}  // namespace
+
+Kernel MakeForwardF32(ForwardWay way, const Problem& problem, bool routes) {
+  if (way == ForwardWay::kWindows && !routes && max_passes_nan) return MakeWindowsPassing(problem);
+  return N_WASM::MakeForward<float>(way, problem, routes);
+}
+
+}  // namespace poolgrad
+
+// For tests, which run both on one processor: which of the two the plans made from now on have. Says which it was.
+extern "C" int poolgrad_wasm_max_passes_nan(int passes) {
+  const bool before = poolgrad::max_passes_nan;
+  poolgrad::max_passes_nan = passes != 0;
+  return before;
+}

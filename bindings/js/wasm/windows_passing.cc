@@ -1,0 +1,20 @@
+// The kernel of windows-inl.h once more, with the maximum instruction that passes NaN on; see forward_f32.cc.
+//
+// The same source in a namespace of its own: one program may not hold two definitions under one name.
+#include "cpu/targets.h"
+#include "hwy/highway.h"
+
+namespace hwy {
+namespace N_WASM_PASSING = HWY_NAMESPACE;
+}
+#undef HWY_NAMESPACE
+#define HWY_NAMESPACE N_WASM_PASSING
+#define POOLGRAD_WASM_PASSES_NAN
+
+#include "cpu/windows-inl.h"
+
+namespace poolgrad {
+
+Kernel MakeWindowsPassing(const Problem& problem) { return HWY_NAMESPACE::MakeWindows<float>(problem); }
+
+}  // namespace poolgrad

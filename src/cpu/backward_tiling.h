@@ -19,6 +19,13 @@ inline Range OwnedBy(const Axis& a, int64_t o) {
   return {begin, end};
 }
 
+// The tap that input i is on the axis of output o, or a negative number.
+inline int64_t OwnTap(const Axis& a, int64_t o, int64_t i) {
+  const int64_t distance = i - a.start(o);
+  if (a.dilation == 1) return distance < a.kernel ? distance : -1;  // -1 or less before the window
+  return a.tap_at(o, i);
+}
+
 // Outputs whose codes are unpacked together: a part of a row, a multiple of 8 so that its codes begin at a byte, or
 // several rows.
 inline int64_t TilingChunk(const Problem& p) {
@@ -27,9 +34,12 @@ inline int64_t TilingChunk(const Problem& p) {
   return chunk < p.width().out ? chunk : chunk / p.width().out * p.width().out;
 }
 
-inline int64_t TilingScratch(const Problem& p) {
+// Codes, or sums, that scratch holds.
+inline int64_t TilingScratchElements(const Problem& p) {
   const int64_t channels = p.channels_last() ? p.channels : 1;
-  return (TilingChunk(p) * channels + 64) * SizeOf(p.dtype);
+  return TilingChunk(p) * channels + 64;
 }
+
+inline int64_t TilingScratch(const Problem& p) { return 2 * TilingScratchElements(p) * SizeOf(p.dtype); }
 
 }  // namespace poolgrad

@@ -1,0 +1,302 @@
+// dx of windows that tile the plane, channels first, from packed codes of 2 or 4 bits read where they lie.
+//
+// A vector of dx holds the windows of a few outputs: dy is repeated for every tap of its window and kept where the code
+// names it. A step is as many vectors of dy as have their codes in one lane's worth of bits.
+//
+// dx is written in the order it lies in memory, and nothing else is stored in between: only then does the processor
+// write whole lines without reading them first. So rows that do not fill vectors end with shorter stores, not with one
+// that goes back.
+#if defined(POOLGRAD_CPU_BACKWARD_TILING_FIRST_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_BACKWARD_TILING_FIRST_INL_H_
+#undef POOLGRAD_CPU_BACKWARD_TILING_FIRST_INL_H_
+#else
+#define POOLGRAD_CPU_BACKWARD_TILING_FIRST_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/backward_fields-inl.h"
+#include "cpu/backward_tiling.h"
+#include "spec/kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// T: the element type, or for unpool the unsigned integer of its size. Units are output rows.
+template <class T, int kTaps, int kBits>
+class TilingFirst {
+  using Bits = typename UnsignedOfSize<sizeof(T)>::Type;
+  static constexpr int64_t kN = 16 / sizeof(Bits);
+  using D = hn::FixedTag<Bits, kN>;
+  using V = hn::Vec<D>;
+  using Watched = WatchOf<T, D>;
+
+  static constexpr int64_t kLaneBits = 8 * sizeof(Bits);
+  static constexpr int64_t kVectorBits = kN * kBits;  // codes of a vector of dy
+  // Vectors of dy in a step.
+  static constexpr int64_t kStep = std::clamp<int64_t>(kLaneBits / kVectorBits, 1, 4);
+  static constexpr int64_t kStepBytes = kStep * kVectorBits / 8;
+  static constexpr int64_t kChunks = std::max<int64_t>(1, kStepBytes / static_cast<int64_t>(sizeof(Bits)));
+  static constexpr int64_t kReadable = sizeof(uint64_t);  // bytes of codes that may be read in place of a step's
+  static constexpr int64_t kFields = kStep * kTaps;       // vectors of dx in a step
+
+ public:
+  // The codes of a vector of dx lie in one lane's worth of bits, and those of a step fill bytes.
+  static constexpr bool kFits = (kVectorBits <= kLaneBits || (kN % kTaps == 0 && kN / kTaps * kBits <= kLaneBits)) &&
+                                kStep * kVectorBits % 8 == 0;
+
+  TilingFirst(const Problem& problem, const Args& args)
+      : p_(problem),
+        out_(problem.width().out),
+        in_(problem.width().in),
+        whole_(std::min(out_, in_ / kTaps)),
+        ragged_(out_ * kTaps != in_),
+        dy_(static_cast<const Bits*>(args.source)),
+        routes_(args.routes),
+        dx_(static_cast<Bits*>(args.result)) {
+    for (int64_t i = 0; i < kFields * kN; ++i) {
+      const int64_t output = i / kTaps;
+      fields_[i] = static_cast<Bits>(((uint64_t{1} << kBits) - 1) << (output * kBits % kLaneBits));
+      if (i >= kTaps * kN) continue;
+      columns_[i] = static_cast<Bits>(static_cast<uint64_t>(i % kTaps) * OneInEveryField(kBits));
+      uint8_t bytes[sizeof(Bits)];
+      for (size_t b = 0; b < sizeof(Bits); ++b) {
+        bytes[b] = static_cast<uint8_t>(static_cast<size_t>(output) * sizeof(Bits) + b);
+      }
+      std::memcpy(&repeat_[i], bytes, sizeof(Bits));
+    }
+    // From a row that does not fill steps a little more is read than it has: not where dy or the routes end.
+    readable_ = p_.routes.lines;
+    if (whole_ % (kStep * kN) != 0) {
+      readable_ -= std::max(CeilDiv(kStep * kN, out_), CeilDiv(kReadable, p_.routes.line_bytes));
+    }
+  }
+
+  void Run(int64_t begin, int64_t end) const {
+    const Axis& depth = p_.depth();
+    const Axis& height = p_.height();
+    const int64_t most = kIsHalfType<T> ? std::max<int64_t>(1, 4096 / out_) : end;  // rows between looks at the watch
+    for (int64_t unit = begin; unit < end;) {
+      const int64_t oh = unit % height.out;
+      const int64_t od = unit / height.out % depth.out;
+      const int64_t image = unit / height.out / depth.out;
+      // Rows of whole windows that can be read further than needed.
+      const int64_t even =
+          std::min({end - unit, height.out - oh, height.in / height.kernel - oh, readable_ - unit, most});
+      const int64_t rows = std::max<int64_t>(1, even);
+      const int64_t tap_rows = std::clamp<int64_t>(height.in - oh * height.kernel, 0, height.kernel);
+      const Range over_d = OwnedBy(depth, od);
+      const Range over_h = {OwnedBy(height, oh).begin, OwnedBy(height, oh + rows - 1).end};
+      Values values = kFirstValues<T>;
+      for (int64_t d = over_d.begin; d < over_d.end; ++d) {
+        Bits* const to = dx_ + ((image * depth.in + d) * height.in + over_h.begin) * in_;
+        const int64_t tap_d = OwnTap(depth, od, d);
+        int64_t written = 0;
+        if (tap_d >= 0 && tap_rows > 0) {
+          written = rows * tap_rows;
+          const Job job = {unit, rows, tap_rows, tap_d * height.kernel * kTaps};
+          if constexpr (kIsHalfType<T>) {
+            if (values == Values::kPlain) Write<Values::kPlain>(job, to);
+            if (values == Values::kWatched) values = Write<Values::kWatched>(job, to) ? Values::kSums : Values::kPlain;
+          }
+          if (values == Values::kSums) Write<Values::kSums>(job, to);
+        }
+        const int64_t left = over_h.size() - written;
+        if (left > 0) std::memset(to + written * in_, 0, static_cast<size_t>(left * in_) * sizeof(Bits));
+      }
+      unit += rows;
+    }
+  }
+
+ private:
+  // Output rows with the same number of input rows each.
+  struct Job {
+    int64_t unit, rows, tap_rows, first_tap;
+  };
+
+  // Each of these returns whether the watch fired.
+  template <Values kValues>
+  bool Write(const Job& job, Bits* to) const {
+    const Bits* dy = dy_ + job.unit * out_;
+    const uint8_t* line = routes_ + LineOffset(p_.routes, job.unit);
+    if (job.unit >= readable_) return WriteUnreadable<kValues>(job, dy, line, to);
+    return ragged_ ? WriteRows<kValues, true>(dy, line, job, whole_, to)
+                   : WriteRows<kValues, false>(dy, line, job, whole_, to);
+  }
+
+  // One output row where dy or the routes end: whole steps in place, the rest from a copy.
+  template <Values kValues>
+  HWY_NOINLINE bool WriteUnreadable(const Job& job, const Bits* dy, const uint8_t* line, Bits* to) const {
+    const int64_t steps = whole_ / (kStep * kN);
+    const int64_t done = steps * kStep * kN;
+    Bits rest[kStep * kN] = {};
+    uint8_t rest_codes[kReadable] = {};
+    std::memcpy(rest, dy + done, static_cast<size_t>(whole_ - done) * sizeof(Bits));
+    std::memcpy(rest_codes, line + steps * kStepBytes, static_cast<size_t>(((whole_ - done) * kBits + 7) / 8));
+    bool fired = false;
+    for (int64_t row = 0; row < job.tap_rows; ++row, to += in_) {
+      const Job one = {job.unit, 1, 1, job.first_tap + row * kTaps};
+      fired |= WriteRows<kValues, false>(dy, line, one, done, to);
+      fired |= WriteRows<kValues, false>(rest, rest_codes, one, whole_ - done, to + done * kTaps);
+      FinishRow(dy, line, one.first_tap, to);
+    }
+    return fired;
+  }
+
+  // Nothing but dx is stored between the rows, and what the loops need has to fit the registers: hence a function of
+  // its own with as little as possible in it. `count`: outputs of each row. kRagged: rows end with something else.
+  template <Values kValues, bool kRagged>
+  HWY_NOINLINE bool WriteRows(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, const Job& job,
+                              int64_t count, Bits* HWY_RESTRICT to) const {
+    constexpr Values kOthers = kValues == Values::kWatched ? Values::kPlain : kValues;  // one row of taps is enough
+    const D d;
+    const int64_t out = out_;
+    const int64_t in = in_;
+    const int64_t line_bytes = p_.routes.line_bytes;
+    const int64_t tap_rows = job.tap_rows;
+    V fields[kFields], repeat[kTaps];
+    for (int i = 0; i < kFields; ++i) fields[i] = hn::LoadU(d, fields_ + i * kN);
+    for (int k = 0; k < kTaps; ++k) repeat[k] = hn::LoadU(d, repeat_ + k * kN);
+    HWY_ALIGN Bits all_taps[kMostRows][kTaps * kN];  // of every row, in every field
+    for (int64_t row = 0; row < tap_rows; ++row) {
+      const auto first = static_cast<uint64_t>(job.first_tap + row * kTaps) * OneInEveryField(kBits);
+      for (int64_t i = 0; i < kTaps * kN; ++i) all_taps[row][i] = static_cast<Bits>(first + columns_[i]);
+    }
+    Watched watch;
+    for (int64_t r = job.rows; r > 0; --r, dy += out, line += line_bytes) {
+      for (int64_t row = 0; row < tap_rows; ++row, to += in) {
+        V taps[kTaps];
+        for (int k = 0; k < kTaps; ++k) taps[k] = hn::Load(d, all_taps[row] + k * kN);
+        if (kValues != kOthers && row == 0) {
+          WriteRow<kValues>(dy, line, count, taps, fields, repeat, to, watch);
+        } else {
+          WriteRow<kOthers>(dy, line, count, taps, fields, repeat, to, watch);
+        }
+        if constexpr (kRagged) FinishRow(dy, line, job.first_tap + row * kTaps, to);
+      }
+    }
+    return watch.Fired();
+  }
+
+  template <Values kValues>
+  static HWY_INLINE void WriteRow(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, int64_t count,
+                                  const V (&taps)[kTaps], const V (&fields)[kFields], const V (&repeat)[kTaps],
+                                  Bits* HWY_RESTRICT to, Watched& watch) {
+    const D d;
+    for (; count >= kStep * kN; count -= kStep * kN, dy += kStep * kN, line += kStepBytes, to += kFields * kN) {
+      // Everything is loaded before the first store, which for all the compiler knows might change it.
+      V codes[kChunks], values[kStep];
+      for (int c = 0; c < kChunks; ++c) codes[c] = hn::Set(d, LoadWord<Bits, kStepBytes>(line + c * kLaneBits / 8));
+      for (int q = 0; q < kStep; ++q) values[q] = LoadValues<T, kValues>(d, dy + q * kN, watch);
+      for (int q = 0; q < kStep; ++q) {
+        for (int k = 0; k < kTaps; ++k) {
+          hn::StoreU(Kept(values[q], codes[ChunkOf(q, k)], k, taps, fields[q * kTaps + k], repeat), d,
+                     to + (q * kTaps + k) * kN);
+        }
+      }
+    }
+    WriteRest<kValues, 0>(dy, line, count * kTaps, hn::Zero(d), taps, fields, repeat, to, watch);
+  }
+
+  // What is left of a row: the first `lanes` of a step's dx, from vector kAt on. A whole step can be read.
+  template <Values kValues, int kAt>
+  static HWY_INLINE void WriteRest(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, int64_t lanes,
+                                   V value, const V (&taps)[kTaps], const V (&fields)[kFields],
+                                   const V (&repeat)[kTaps], Bits* HWY_RESTRICT to, Watched& watch) {
+    if constexpr (kAt < kFields) {
+      const D d;
+      constexpr int kQ = kAt / kTaps;
+      constexpr int kK = kAt % kTaps;
+      if (lanes <= kAt * kN) return;
+      if constexpr (kK == 0) value = LoadValues<T, kValues>(d, dy + kQ * kN, watch);
+      const V codes = hn::Set(d, LoadWord<Bits, kReadable>(line + ChunkOf(kQ, kK) * kLaneBits / 8));
+      const V kept = Kept(value, codes, kK, taps, fields[kAt], repeat);
+      if (lanes < (kAt + 1) * kN) return StoreFirst(kept, lanes - kAt * kN, to + kAt * kN);
+      hn::StoreU(kept, d, to + kAt * kN);
+      WriteRest<kValues, kAt + 1>(dy, line, lanes, value, taps, fields, repeat, to, watch);
+    }
+  }
+
+  // Which lane's worth of a step's codes vector k of the dx of vector q of dy needs.
+  static constexpr int64_t ChunkOf(int64_t q, int64_t k) { return (q * kN + k * kN / kTaps) * kBits / kLaneBits; }
+
+  // Vector k of the dx of a vector of dy: `value` where the codes say so.
+  static HWY_INLINE V Kept(V value, V codes, int k, const V (&taps)[kTaps], V fields, const V (&repeat)[kTaps]) {
+    constexpr bool kSame = kN % kTaps == 0;  // every vector of dx begins with the same tap
+    const V different = hn::Xor(codes, taps[kSame ? 0 : k]);
+    return ZeroWhereDifferent(D(), different, fields, Repeated(value, k, repeat[k]));
+  }
+
+  // Vector k of those that hold every lane of `v` kTaps times.
+  static HWY_INLINE V Repeated(V v, int k, V places) {
+    const D d;
+    const hn::Repartition<uint8_t, D> d8;
+    if constexpr (kTaps == 1) return v;
+    if constexpr (kTaps == 2) return k == 0 ? hn::InterleaveLower(d, v, v) : hn::InterleaveUpper(d, v, v);
+    if constexpr (kTaps == 4) {
+      const V twice = k < 2 ? hn::InterleaveLower(d, v, v) : hn::InterleaveUpper(d, v, v);
+      return k % 2 == 0 ? hn::InterleaveLower(d, twice, twice) : hn::InterleaveUpper(d, twice, twice);
+    }
+    return hn::BitCast(d, LookUpBytes(hn::BitCast(d8, v), hn::BitCast(d8, places)));
+  }
+
+  // The first n lanes, less than all.
+  static HWY_INLINE void StoreFirst(V v, int64_t n, Bits* to) {
+    const hn::Repartition<uint64_t, D> d64;
+    uint64_t bits = hn::GetLane(hn::BitCast(d64, v));
+    if (n >= kN / 2) {
+      std::memcpy(to, &bits, sizeof(bits));
+      bits = hn::ExtractLane(hn::BitCast(d64, v), 1);
+      to += kN / 2;
+      n -= kN / 2;
+    }
+    for (int64_t lanes = kN / 4; lanes > 0; lanes /= 2) {
+      if (n < lanes) continue;
+      std::memcpy(to, &bits, static_cast<size_t>(lanes) * sizeof(Bits));
+      bits >>= lanes * kLaneBits % 64;
+      to += lanes;
+      n -= lanes;
+    }
+  }
+
+  // A window that lies in the row in part, and the inputs that no window covers.
+  HWY_INLINE void FinishRow(const Bits* dy, const uint8_t* line, int64_t first_tap, Bits* to) const {
+    int64_t i = whole_ * kTaps;
+    if (whole_ < out_) {
+      const int code = line[whole_ * kBits / 8] >> (whole_ * kBits % 8) & ((1 << kBits) - 1);
+      for (int64_t k = 0; i < in_; ++i, ++k) to[i] = Chosen<T>(dy[whole_], static_cast<Bits>(code), first_tap + k);
+    }
+    for (; i < in_; ++i) to[i] = 0;
+  }
+
+  static constexpr int64_t kMostRows = (1 << kBits) / kTaps;  // of a window in one slice
+
+  const Problem& p_;
+  const int64_t out_, in_;
+  const int64_t whole_;  // outputs of a row all of whose taps lie inside; at most the last one's do not
+  const bool ragged_;    // they do not fill the row
+  const Bits* const dy_;
+  const uint8_t* const routes_;
+  Bits* const dx_;
+  int64_t readable_;  // rows
+  // By lane of the vectors of dx that a step, or one vector of dy, becomes:
+  Bits fields_[kFields * kN];  // the field of its output
+  Bits columns_[kTaps * kN];   // the tap's column, in every field
+  Bits repeat_[kTaps * kN];    // the bytes of dy
+};
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // POOLGRAD_CPU_BACKWARD_TILING_FIRST_INL_H_

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# Exactly the functions that the header declares, and what it takes to give them memory.
+# Exactly the functions that the header declares, what it takes to give them memory, and a choice that tests make.
 exports=$(grep -o 'poolgrad_[a-z_0-9]*(' ../../include/poolgrad/poolgrad.h | tr -d '(' | sort -u)
 make -s -f wasm/Makefile -j"$(nproc)" EXPORTS="malloc free poolgrad_wasm_max_passes_nan $(echo $exports)"
 

@@ -1,14 +1,15 @@
-// Max pooling of channels last without routes, floats only: a row of outputs at a time from all the input rows it covers.
+// Max pooling of channels last without routes, floats only: a row of outputs at a time from all the input rows it
+// covers.
 //
-// Neighbouring windows share columns, so what is found once is the greatest of a column's rows. Small windows without gaps
-// keep it for as long as a later window needs it, in a ring of a few pixels:
+// Neighbouring windows share columns, so what is found once is the greatest of a column's rows. Small windows without
+// gaps keep it for as long as a later window needs it, in a ring of a few pixels:
 //
 //   3x3, stride 2   6 loads of x, 1 of the ring, 1 store into it, instead of 9 loads
 //   3x3, stride 1   3 loads of x, 2 of the ring, 1 store into it, instead of 9 loads
 //   2x2, stride 2   4 loads of x: nothing is shared
 //
-// All others go by way of a row of columns in scratch. stream-inl.h reads row after row instead, which is faster where the
-// lines of one row can be asked for ahead; WebAssembly cannot ask, and counts instructions: some engines check the
+// All others go by way of a row of columns in scratch. stream-inl.h reads row after row instead, which is faster where
+// the lines of one row can be asked for ahead; WebAssembly cannot ask, and counts instructions: some engines check the
 // bounds of every load and store with two of them.
 
 // Per-target include guard
@@ -41,12 +42,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Whether this is how windows without routes are pooled.
 template <class S>
-inline constexpr bool kWholeWindows = HWY_TARGET == HWY_WASM && kIsFloat<S>;
+inline constexpr bool kWholeWindows = (HWY_TARGET == HWY_WASM) && kIsFloat<S>;
 
 // How vectors of values meet, and what tells that this was not enough: two ways, of the same interface.
 //
-// By their bits, as unsigned integers: nothing but winners is watched, and zeros of different sign do not trouble it. That is right
-// where no input is negative, as behind a rectifier; where one is, or a NaN, the winner of its window is above infinity.
+// By their bits, as unsigned integers: nothing but winners is watched, and zeros of different sign do not trouble it.
+// That is right where no input is negative, as behind a rectifier; where one is, or a NaN, the winner of its window is
+// above infinity.
 template <class S>
 class BitsOrder {
  public:
@@ -60,7 +62,9 @@ class BitsOrder {
   }
 
   static HWY_INLINE V Load(const S* from) { return hn::BitCast(DU(), hn::LoadU(hn::ScalableTag<S>(), from)); }
-  static HWY_INLINE void Store(V v, S* to) { hn::StoreU(hn::BitCast(hn::ScalableTag<S>(), v), hn::ScalableTag<S>(), to); }
+  static HWY_INLINE void Store(V v, S* to) {
+    hn::StoreU(hn::BitCast(hn::ScalableTag<S>(), v), hn::ScalableTag<S>(), to);
+  }
   static HWY_INLINE V Meet(V later, V best) { return hn::Max(later, best); }
   template <int kChain>
   HWY_INLINE void SeeInput(V) {}
@@ -109,24 +113,30 @@ class ValueOrder {
   Watch<S> watch_;
 };
 
-// Vectors, from `at` on, of the greatest of several rows.
-template <class S, class Order, int... kV>
+// Vectors, from `at` on, of the greatest of kRows rows, or of `count` where kRows is 0.
+template <int kRows, class S, class Order, int... kV>
 HWY_INLINE void GreatestOf(const S* const* rows, int64_t count, int64_t at, typename Order::V* best, Order& order,
                            std::integer_sequence<int, kV...>) {
   const int64_t lanes = LaneCount<S>();
   ((best[kV] = Order::Load(rows[0] + at + kV * lanes)), ...);
   (order.template SeeInput<kV>(best[kV]), ...);
-  POOLGRAD_UNROLL
-  for (int64_t r = 1; r < count; ++r) {
+  const auto meet = [&](const S* row) POOLGRAD_LAMBDA {
     typename Order::V value[sizeof...(kV)];
-    ((value[kV] = Order::Load(rows[r] + at + kV * lanes)), ...);
+    ((value[kV] = Order::Load(row + at + kV * lanes)), ...);
     (order.template SeeInput<kV>(value[kV]), ...);
     ((best[kV] = Order::Meet(value[kV], best[kV])), ...);
+  };
+  if constexpr (kRows > 1) meet(rows[1]);
+  if constexpr (kRows > 2) meet(rows[2]);
+  static_assert(kRows <= 3);
+  if constexpr (kRows == 0) {
+    for (int64_t r = 1; r < count; ++r) meet(rows[r]);
   }
 }
 
-// A row of outputs. Each window has kNew + kOld columns and begins kNew further on than the one before. A column outside the input
-// is replaced by the nearest one inside, which belongs to the same window, so meeting it twice changes nothing.
+// A row of outputs. Each window has kNew + kOld columns and begins kNew further on than the one before. A column
+// outside the input is replaced by the nearest one inside, which belongs to the same window, so meeting it twice
+// changes nothing.
 template <class S>
 struct SharingJob {
   const S* const* rows;  // kRows of them; some may be the same
@@ -140,8 +150,8 @@ struct SharingJob {
 
 inline constexpr int64_t kSharingSlots = 3, kSharingRows = 3;  // at most
 
-// Vectors of one output, from channel j on; `columns` says where its new columns begin. The ring's slots: what the window before
-// left, then what this one leaves.
+// Vectors of one output, from channel j on; `columns` says where its new columns begin. The ring's slots: what the
+// window before left, then what this one leaves.
 template <int kRows, int kNew, int kOld, class S, class Order, int... kV>
 HWY_INLINE void PoolVectors(const S* const* rows, const int64_t* columns, S* const* ring, int64_t j, S* y, Order& order,
                             std::integer_sequence<int, kV...> vectors) {
@@ -151,7 +161,7 @@ HWY_INLINE void PoolVectors(const S* const* rows, const int64_t* columns, S* con
   typename Order::V column[sizeof...(kV)];
   POOLGRAD_UNROLL
   for (int n = 0; n < kNew; ++n) {
-    GreatestOf(rows, kRows, columns[n] + j, column, order, vectors);
+    GreatestOf<kRows>(rows, kRows, columns[n] + j, column, order, vectors);
     if (n >= kNew - kKept) {
       S* slot = ring[kOld + n - (kNew - kKept)] + j;
       (Order::Store(column[kV], slot + kV * lanes), ...);
@@ -186,7 +196,7 @@ HWY_NOINLINE void PoolSharing(const SharingJob<S>& job, Order& shared_order) {
     for (int64_t i = 0; i < channels; i += lanes) {
       const int64_t j = std::min(i, channels - lanes);  // the last vector may overlap the one before
       typename Order::V best;
-      GreatestOf(rows, kRows, column + j, &best, order, std::integer_sequence<int, 0>());
+      GreatestOf<kRows>(rows, kRows, column + j, &best, order, std::integer_sequence<int, 0>());
       Order::Store(best, ring[q] + j);
     }
   }
@@ -217,7 +227,7 @@ HWY_NOINLINE void PoolRun(const S* const* from, int64_t count, int64_t length, S
   Order order = shared_order;
   const auto vectors = [&]<int... kV>(int64_t j, std::integer_sequence<int, kV...> which) POOLGRAD_LAMBDA {
     typename Order::V best[sizeof...(kV)];
-    GreatestOf(from, count, j, best, order, which);
+    GreatestOf<0>(from, count, j, best, order, which);
     if constexpr (kWinners) (order.template SeeWinner<kV>(best[kV]), ...);
     (Order::Store(best[kV], to + j + kV * lanes), ...);
   };
@@ -251,7 +261,7 @@ struct WindowScratch {
   S* columns;
   S* ring;
 
-  static constexpr int64_t kColumnBytes = 32 << 10;
+  static constexpr int64_t kColumnBytes = 64 << 10;
 
   WindowScratch(const Problem& p, ScratchTaker& take) {
     const Axis& w = p.width();
@@ -270,8 +280,13 @@ template <class S>
 class WindowRunner {
  public:
   WindowRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p), width_(p.width()), rows_(p, args), take_(memory), s_(p, take_),
-        shares_(p.channels >= LaneCount<S>() && width_.dilation == 1 && width_.pad_lo <= width_.kernel - width_.stride) {}
+      : p_(p),
+        width_(p.width()),
+        rows_(p, args),
+        take_(memory),
+        s_(p, take_),
+        shares_(p.channels >= LaneCount<S>() && width_.dilation == 1 &&
+                width_.pad_lo <= width_.kernel - width_.stride) {}
 
   // Units are rows of outputs: (plane, od, oh).
   void Run(int64_t begin, int64_t end) {
@@ -320,29 +335,30 @@ class WindowRunner {
     if (shares_ && width_.kernel == 3 && width_.stride == 2 && most_rows <= 3) return PoolSharing<3, 2, 1>(job, order);
     if (shares_ && width_.kernel == 3 && width_.stride == 1 && most_rows <= 3) return PoolSharing<3, 1, 2>(job, order);
     if (shares_ && width_.kernel == 2 && width_.stride == 2 && most_rows <= 2) return PoolSharing<2, 2, 0>(job, order);
-    const Range whole = width_.interior();
-    for (Range ow; ow.begin < width_.out; ow.begin = ow.end) {
-      const bool inside = ow.begin >= whole.begin && ow.begin < whole.end;
-      ow.end = inside ? std::min(whole.end, ow.begin + s_.outputs) : ow.begin + 1;
-      ByColumns(ow, order);
-    }
+    for (int64_t o = 0; o < width_.out; o += s_.outputs) ByColumns({o, std::min(o + s_.outputs, width_.out)}, order);
   }
 
-  // Windows with the same valid taps.
   template <class Order>
-  void ByColumns(Range ow, Order& order) {
+  void ByColumns(Range outputs, Order& order) {
     const int64_t channels = p_.channels;
-    const Range taps = width_.valid_taps(ow.begin);
-    const int64_t first = width_.start(ow.begin) + taps.begin * width_.dilation;
-    const int64_t columns = (ow.size() - 1) * width_.stride + (taps.size() - 1) * width_.dilation + 1;
+    const int64_t first = std::max<int64_t>(0, width_.start(outputs.begin));
+    const int64_t end = std::min(width_.in, width_.start(outputs.end - 1) + width_.extent());
     for (int64_t r = 0; r < row_count_; ++r) s_.from[r] = s_.rows[r] + first * channels;
-    PoolRun<false>(s_.from, row_count_, columns * channels, s_.columns, order);
-    const bool one_run = width_.stride == 1;
-    const int64_t run = one_run ? ow.size() * channels : channels;
-    for (int64_t t = 0; t < taps.size(); ++t) s_.from[t] = s_.columns + t * width_.dilation * channels;
-    for (S* y = y_ + ow.begin * channels; y < y_ + ow.end * channels; y += run) {
-      PoolRun<true>(s_.from, taps.size(), run, y, order);
-      for (int64_t t = 0; t < taps.size(); ++t) s_.from[t] += width_.stride * channels;
+    PoolRun<false>(s_.from, row_count_, (end - first) * channels, s_.columns, order);
+
+    const Range whole = width_.interior();
+    for (Range ow = outputs; ow.begin < outputs.end; ow.begin = ow.end) {  // those with the same valid taps
+      const bool inside = ow.begin >= whole.begin && ow.begin < whole.end;
+      ow.end = inside ? std::min(whole.end, outputs.end) : ow.begin + 1;
+      const Range taps = width_.valid_taps(ow.begin);
+      for (int64_t t = 0; t < taps.size(); ++t) {
+        s_.from[t] = s_.columns + (width_.start(ow.begin) + (taps.begin + t) * width_.dilation - first) * channels;
+      }
+      const int64_t run = width_.stride == 1 ? ow.size() * channels : channels;
+      for (S* y = y_ + ow.begin * channels; y < y_ + ow.end * channels; y += run) {
+        PoolRun<true>(s_.from, taps.size(), run, y, order);
+        for (int64_t t = 0; t < taps.size(); ++t) s_.from[t] += width_.stride * channels;
+      }
     }
   }
 

@@ -1,15 +1,15 @@
-// Forward kernels for f32, in place of the core's file of this name: pooling without routes is there in two builds, because the two
-// maximum instructions of WebAssembly are each one instruction on some processors and several on others:
+// Forward kernels for f32, in place of the core's file of this name: pooling without routes is there in two builds,
+// because WebAssembly has two maximum instructions, and each is a single one on some processors and several on others:
 //   f32x4.pmax   one on x86, two on Arm; every input has to be watched
 //   f32x4.max    one on Arm, about eight on x86; it passes NaN on, so watching winners is enough
 // Which processor is below is told by the sign of a NaN that it makes, positive on Arm and negative on x86. A wrong
 // guess costs time and nothing else.
 #include "cpu/targets.h"
-// After targets
-#include "cpu/forward-inl.h"
 
 #include <cmath>
 #include <limits>
+
+#include "cpu/forward-inl.h"
 
 namespace poolgrad {
 

@@ -7,7 +7,9 @@
 #include <hwy/highway.h>
 
 #include "cpu/backward_gather-inl.h"
+#include "cpu/backward_lines.h"
 #include "cpu/backward_pixels.h"
+#include "cpu/backward_planes.h"
 #include "cpu/backward_scatter-inl.h"
 #include "cpu/backward_single-inl.h"
 #include "cpu/backward_tiling-inl.h"
@@ -308,6 +310,8 @@ constexpr Algorithm kBackward[] = {
     {"single_window", RefuseSingle, MakeSingle},
     {"tiling_windows", RefuseTiling, MakeTiling},
     {"pixels", RefusePixels, MakePixels},
+    {"lines", RefuseLines, MakeLines},
+    {"scatter_planes", RefusePlanes, MakePlanes},
     {"scatter", RefuseScatter, MakeScatter},
     {"gather_rows", RefuseGatherRows, MakeGatherRows},
     {"routes_at_once", RefuseFromX, MakeFromX},

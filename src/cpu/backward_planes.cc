@@ -1,0 +1,77 @@
+// Instances of the channels-first scatter, and when it refuses.
+#include "cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/backward_planes.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/backward_planes-inl.h"
+#include "cpu/cpu.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR || defined(POOLGRAD_SMALL)  // WebAssembly keeps to one way of scattering
+
+RunFn SelectPlanes(const Problem&) { return nullptr; }
+
+#else
+
+template <class T>
+void RunPlanes(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  PlaneScatter<T>(p, args, scratch).Run(begin, end);
+}
+
+RunFn SelectPlanes(const Problem& p) {
+  return VisitDtype(p.dtype, [&](auto zero) -> RunFn {
+    using T = decltype(zero);
+    if constexpr (!std::is_integral_v<T>) return RunPlanes<T>;
+    return nullptr;
+  });
+}
+
+#endif  // HWY_TARGET == HWY_SCALAR || defined(POOLGRAD_SMALL)
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace poolgrad {
+
+HWY_EXPORT(SelectPlanes);
+
+const char* RefusePlanes(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
+  if (p.kind != POOLGRAD_MAX) return "an average has no single winner per window";
+  if (p.routes.masks) return "the routes are sets of taps";
+  if (p.channels_last()) return "it needs channels first";
+  if (p.disjoint()) return "no two windows share an input";
+  if (p.depth().in != 1 || p.depth().out != 1 || p.depth().kernel != 1) return "there is more than one slice";
+  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is no output";
+  if (p.width().out == 1) return "a row has a single window";
+  if (p.taps() > kPlaneTaps || p.routes.bits > 8) return "the window has too many taps";
+  if (p.routes.bits == 8 && p.width().dilation == 1 && p.width().kernel / p.width().stride >= kPlaneLongRuns)
+    return "one input wins long runs of windows: planes are better walked in step";
+  for (const Axis* a : {&p.height(), &p.width()}) {
+    if (a->extent() >= kPlaneReach || a->in >= kPlaneReach || a->stride >= kPlaneReach || a->out >= kPlaneReach)
+      return "offsets do not fit 16 bits";
+  }
+  const PlaneTiles t = LayOutPlanes(p);
+  if (t.at_once == 0) return "offsets do not fit 16 bits";
+  if (t.kept * p.width().in * 4 > kPlaneSumBytes) return "the rows of sums do not stay in cache";
+  ChooseSimdTarget();
+  if (!HWY_DYNAMIC_DISPATCH(SelectPlanes)(p)) return "this processor has no vector instructions we know";
+  return nullptr;
+}
+
+Kernel MakePlanes(const Problem& p, poolgrad_op) {
+  ChooseSimdTarget();
+  const PlaneTiles t = LayOutPlanes(p);
+  return {HWY_DYNAMIC_DISPATCH(SelectPlanes)(p), p.batch * p.channels * t.bands, PlaneScratch(p, t, nullptr).bytes};
+}
+
+}  // namespace poolgrad
+#endif  // HWY_ONCE

@@ -1,0 +1,80 @@
+// How accumulation by winner over channels-first planes is cut: the scalar half of backward_planes-inl.h.
+//
+// A unit is a band of input rows of a plane. It visits every output row whose windows reach the band, some rows at a
+// time (a block), and leaves out what lands outside it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cpu/scratch.h"
+#include "spec/kernel.h"
+
+namespace poolgrad {
+
+inline constexpr int64_t kPlaneTaps = 255;       // a code that names no tap still fits a byte
+inline constexpr int64_t kPlaneBlock = 512;      // outputs per block, if rows are short
+inline constexpr int64_t kPlaneReach = 1 << 16;  // elements under the windows of a block: offsets have 16 bits
+inline constexpr int64_t kPlaneUnits = 32;       // wanted, so that threads find work
+inline constexpr int64_t kPlaneLongRuns = 6;     // windows along a row that one input can win
+inline constexpr int64_t kPlaneSumBytes = 1 << 20;
+
+struct PlaneTiles {
+  bool staged;      // sums are made in rows of scratch and rounded once
+  bool nibbles;     // codes are looked up as they are packed, else they are bytes
+  int64_t at_once;  // output rows per block; 0 when not even one has offsets of 16 bits
+  int64_t band;     // input rows per unit
+  int64_t bands;    // of a plane
+  int64_t kept;     // staged: rows of sums
+  int64_t groups;   // of 16 outputs per output row
+};
+
+inline PlaneTiles LayOutPlanes(const Problem& p) {
+  const Axis& h = p.height();
+  const Axis& w = p.width();
+  PlaneTiles t{};
+  t.staged = SizeOf(p.dtype) == 2;
+  t.nibbles = p.routes.bits == 4 && h.kernel + w.kernel < 8;
+  t.groups = CeilDiv(w.out, 16);
+  const int64_t one = (h.extent() - 1) * w.in + (w.out - 1) * w.stride + w.extent();  // elements under a row
+  if (one < kPlaneReach) {
+    const int64_t fits = (kPlaneReach - one) / std::max<int64_t>(1, h.stride * w.in) + 1;
+    t.at_once = std::min({std::max<int64_t>(1, kPlaneBlock / w.out), fits, h.out});
+  }
+  const int64_t wanted = CeilDiv(kPlaneUnits, std::max<int64_t>(1, p.batch * p.channels));
+  const int64_t bands = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, h.in / (8 * h.extent())));
+  t.band = CeilDiv(h.in, bands);
+  t.bands = CeilDiv(h.in, t.band);
+  t.kept = t.staged ? std::min(h.in, (t.at_once - 1) * h.stride + h.extent()) : 0;
+  return t;
+}
+
+// The scratch of one task. Taken from null it only counts.
+struct PlaneScratch {
+  PlaneScratch(const Problem& p, const PlaneTiles& t, std::byte* memory) {
+    ScratchTaker taker(memory);
+    const int64_t run = 16 * t.groups;
+    offsets = taker.Take<uint16_t>(t.at_once * p.width().out + 32);
+    line = taker.Take<uint8_t>(run + 32);
+    columns = taker.Take<uint8_t>(t.nibbles ? run : 0);
+    lane_lo = taker.Take<uint16_t>(t.nibbles ? 0 : run);
+    lane_span = taker.Take<uint16_t>(t.nibbles ? 0 : run);
+    sums = taker.Take<float>(t.kept * p.width().in);
+    values = taker.Take<float>(t.staged ? t.at_once * p.width().out : 0);
+    bytes = taker.used();
+  }
+  uint16_t* offsets;  // by output of a block: where its dy goes, in elements from the block's first window
+  uint8_t* line;      // the codes of an output row that must not be read past its end, or that are unpacked
+  uint8_t* columns;   // nibbles: by output of a row, the tap columns inside the input, as bits
+  uint16_t* lane_lo;  // bytes: by output of a row, the first tap column inside the input, and how many more there are
+  uint16_t* lane_span;
+  float* sums;    // staged: rows of sums
+  float* values;  // staged: dy of a block
+  int64_t bytes;
+};
+
+// The algorithm's row in the list of backward.cc.
+const char* RefusePlanes(const Problem& p, poolgrad_op op);
+Kernel MakePlanes(const Problem& p, poolgrad_op op);
+
+}  // namespace poolgrad

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Cross-compiles for x86-64 on a Debian machine of another kind: bench/x86_build.sh FOLDER TARGET... [-- CMAKE_OPTION...].
-# Highway, pthreadpool and CLI11 come from bench/x86_deps.sh (X86_DEPS, default build/x86_deps; fetched when missing).
+# Highway and CLI11 come from bench/x86_deps.sh (X86_DEPS, default build/x86_deps; fetched when missing).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1
@@ -18,7 +18,6 @@ log=$folder.log
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 cmake --preset x86 -B "$folder" "${launcher[@]}" -DHWY_INCLUDE="$deps/usr/include" -DHWY_LIBRARY="$lib/libhwy.so" \
-  -DPTHREADPOOL_INCLUDE="$deps/usr/include" -DPTHREADPOOL_LIBRARY="$lib/libpthreadpool.so" \
   -DCLI11_DIR="$(dirname "$(find "$deps" -name CLI11Config.cmake | head -1)")" \
   -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,$lib" "$@" >"$log" 2>&1 || { cat "$log"; exit 1; }
 cmake --build "$folder" --target "${targets[@]}" >"$log" 2>&1 || { grep -E 'error|FAILED' -A3 "$log"; exit 1; }

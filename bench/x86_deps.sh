@@ -1,5 +1,5 @@
 #!/bin/bash
-# Fetches what an x86-64 machine without Debian's packages lacks (Highway, pthreadpool, CLI11) and unpacks it into the
+# Fetches what an x86-64 machine without Debian's packages lacks (Highway, CLI11) and unpacks it into the
 # folder given (default build/x86_deps), to be carried there for bench/x86_check.sh. Needs Debian, of any architecture.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
 options=(-o APT::Architecture=amd64 -o APT::Architectures=amd64 -o Dir::State::lists="$work/lists"
          -o Dir::Cache="$work/cache" -o Dir::State::status=/dev/null -o APT::Sandbox::User=root)
-packages=(libhwy-dev libhwy1 libpthreadpool-dev libpthreadpool0 libcpuinfo0 libcli11-dev)
+packages=(libhwy-dev libhwy1 libcli11-dev)
 apt-get "${options[@]}" -qq update
 (cd "$work" && apt-get "${options[@]}" -qq download "${packages[@]}")
 rm -rf "$into"

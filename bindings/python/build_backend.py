@@ -25,7 +25,7 @@ from typing import Any, Dict, List, Optional
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "bindings" / "python" / "poolgrad"
 NAME = "poolgrad"
-_CARRIED = ("libpthreadpool.so", "libhwy.so")
+_CARRIED = ("libhwy.so",)
 
 
 def _project() -> Dict[str, str]:

@@ -4,7 +4,7 @@
 # short summary last. Nothing is installed: the package is run from the tree.
 #
 #   POOLGRAD_LIBRARY      a built libpoolgrad.so with CUDA; then nothing is built
-#   POOLGRAD_CMAKE_ARGS   further arguments for CMake; what the machine lacks (Highway, pthreadpool) is switched off by itself
+#   POOLGRAD_CMAKE_ARGS   further arguments for CMake; Highway, where the machine lacks it, is switched off by itself
 #   POOLGRAD_PYTEST       a folder to find pytest in, where Python has none
 #   PYTHON                the interpreter (python3)
 #   OUT                   a folder for the full logs (build/device-python)
@@ -19,7 +19,6 @@ if [ -z "${POOLGRAD_LIBRARY:-}" ]; then
   arguments=()
   has_header() { echo "#include <$1>" | g++ -E -x c++ - >/dev/null 2>&1; }
   has_header hwy/highway.h || arguments+=(-DPOOLGRAD_SIMD=OFF)
-  has_header pthreadpool.h || arguments+=(-DPOOLGRAD_THREADS=OFF)
   build=$root/build/device-python-lib
   # shellcheck disable=SC2086
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOOLGRAD_TESTS=OFF -DPOOLGRAD_CLI=OFF -DPOOLGRAD_CUDA=ON \

@@ -313,6 +313,9 @@ class Tiling {
     const bool two = p_.routes.bits == 2;
     if (p_.routes.bits > 4 || p_.routes.line == 1) return false;
     if (p_.channels_last()) return two ? RunLast<2>(begin, end) : RunLast<4>(begin, end);
+#ifdef POOLGRAD_SMALL
+    return false;
+#else
     const Axis& h = p_.height();
     if (h.stride != h.kernel || h.dilation != 1 || h.pad_lo != 0) return false;
     switch (p_.width().kernel) {
@@ -325,6 +328,7 @@ class Tiling {
       default:
         return two ? RunFirst<4, 2>(begin, end) : RunFirst<4, 4>(begin, end);
     }
+#endif
   }
 
   template <int kTaps, int kBits>

@@ -43,18 +43,43 @@ HWY_INLINE void AddPair(V* to, const V* HWY_RESTRICT values, uint64_t both) {
   to[both >> 32] += values[1];
 }
 
-// Codes of four bits; `pairs` by byte, the second offset already a step further.
+// The offsets of eight packed codes.
+struct FourPairs {
+  uint64_t a, b, c, d;
+};
+
+HWY_INLINE FourPairs LookUpPairs(const uint8_t* HWY_RESTRICT codes, const uint64_t* HWY_RESTRICT pairs) {
+  uint32_t four;
+  std::memcpy(&four, codes, sizeof(four));
+  return {pairs[four & 255], pairs[four >> 8 & 255], pairs[four >> 16 & 255], pairs[four >> 24]};
+}
+
+template <class V>
+HWY_INLINE void AddFourPairs(V* to, const V* HWY_RESTRICT values, FourPairs at, int64_t step) {
+  AddPair(to, values, at.a);
+  AddPair(to + 2 * step, values + 2, at.b);
+  AddPair(to + 4 * step, values + 4, at.c);
+  AddPair(to + 6 * step, values + 6, at.d);
+}
+
+// Codes of four bits; `pairs` by byte, the second offset already a step further. Offsets are looked up eight outputs
+// before they are used: the core does not look far enough ahead by itself (1.38 cycles per output, 1.25 this way).
 template <class V>
 HWY_INLINE void AddPairs(V* to, const V* HWY_RESTRICT values, const uint8_t* HWY_RESTRICT codes, int64_t n,
                          const uint64_t* HWY_RESTRICT pairs, int64_t step) {
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8, to += 8 * step, codes += 4) {
-    uint32_t four;
-    std::memcpy(&four, codes, sizeof(four));
-    AddPair(to, values + i, pairs[four & 255]);
-    AddPair(to + 2 * step, values + i + 2, pairs[four >> 8 & 255]);
-    AddPair(to + 4 * step, values + i + 4, pairs[four >> 16 & 255]);
-    AddPair(to + 6 * step, values + i + 6, pairs[four >> 24]);
+  if (n >= 8) {
+    FourPairs at = LookUpPairs(codes, pairs);
+    for (; i + 16 <= n; i += 8, to += 8 * step) {
+      codes += 4;
+      const FourPairs next = LookUpPairs(codes, pairs);
+      AddFourPairs(to, values + i, at, step);
+      at = next;
+    }
+    AddFourPairs(to, values + i, at, step);
+    i += 8;
+    to += 8 * step;
+    codes += 4;
   }
   for (; i + 2 <= n; i += 2, to += 2 * step, ++codes) AddPair(to, values + i, pairs[*codes]);
   if (i < n) to[static_cast<uint32_t>(pairs[*codes & 15])] += values[i];

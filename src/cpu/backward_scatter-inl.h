@@ -362,6 +362,12 @@ class Scatter {
 
   // ---- Channels last: a run is the channels of a position.
 
+  static constexpr int64_t SizeOfT() { return static_cast<int64_t>(sizeof(T)); }
+  // An address to ask for, which may lie past the end.
+  static const void* Ahead(const void* from, int64_t bytes) {
+    return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(bytes));
+  }
+
   void Positions(int64_t start, int64_t line) {
     const Axis& w = p_.width();
     const RouteFormat& f = p_.routes;
@@ -370,6 +376,8 @@ class Scatter {
     const T* dy = static_cast<const T*>(args_.source) + line * t_.channels + c0_;
     const uint8_t* routes = Line(line) + c0_ * f.bits / 8;
     for (int64_t ow = 0; ow < out_; ++ow, to += w.stride * t_.position, dy += t_.channels, routes += f.line_bytes) {
+      PrefetchRun(Ahead(dy, kAskedAhead * SizeOfT()), block_ * SizeOfT());
+      PrefetchRun(Ahead(routes, kAskedAhead * f.bits / 8), block_ * f.bits / 8);
       const V* values = ReadValues(dy, block_, s_.values);
       const bool clipped = ow < interior.begin || ow >= interior.end;
       const Range columns = clipped ? ColumnsInside(w, w.start(ow)) : Range{0, w.kernel};

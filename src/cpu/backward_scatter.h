@@ -23,6 +23,7 @@ inline constexpr int64_t kVettedOutputs = 512;     // at once, if rows are short
 inline constexpr int64_t kZeroedBytes = 12 << 10;  // at a time, if rows are short
 inline constexpr int64_t kSumBytes = 32 << 10;     // of rows of sums for the halves, if a window needs no more
 inline constexpr int64_t kMostSumBytes = 1 << 20;
+inline constexpr int64_t kAskedAhead = 1024;  // outputs, channels last: the adds leave no room to wait for dy
 inline constexpr int64_t kFewChannels = 8;  // fewer than this: a row is one run, not a run per position
 
 struct ScatterTiles {

@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cpu/exact-inl.h"
 #include "cpu/order-inl.h"
+#include "cpu/routes-inl.h"
 #include "cpu/rows-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
@@ -118,6 +120,57 @@ class SpecialRows {
   bool* special_;
   bool any_ = false;
 };
+
+// After a Watch fired for a block, or where windows have no valid tap: the rows of outputs that the rules decide, again.
+// has_rows: the block sees some input, and all its rows are pooled. `special` and `codes` are scratch; codes of one row.
+template <class S>
+void PoolSpecialRows(const Rows<S>& rows, const Block<S>& block, bool has_rows, bool* special, Code<S>* codes) {
+  const Problem& p = rows.p;
+  ForPlanesOf(block, rows, [&](const Block<S>& one) {
+    const SpecialRows<S> found(rows, one, special);
+    for (int64_t o = one.oh.begin; o < one.oh.end; ++o) {
+      if (has_rows && p.height().valid_taps(o).size() > 0 && !found.SeenBy(o)) continue;
+      const int64_t r = one.r + o - one.oh.begin;
+      RunExactRow<S>(p, one.plane, one.od, o, {0, p.width().out}, rows.y_row(r), rows.route_row(r), codes);
+    }
+  });
+}
+
+// Lines that end inside a byte, or lie apart. Each may spill into those after it, which are written later; returns how
+// many lines it did.
+template <int kBits>
+int64_t PackLines(const uint8_t* codes, int64_t pitch, int64_t count, int64_t n, uint8_t* lines) {
+  const hn::ScalableTag<uint8_t> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t line_bytes = CeilDiv(n * kBits, 8);
+  const int64_t spill = CeilDiv(lanes * kBits, 8 * line_bytes);  // lines at the end that could not take it
+  const auto tail = hn::FirstN(d, static_cast<size_t>((n - 1) % lanes + 1));
+  int64_t r = 0;
+  for (; r + spill < count; ++r, codes += pitch, lines += line_bytes) {
+    int64_t j = 0;
+    for (; j + lanes < n; j += lanes) StorePacked<kBits>(hn::LoadU(d, codes + j), lines + j * kBits / 8);
+    StorePacked<kBits>(hn::IfThenElseZero(tail, hn::LoadU(d, codes + j)), lines + j * kBits / 8);
+  }
+  return r;
+}
+
+// Codes of `count` rows of outputs, `pitch` apart and with room for a vector after them, to their lines, from row r on.
+// Where the rows are one, and their lines whole bytes, all at once.
+template <class S, class C>
+void PackRows(const Rows<S>& rows, const C* codes, int64_t pitch, int64_t r, int64_t count) {
+  const Problem& p = rows.p;
+  const int64_t n = p.width().out;
+  const int32_t bits = p.routes.bits;
+  if (!p.channels_last() && pitch == n && n * bits % 8 == 0) {
+    return PackCodes(codes, count * n, bits, rows.route_row(r));
+  }
+  int64_t done = 0;
+  if constexpr (sizeof(C) == 1) {
+    if (!p.channels_last() && bits == 4) done = PackLines<4>(codes, pitch, count, n, rows.route_row(r));
+    if (!p.channels_last() && bits == 2) done = PackLines<2>(codes, pitch, count, n, rows.route_row(r));
+  }
+  for (int64_t i = done; i < count; ++i) PackRow(p, codes + i * pitch, {0, n}, rows.route_row(r + i));
+}
 
 #endif  // HWY_TARGET != HWY_SCALAR
 

@@ -119,14 +119,7 @@ class ColumnRunner {
       if (!s_.slides) Across(block.planes * block.oh.size(), rows_.y_row(block.r), watch);
       if (watch.Fired() == Alarm::kNone && !has_empty_row_) return;
     }
-    ForPlanesOf(block, rows_, [&](const Block<S>& one) {
-      const SpecialRows<S> special(rows_, one, s_.special);
-      for (int64_t o = one.oh.begin; o < one.oh.end; ++o) {
-        if (has_rows && height_.valid_taps(o).size() > 0 && !special.SeenBy(o)) continue;
-        RunExactRow<S>(p_, one.plane, one.od, o, {0, width_.out}, rows_.y_row(one.r + o - one.oh.begin), nullptr,
-                       nullptr);
-      }
-    });
+    PoolSpecialRows<S>(rows_, block, has_rows, s_.special, nullptr);
   }
 
   // The seen part of row h of the slice of depth tap kd.

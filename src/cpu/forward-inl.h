@@ -17,6 +17,7 @@
 #include "cpu/planes-inl.h"
 #include "cpu/rows-inl.h"
 #include "cpu/stream-inl.h"
+#include "cpu/sweep-inl.h"
 #include "cpu/windows-inl.h"
 #include "hwy/highway.h"
 
@@ -71,6 +72,11 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       }
       break;
     }
+#ifndef POOLGRAD_SMALL
+    case ForwardWay::kSweep:
+      if constexpr (kRoutes) kernel.run = SelectSweep<S>(p, take);
+      break;
+#endif
     case ForwardWay::kPlanes:
       if constexpr (kRoutes) kernel.run = SelectPlanes<S>(p, take);
       break;

@@ -99,6 +99,21 @@ const char* RefuseColumns(const Problem& p, poolgrad_op op) {
   return IsPlanar(p) ? nullptr : "it needs channels first";
 }
 
+const char* RefuseSweep(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseFast(p, op)) return reason;
+  if (op != POOLGRAD_OP_FORWARD_ROUTES) return "it is for routes";
+  if (!IsPlanar(p)) return "it needs channels first";
+  if (p.dtype != POOLGRAD_F32) return "it is for f32";
+  if (p.ties == POOLGRAD_TIES_LAST) return "it prefers the first of ties";
+  const Axis& h = p.height();
+  const Axis& w = p.width();
+  if (h.kernel != 3 || w.kernel != 3 || p.depth().kernel != 1) return "a window is not three by three";
+  if (h.stride != w.stride || h.stride > 2) return "the strides are not both 1 or both 2";
+  if (h.stride == 2 && (h.dilation > 1 || w.dilation > 1)) return "windows at stride 2 are dilated";
+  if (p.y_elements() == 0 || Make(ForwardWay::kSweep, p, op).run) return nullptr;
+  return "rows are shorter than a vector or padded too far, or it was left out to keep the library small";
+}
+
 const char* RefusePlanes(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseFast(p, op)) return reason;
   if (op != POOLGRAD_OP_FORWARD_ROUTES) return "it is for routes";
@@ -120,6 +135,7 @@ constexpr Algorithm kForward[] = {
     {"simd_stream", RefuseStream, Make<ForwardWay::kStream>},
     {"simd_shared_rows", RefuseShared, Make<ForwardWay::kShared>},
     {"simd_columns", RefuseColumns, Make<ForwardWay::kColumns>},
+    {"simd_sweep", RefuseSweep, Make<ForwardWay::kSweep>},
     {"simd_planes", RefusePlanes, Make<ForwardWay::kPlanes>},
     {"simd_average", RefuseAverage, MakeAverage},
     {"simd_exact", RefuseMax, Make<ForwardWay::kExact>},

@@ -180,6 +180,9 @@ class Watch {
     if constexpr (kChain % 4 == 3) seen3_ = With(seen3_, key);
   }
 
+  // A float that may be lost before it reaches y, on targets where looking at winners is usually enough.
+  HWY_INLINE void SeeInput(VecOf<S> key) { seen0_ = hn::Add(seen0_, key); }
+
   template <int kChain = 0>
   HWY_INLINE void SeeWinner(VecOf<S> key) {
     if constexpr (kChain % 2 == 0) winner0_ = WithWinner(winner0_, key);
@@ -204,7 +207,7 @@ class Watch {
     const hn::ScalableTag<S> d;
     if constexpr (kIsFloat<S>) {
       const auto zero = hn::Zero(d);
-      const auto sum = kWinnersOnly ? hn::Add(winner0_, winner1_)
+      const auto sum = kWinnersOnly ? hn::Add(hn::Add(winner0_, winner1_), seen0_)
                                     : hn::Add(hn::Add(seen0_, seen1_), hn::Add(seen2_, seen3_));
       if (!hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero))) return Alarm::kSpecial;
       const hn::ScalableTag<Code<S>> du;

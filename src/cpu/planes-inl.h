@@ -143,17 +143,10 @@ class PlaneRunner {
       }
       if (s_.down.used()) SpanRows(block, watch);
       Down(block, watch);
-      Pack(block);
+      PackRows(rows_, s_.out_codes, width_.out, block.r, block.planes * block.oh.size());
       if (watch.Fired() == Alarm::kNone && !has_empty_row_) return;
     }
-    ForPlanesOf(block, rows_, [&](const Block<S>& one) {
-      const SpecialRows<S> special(rows_, one, s_.special);
-      for (int64_t o = one.oh.begin; o < one.oh.end; ++o) {
-        if (has_rows && height_.valid_taps(o).size() > 0 && !special.SeenBy(o)) continue;
-        const int64_t r = one.r + o - one.oh.begin;
-        RunExactRow<S>(p_, one.plane, one.od, o, {0, width_.out}, rows_.y_row(r), rows_.route_row(r), s_.exact_codes);
-      }
-    });
+    PoolSpecialRows(rows_, block, has_rows, s_.special, s_.exact_codes);
   }
 
   // The rows that the block sees, from the first one on, plane by plane; where they are whole planes, all at once.
@@ -289,41 +282,6 @@ class PlaneRunner {
       }
       o += count;
     }
-  }
-
-  // Codes of the block to their lines; where lines are whole bytes, all at once.
-  void Pack(const Block<S>& block) {
-    const int64_t rows = block.planes * block.oh.size();
-    const int64_t n = width_.out;
-    if (!p_.channels_last() && n * p_.routes.bits % 8 == 0) {
-      return PackCodes(s_.out_codes, rows * n, p_.routes.bits, rows_.route_row(block.r));
-    }
-    int64_t done = 0;
-    if constexpr (sizeof(C) == 1) {
-      if (!p_.channels_last() && p_.routes.bits == 4)
-        done = PackLines<4>(s_.out_codes, rows, n, rows_.route_row(block.r));
-      if (!p_.channels_last() && p_.routes.bits == 2)
-        done = PackLines<2>(s_.out_codes, rows, n, rows_.route_row(block.r));
-    }
-    for (int64_t i = done; i < rows; ++i) PackRow(p_, s_.out_codes + i * n, {0, n}, rows_.route_row(block.r + i));
-  }
-
-  // Lines that end inside a byte. Each may spill into those after it, which are written later; returns how many lines
-  // it did.
-  template <int kBits>
-  static int64_t PackLines(const C* codes, int64_t rows, int64_t n, uint8_t* lines) {
-    const hn::ScalableTag<uint8_t> d;
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    const int64_t line_bytes = CeilDiv(n * kBits, 8);
-    const int64_t spill = CeilDiv(lanes * kBits, 8 * line_bytes);  // lines at the end that could not take it
-    const auto tail = hn::FirstN(d, static_cast<size_t>((n - 1) % lanes + 1));
-    int64_t r = 0;
-    for (; r + spill < rows; ++r, codes += n, lines += line_bytes) {
-      int64_t j = 0;
-      for (; j + lanes < n; j += lanes) StorePacked<kBits>(hn::LoadU(d, codes + j), lines + j * kBits / 8);
-      StorePacked<kBits>(hn::IfThenElseZero(tail, hn::LoadU(d, codes + j)), lines + j * kBits / 8);
-    }
-    return r;
   }
 
   const Problem& p_;

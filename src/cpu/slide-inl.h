@@ -84,7 +84,7 @@ HWY_NOINLINE void SlideRows(const MaxJob<S>& job, const Axis& width, Watch<S>& s
         }
         int64_t j = 0;
         int64_t at = base + middle;
-        for (; middle + 2 * j + 2 * lanes <= in;
+        for (; middle + 2 * j + 2 * lanes <= in && j + lanes <= out;
              j += lanes, at += 2 * lanes) {  // taps 1 and 2 of a vector of windows are here
           const auto low = GreatestAt<S, kRaw, 0>(from, 0, n, at, watch);
           const auto high = GreatestAt<S, kRaw, 1>(from, 0, n, at + lanes, watch);

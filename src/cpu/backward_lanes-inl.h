@@ -123,11 +123,11 @@ HWY_INLINE hn::Vec<hn::Repartition<uint16_t, DF>> BF16FromOrdinary(DF /*d*/, hn:
   const hn::RebindToUnsigned<DF> du;
   const hn::Repartition<uint16_t, DF> d16;
   const auto half = hn::Set(du, 0x7FFFu);
-  const auto one = hn::Set(du, 1u);
+  const auto last = hn::Set(du, 0x10000u);  // the last bit kept: half of it is rounded to even
   const auto l = hn::BitCast(du, low);
   const auto h = hn::BitCast(du, high);
-  const auto rounded_l = hn::Add(hn::Add(l, half), hn::And(hn::ShiftRight<16>(l), one));
-  const auto rounded_h = hn::Add(hn::Add(h, half), hn::And(hn::ShiftRight<16>(h), one));
+  const auto rounded_l = hn::Add(l, hn::Sub(half, hn::VecFromMask(du, hn::TestBit(l, last))));
+  const auto rounded_h = hn::Add(h, hn::Sub(half, hn::VecFromMask(du, hn::TestBit(h, last))));
   return hn::ConcatOdd(d16, hn::BitCast(d16, rounded_h), hn::BitCast(d16, rounded_l));
 }
 
@@ -139,14 +139,17 @@ void RoundRun(const Wide<T>* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
   int64_t i = 0;
   if constexpr (std::is_same_v<T, BF16>) {
     const hn::Repartition<uint16_t, decltype(d)> d16;
-    auto nans = hn::MaskFromVec(hn::Zero(d));
+    const auto zero = hn::Zero(d);
+    auto watch_low = zero;  // NaN once a sum is not finite
+    auto watch_high = zero;
     for (; i + 2 * lanes <= n; i += 2 * lanes) {
       const auto low = hn::LoadU(d, from + i);
       const auto high = hn::LoadU(d, from + i + lanes);
-      nans = hn::Or(nans, hn::Or(hn::IsNaN(low), hn::IsNaN(high)));
+      watch_low = hn::MulAdd(low, zero, watch_low);
+      watch_high = hn::MulAdd(high, zero, watch_high);
       hn::StoreU(BF16FromOrdinary(d, low, high), d16, reinterpret_cast<uint16_t*>(to) + i);
     }
-    if (!hn::AllFalse(d, nans)) i = 0;  // once more, slowly
+    if (!hn::AllFalse(d, hn::IsNaN(hn::Add(watch_low, watch_high)))) i = 0;  // once more, slowly
   }
   for (; i + lanes <= n; i += lanes) StoreNarrow(d, hn::LoadU(d, from + i), to + i);
   for (; i < n; ++i) to[i] = Narrow<T>(from[i]);

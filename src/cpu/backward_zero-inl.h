@@ -51,9 +51,9 @@ class Zeroer {
       return;
     }
 #endif
-    const hn::FixedTag<uint8_t, 16> d;
+    const hn::CappedTag<uint8_t, kLine> d;
     uint8_t* const to = static_cast<uint8_t*>(line);
-    for (uintptr_t i = 0; i < kLine; i += 16) hn::StoreU(hn::Zero(d), d, to + i);
+    for (uintptr_t i = 0; i < kLine; i += hn::Lanes(d)) hn::StoreU(hn::Zero(d), d, to + i);
   }
 
 #if HWY_ARCH_ARM_A64

@@ -254,14 +254,24 @@ HWY_NOINLINE bool HasSpecial(const S* values, int64_t n, poolgrad_dtype dtype) {
     const hn::ScalableTag<S> d;
     const hn::RebindToSigned<decltype(d)> di;
     const int64_t lanes = LaneCount<S>();
-    auto sum = hn::Zero(d);
-    auto least = hn::Zero(di);
+    // Four chains: rectifiers make so many zeros that behind them every row is looked at.
+    auto sum = hn::Zero(d), sum1 = sum, sum2 = sum, sum3 = sum;
+    auto least = hn::Zero(di), least1 = least, least2 = least, least3 = least;
+    const auto see = [&](int64_t at, auto& of_sum, auto& of_least) POOLGRAD_LAMBDA {
+      const auto v = hn::LoadU(d, values + at);
+      of_sum = hn::Add(of_sum, v);
+      of_least = hn::Min(of_least, hn::BitCast(di, v));
+    };
     int64_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-      const auto v = hn::LoadU(d, values + i);
-      sum = hn::Add(sum, v);
-      least = hn::Min(least, hn::BitCast(di, v));
+    for (; i + 4 * lanes <= n; i += 4 * lanes) {
+      see(i, sum, least);
+      see(i + lanes, sum1, least1);
+      see(i + 2 * lanes, sum2, least2);
+      see(i + 3 * lanes, sum3, least3);
     }
+    for (; i + lanes <= n; i += lanes) see(i, sum, least);
+    sum = hn::Add(hn::Add(sum, sum1), hn::Add(sum2, sum3));
+    least = hn::Min(hn::Min(least, least1), hn::Min(least2, least3));
     const auto zero = hn::Zero(d);
     const auto minus_zero = hn::Set(di, std::numeric_limits<hn::TFromD<decltype(di)>>::min());
     bool special = !hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero)) || !hn::AllFalse(di, hn::Eq(least, minus_zero));

@@ -7,7 +7,6 @@
 #include <hwy/highway.h>
 
 #include "cpu/backward_gather-inl.h"
-#include "cpu/backward_lines.h"
 #include "cpu/backward_pixels.h"
 #include "cpu/backward_planes.h"
 #include "cpu/backward_scatter-inl.h"
@@ -310,7 +309,6 @@ constexpr Algorithm kBackward[] = {
     {"single_window", RefuseSingle, MakeSingle},
     {"tiling_windows", RefuseTiling, MakeTiling},
     {"pixels", RefusePixels, MakePixels},
-    {"lines", RefuseLines, MakeLines},
     {"scatter_planes", RefusePlanes, MakePlanes},
     {"scatter", RefuseScatter, MakeScatter},
     {"gather_rows", RefuseGatherRows, MakeGatherRows},

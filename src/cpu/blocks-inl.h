@@ -121,8 +121,9 @@ class SpecialRows {
   bool any_ = false;
 };
 
-// After a Watch fired for a block, or where windows have no valid tap: the rows of outputs that the rules decide, again.
-// has_rows: the block sees some input, and all its rows are pooled. `special` and `codes` are scratch; codes of one row.
+// After a Watch fired for a block, or where windows have no valid tap: the rows of outputs that the rules decide,
+// again. has_rows: the block sees some input, and all its rows are pooled. `special` and `codes` (of one row) are
+// scratch.
 template <class S>
 void PoolSpecialRows(const Rows<S>& rows, const Block<S>& block, bool has_rows, bool* special, Code<S>* codes) {
   const Problem& p = rows.p;

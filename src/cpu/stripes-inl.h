@@ -1,9 +1,9 @@
-// The inner loops of max pooling of f32 with routes, channels first, for windows of three by three: row by row, in stripes
-// of a few vectors, all in registers.
+// The inner loops of max pooling of f32 with routes, channels first, for windows of three by three: row by row, in
+// stripes of a few vectors, all in registers.
 //
-// Each input row is reduced along the width once to a Swath: keys, and the number of the best column as bytes. Rows then
-// meet in order, so that the first of equal taps wins. What one step leaves for the next is made of that step's rows
-// alone; so a step that writes nothing begins a new plane.
+// Each input row is reduced along the width once to a Swath: keys, and the number of the best column as bytes. Rows
+// then meet in order, so that the first of equal taps wins. What one step leaves for the next is made of that step's
+// rows alone; so a step that writes nothing begins a new plane.
 //
 // Neoverse-V1 sustains two vector instructions per cycle, stores among them, and loads cost nothing beside them, also
 // those that de-interleave: hence columns that are loaded three times, and no reduced rows in scratch.
@@ -67,13 +67,15 @@ template <class T, int kBy>
 struct SweepOf {
   using S = T;
   static constexpr int kStride = kBy;
-  // `later > best` decides: zeros of different sign tie as they should, but a NaN may get lost, so every input is watched.
-  // Otherwise the maximum tells who won: at stride 2, where inputs are four times as many, looking at winners is cheaper.
+  // `later > best` decides: zeros of different sign tie as they should, but a NaN may get lost, so every input is
+  // watched. Otherwise the maximum tells who won: at stride 2, where inputs are four times as many, looking at winners
+  // is cheaper.
   static constexpr bool kCompares = kIsFloat<T> && kMaxPassesNan && kBy == 1;
   static constexpr int kSign = kCompares ? -1 : 1;  // of the numbers that swaths carry
 };
 
-// best = the better of the two; returns where it was the later one (if the kind compares) or where it was not: all ones.
+// best = the better of the two; returns where it was the later one (if the kind compares) or where it was not: all
+// ones.
 template <class Of, class S = typename Of::S>
 HWY_INLINE CodeVec<S> Contest(VecOf<S> later, VecOf<S>& best) {
   const hn::ScalableTag<Code<S>> du;
@@ -219,8 +221,8 @@ HWY_INLINE void ReduceOrLowest(const S* row, int64_t j, const SweepBand<S>& band
 // One stripe of a step, from its window number j on. `keys` and `codes` hold what the step before left: at stride 1 the
 // best of its two rows, and the second of them; at stride 2 the second alone.
 template <class Of, class P, class S = typename Of::S>
-HWY_INLINE void StepStripe(const SweepStep<S>& step, int64_t j, const SweepBand<S>& band, const RowEnds<S>& ends, S* keys,
-                           uint8_t* codes, Watch<S>& watch) {
+HWY_INLINE void StepStripe(const SweepStep<S>& step, int64_t j, const SweepBand<S>& band, const RowEnds<S>& ends,
+                           S* keys, uint8_t* codes, Watch<S>& watch) {
   constexpr int64_t kWidth = kStripe<S> * hn::MaxLanes(hn::ScalableTag<S>());
   Swath<S, P::kSlots> row0, row1, out;
   if constexpr (Of::kStride == 1) {

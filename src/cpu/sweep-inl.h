@@ -1,8 +1,8 @@
 // Max pooling of f32 with routes, channels first (and a single channel last), for windows of three by three at stride 1
 // or 2: each row of outputs straight from the rows of x it sees and what the rows before left (stripes-inl.h).
 //
-// x is read where it lies; only its first and its last row, around which loads would leave it, are copied. (Halves would
-// have to become keys for each of the three loads; for them the passes of planes-inl.h are as fast.)
+// x is read where it lies; only its first and its last row, around which loads would leave it, are copied. (Halves
+// would have to become keys for each of the three loads; for them the passes of planes-inl.h are as fast.)
 //
 // Rows that are apart (a dilated height) belong to different sweeps, one after the other.
 
@@ -127,25 +127,36 @@ class SweepRunner {
   // The rows of outputs `first`, first + dilation, ...
   void SweepDown(const Block<S>& block, const S* plane, int64_t first, uint8_t* block_codes, Watch<S>& watch) {
     const int64_t apart = height_.dilation;
-    const auto row = [&](int64_t h) { return h >= 0 && h < height_.in ? Input(plane + h * width_.in, h) : nullptr; };
-    const auto y = [&](int64_t o) {
-      return o < block.oh.end ? rows_.y_row(block.r + o - block.oh.begin) : nullptr;
+    S* block_y = rows_.y_row(block.r);
+    const auto see = [&](SweepStep<S>& step, int i, int64_t h) {
+      step.row[i] = h >= 0 && h < height_.in ? Input(plane + h * width_.in, h) : nullptr;
     };
-    const auto codes = [&](int64_t o) { return block_codes + (o - block.oh.begin) * s_.code_pitch; };
+    const auto write = [&](SweepStep<S>& step, int i, int64_t o) {
+      step.y[i] = block_y + (o - block.oh.begin) * width_.out;
+      step.codes[i] = block_codes + (o - block.oh.begin) * s_.code_pitch;
+    };
     const int64_t top = height_.start(first);
+    SweepStep<S>& begin = Next(watch);
     if constexpr (kStride == 1) {
-      Add({{row(top), row(top + apart)}, {nullptr, nullptr}, {nullptr, nullptr}}, watch);
+      see(begin, 0, top);
+      see(begin, 1, top + apart);
       for (int64_t o = first; o < block.oh.end; o += 2 * apart) {
+        SweepStep<S>& step = Next(watch);
         const int64_t h = height_.start(o) + 2 * apart;
-        S* second = y(o + apart);
-        Add({{row(h), second ? row(h + apart) : nullptr}, {y(o), second}, {codes(o), second ? codes(o + apart) : nullptr}},
-            watch);
+        see(step, 0, h);
+        write(step, 0, o);
+        if (o + apart >= block.oh.end) break;
+        see(step, 1, h + apart);
+        write(step, 1, o + apart);
       }
     } else {
-      Add({{nullptr, row(top)}, {nullptr, nullptr}, {nullptr, nullptr}}, watch);
+      see(begin, 1, top);
       for (int64_t o = first; o < block.oh.end; ++o) {
+        SweepStep<S>& step = Next(watch);
         const int64_t h = height_.start(o);
-        Add({{row(h + 1), row(h + 2)}, {y(o), nullptr}, {codes(o), nullptr}}, watch);
+        see(step, 0, h + 1);
+        see(step, 1, h + 2);
+        write(step, 0, o);
       }
     }
   }
@@ -160,17 +171,24 @@ class SweepRunner {
     return copy;
   }
 
-  void Add(const SweepStep<S>& step, Watch<S>& watch) {
+  // A step that sees and writes nothing yet. Filled where it lies: copied, its pointers would have to be in memory
+  // first.
+  SweepStep<S>& Next(Watch<S>& watch) {
     if (count_ == s_.kSteps) Flush(watch);
-    s_.steps[count_++] = step;
+    SweepStep<S>& step = s_.steps[count_++];
+    for (int i = 0; i < 2; ++i) {
+      step.row[i] = nullptr;
+      step.y[i] = nullptr;
+    }
+    return step;
   }
 
   void Flush(Watch<S>& watch) {
     const int64_t before = std::max<int64_t>(0, CeilDiv(-width_.start(0), width_.stride));
     const int64_t beyond =
         std::max<int64_t>(0, CeilDiv(width_.start(width_.out - 1) + width_.extent() - width_.in, width_.stride));
-    Sweep<SweepOf<S, kStride>>({s_.steps, count_, width_.dilation, before, beyond, width_.in, &lookahead_}, width_.out, s_.kept_keys,
-                s_.kept_codes, watch);
+    Sweep<SweepOf<S, kStride>>({s_.steps, count_, width_.dilation, before, beyond, width_.in, &lookahead_}, width_.out,
+                               s_.kept_keys, s_.kept_codes, watch);
     count_ = 0;
   }
 

@@ -111,7 +111,8 @@ const char* RefuseSweep(const Problem& p, poolgrad_op op) {
   if (h.stride != w.stride || h.stride > 2) return "the strides are not both 1 or both 2";
   if (h.stride == 2 && (h.dilation > 1 || w.dilation > 1)) return "windows at stride 2 are dilated";
   if (p.y_elements() == 0 || Make(ForwardWay::kSweep, p, op).run) return nullptr;
-  return "rows are shorter than a vector or padded too far, or it was left out to keep the library small";
+  return "rows are shorter than a vector or padded too far, vectors are longer than 16 bytes, or it was left out to keep "
+         "the library small";
 }
 
 const char* RefusePlanes(const Problem& p, poolgrad_op op) {

@@ -208,10 +208,11 @@ void RunSweep(const Problem& p, const Args& args, int64_t begin, int64_t end, st
   SweepRunner<S, kStride>(p, args, memory).Run(begin, end);
 }
 
-// The kernel, and the scratch it needs; null where rows are too short, or have too much padding.
+// The kernel, and the scratch it needs; null where rows are too short, or have too much padding, and where vectors are
+// longer than 16 bytes: there a stripe is as wide as many a row, and long rows of several planes waste less.
 template <class S>
 RunFn SelectSweep(const Problem& p, ScratchTaker& take) {
-  if constexpr (std::is_same_v<S, float>) {
+  if constexpr (std::is_same_v<S, float> && hn::MaxLanes(hn::ScalableTag<S>()) == 4) {
     if (p.width().out < LaneCount<S>() || !SweepsRows<S>(p.width())) return nullptr;
     const SweepScratch<S> scratch(p, take);
     return p.width().stride == 1 ? RunSweep<S, 1> : RunSweep<S, 2>;

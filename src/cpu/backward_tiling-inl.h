@@ -333,9 +333,8 @@ class Tiling {
 
   template <int kTaps, int kBits>
   bool RunFirst(int64_t begin, int64_t end) const {
-    using Packed = TilingFirst<T, kTaps, kBits>;
-    if constexpr (Packed::kFits) Packed(p_, args_).Run(begin, end);
-    return Packed::kFits;
+    TilingFirst<T, kTaps, kBits>(p_, args_).Run(begin, end);
+    return true;
   }
 
   template <int kBits>

@@ -1,7 +1,7 @@
 // dx of windows that tile the plane, channels first, from packed codes of 2 or 4 bits read where they lie.
 //
 // A vector of dx holds the windows of a few outputs: dy is repeated for every tap of its window and kept where the code
-// names it. A step is as many vectors of dy as have their codes in one lane's worth of bits.
+// names it. A step is a few vectors of dy whose codes fill a word.
 //
 // dx is written in the order it lies in memory, and nothing else is stored in between: only then does the processor
 // write whole lines without reading them first. So rows that do not fill vectors end with shorter stores, not with one
@@ -41,18 +41,19 @@ class TilingFirst {
 
   static constexpr int64_t kLaneBits = 8 * sizeof(Bits);
   static constexpr int64_t kVectorBits = kN * kBits;  // codes of a vector of dy
-  // Vectors of dy in a step.
-  static constexpr int64_t kStep = std::clamp<int64_t>(kLaneBits / kVectorBits, 1, 4);
+  // Whether the codes of a vector of dx lie in several lanes' worth of bits, and each lane looks up its own.
+  static constexpr bool kLookUp = kVectorBits > kLaneBits && (kN % kTaps != 0 || kN / kTaps * kBits > kLaneBits);
+  // Vectors of dy. With more taps, more would not fit the registers: what is kept in memory is stored between rows.
+  static constexpr int64_t kStep = std::clamp<int64_t>((kTaps > 2 || kLookUp ? kLaneBits : 64) / kVectorBits, 1, 4);
+  // Those of them whose codes share a lane's worth; 1 also where a vector's codes fill several.
+  static constexpr int64_t kPerLane = std::clamp<int64_t>(kLaneBits / kVectorBits, 1, kStep);
   static constexpr int64_t kStepBytes = kStep * kVectorBits / 8;
-  static constexpr int64_t kChunks = std::max<int64_t>(1, kStepBytes / static_cast<int64_t>(sizeof(Bits)));
+  static constexpr int64_t kChunks = kLookUp ? 1 : CeilDiv(kStepBytes, sizeof(Bits));
+  static_assert(kStep * kVectorBits % 8 == 0);
   static constexpr int64_t kReadable = sizeof(uint64_t);  // bytes of codes that may be read in place of a step's
-  static constexpr int64_t kFields = kStep * kTaps;       // vectors of dx in a step
+  static constexpr int64_t kFields = kPerLane * kTaps;    // vectors of dx with different fields
 
  public:
-  // The codes of a vector of dx lie in one lane's worth of bits, and those of a step fill bytes.
-  static constexpr bool kFits = (kVectorBits <= kLaneBits || (kN % kTaps == 0 && kN / kTaps * kBits <= kLaneBits)) &&
-                                kStep * kVectorBits % 8 == 0;
-
   TilingFirst(const Problem& problem, const Args& args)
       : p_(problem),
         out_(problem.width().out),
@@ -66,12 +67,9 @@ class TilingFirst {
       const int64_t output = i / kTaps;
       fields_[i] = static_cast<Bits>(((uint64_t{1} << kBits) - 1) << (output * kBits % kLaneBits));
       if (i >= kTaps * kN) continue;
+      own_codes_[i] = BytesOf(output * kBits / kLaneBits);
       columns_[i] = static_cast<Bits>(static_cast<uint64_t>(i % kTaps) * OneInEveryField(kBits));
-      uint8_t bytes[sizeof(Bits)];
-      for (size_t b = 0; b < sizeof(Bits); ++b) {
-        bytes[b] = static_cast<uint8_t>(static_cast<size_t>(output) * sizeof(Bits) + b);
-      }
-      std::memcpy(&repeat_[i], bytes, sizeof(Bits));
+      repeat_[i] = BytesOf(output);
     }
     // From a row that does not fill steps a little more is read than it has: not where dy or the routes end.
     readable_ = p_.routes.lines;
@@ -117,6 +115,15 @@ class TilingFirst {
   }
 
  private:
+  // What stays the same from row to row, by lane of the vectors of dx that a step, or one vector of dy, becomes.
+  struct Lanes {
+    V fields[kFields];   // of its output
+    V repeat[kTaps];     // the bytes of dy
+    V own_codes[kTaps];  // the bytes of its chunk
+
+    HWY_INLINE Lanes() {}  // GCC compiles implicit constructors without the target's instructions
+  };
+
   // Output rows with the same number of input rows each.
   struct Job {
     int64_t unit, rows, tap_rows, first_tap;
@@ -162,9 +169,12 @@ class TilingFirst {
     const int64_t in = in_;
     const int64_t line_bytes = p_.routes.line_bytes;
     const int64_t tap_rows = job.tap_rows;
-    V fields[kFields], repeat[kTaps];
-    for (int i = 0; i < kFields; ++i) fields[i] = hn::LoadU(d, fields_ + i * kN);
-    for (int k = 0; k < kTaps; ++k) repeat[k] = hn::LoadU(d, repeat_ + k * kN);
+    Lanes lanes;
+    for (int i = 0; i < kFields; ++i) lanes.fields[i] = hn::LoadU(d, fields_ + i * kN);
+    for (int k = 0; k < kTaps; ++k) {
+      lanes.repeat[k] = hn::LoadU(d, repeat_ + k * kN);
+      lanes.own_codes[k] = hn::LoadU(d, own_codes_ + k * kN);
+    }
     HWY_ALIGN Bits all_taps[kMostRows][kTaps * kN];  // of every row, in every field
     for (int64_t row = 0; row < tap_rows; ++row) {
       const auto first = static_cast<uint64_t>(job.first_tap + row * kTaps) * OneInEveryField(kBits);
@@ -176,9 +186,9 @@ class TilingFirst {
         V taps[kTaps];
         for (int k = 0; k < kTaps; ++k) taps[k] = hn::Load(d, all_taps[row] + k * kN);
         if (kValues != kOthers && row == 0) {
-          WriteRow<kValues>(dy, line, count, taps, fields, repeat, to, watch);
+          WriteRow<kValues>(dy, line, count, taps, lanes, to, watch);
         } else {
-          WriteRow<kOthers>(dy, line, count, taps, fields, repeat, to, watch);
+          WriteRow<kOthers>(dy, line, count, taps, lanes, to, watch);
         }
         if constexpr (kRagged) FinishRow(dy, line, job.first_tap + row * kTaps, to);
       }
@@ -188,51 +198,65 @@ class TilingFirst {
 
   template <Values kValues>
   static HWY_INLINE void WriteRow(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, int64_t count,
-                                  const V (&taps)[kTaps], const V (&fields)[kFields], const V (&repeat)[kTaps],
-                                  Bits* HWY_RESTRICT to, Watched& watch) {
+                                  const V (&taps)[kTaps], const Lanes& lanes, Bits* HWY_RESTRICT to, Watched& watch) {
     const D d;
-    for (; count >= kStep * kN; count -= kStep * kN, dy += kStep * kN, line += kStepBytes, to += kFields * kN) {
+    for (; count >= kStep * kN; count -= kStep * kN, dy += kStep * kN, line += kStepBytes, to += kStep * kTaps * kN) {
       // Everything is loaded before the first store, which for all the compiler knows might change it.
       V codes[kChunks], values[kStep];
-      for (int c = 0; c < kChunks; ++c) codes[c] = hn::Set(d, LoadWord<Bits, kStepBytes>(line + c * kLaneBits / 8));
+      for (int c = 0; c < kChunks; ++c) codes[c] = LoadChunk<kStepBytes>(line, c);
       for (int q = 0; q < kStep; ++q) values[q] = LoadValues<T, kValues>(d, dy + q * kN, watch);
       for (int q = 0; q < kStep; ++q) {
         for (int k = 0; k < kTaps; ++k) {
-          hn::StoreU(Kept(values[q], codes[ChunkOf(q, k)], k, taps, fields[q * kTaps + k], repeat), d,
+          hn::StoreU(Kept(values[q], codes[ChunkOf(q, k)], k, taps, lanes.fields[q % kPerLane * kTaps + k], lanes), d,
                      to + (q * kTaps + k) * kN);
         }
       }
     }
-    WriteRest<kValues, 0>(dy, line, count * kTaps, hn::Zero(d), taps, fields, repeat, to, watch);
+    WriteRest<kValues, 0>(dy, line, count * kTaps, hn::Zero(d), taps, lanes, to, watch);
   }
 
-  // What is left of a row: the first `lanes` of a step's dx, from vector kAt on. A whole step can be read.
+  // What is left of a row: the first `left` lanes of a step's dx, from vector kAt on. A whole step can be read.
   template <Values kValues, int kAt>
-  static HWY_INLINE void WriteRest(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, int64_t lanes,
-                                   V value, const V (&taps)[kTaps], const V (&fields)[kFields],
-                                   const V (&repeat)[kTaps], Bits* HWY_RESTRICT to, Watched& watch) {
-    if constexpr (kAt < kFields) {
+  static HWY_INLINE void WriteRest(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, int64_t left, V value,
+                                   const V (&taps)[kTaps], const Lanes& lanes, Bits* HWY_RESTRICT to, Watched& watch) {
+    if constexpr (kAt < kStep * kTaps) {
       const D d;
       constexpr int kQ = kAt / kTaps;
       constexpr int kK = kAt % kTaps;
-      if (lanes <= kAt * kN) return;
+      if (left <= kAt * kN) return;
       if constexpr (kK == 0) value = LoadValues<T, kValues>(d, dy + kQ * kN, watch);
-      const V codes = hn::Set(d, LoadWord<Bits, kReadable>(line + ChunkOf(kQ, kK) * kLaneBits / 8));
-      const V kept = Kept(value, codes, kK, taps, fields[kAt], repeat);
-      if (lanes < (kAt + 1) * kN) return StoreFirst(kept, lanes - kAt * kN, to + kAt * kN);
+      const V codes = LoadChunk<kReadable>(line, ChunkOf(kQ, kK));
+      const V kept = Kept(value, codes, kK, taps, lanes.fields[kAt % kFields], lanes);
+      if (left < (kAt + 1) * kN) return StoreFirst(kept, left - kAt * kN, to + kAt * kN);
       hn::StoreU(kept, d, to + kAt * kN);
-      WriteRest<kValues, kAt + 1>(dy, line, lanes, value, taps, fields, repeat, to, watch);
+      WriteRest<kValues, kAt + 1>(dy, line, left, value, taps, lanes, to, watch);
     }
   }
 
-  // Which lane's worth of a step's codes vector k of the dx of vector q of dy needs.
-  static constexpr int64_t ChunkOf(int64_t q, int64_t k) { return (q * kN + k * kN / kTaps) * kBits / kLaneBits; }
+  // Which chunk of a step's codes vector k of the dx of vector q of dy needs.
+  static constexpr int64_t ChunkOf(int64_t q, int64_t k) {
+    return kLookUp ? 0 : (q * kN + k * kN / kTaps) * kBits / kLaneBits;
+  }
+
+  // In every lane a chunk of the codes at `line` as wide as it, or (kLookUp) all of them in every 8 bytes.
+  template <int64_t kBytes>
+  static HWY_INLINE V LoadChunk(const uint8_t* line, int64_t chunk) {
+    const D d;
+    const hn::Repartition<uint64_t, D> d64;
+    if constexpr (kLookUp) return hn::BitCast(d, hn::Set(d64, LoadWord<uint64_t, kBytes>(line)));
+    return hn::Set(d, LoadWord<Bits, kBytes>(line + chunk * kLaneBits / 8));
+  }
 
   // Vector k of the dx of a vector of dy: `value` where the codes say so.
-  static HWY_INLINE V Kept(V value, V codes, int k, const V (&taps)[kTaps], V fields, const V (&repeat)[kTaps]) {
+  static HWY_INLINE V Kept(V value, V codes, int k, const V (&taps)[kTaps], V fields, const Lanes& lanes) {
+    const D d;
+    const hn::Repartition<uint8_t, D> d8;
     constexpr bool kSame = kN % kTaps == 0;  // every vector of dx begins with the same tap
+    if constexpr (kLookUp) {
+      codes = hn::BitCast(d, LookUpBytes(hn::BitCast(d8, codes), hn::BitCast(d8, lanes.own_codes[k])));
+    }
     const V different = hn::Xor(codes, taps[kSame ? 0 : k]);
-    return ZeroWhereDifferent(D(), different, fields, Repeated(value, k, repeat[k]));
+    return ZeroWhereDifferent(d, different, fields, Repeated(value, k, lanes.repeat[k]));
   }
 
   // Vector k of those that hold every lane of `v` kTaps times.
@@ -277,6 +301,16 @@ class TilingFirst {
     for (; i < in_; ++i) to[i] = 0;
   }
 
+  // The places of the bytes of element i, as a lane.
+  static Bits BytesOf(int64_t i) {
+    uint8_t bytes[sizeof(Bits)];
+    for (size_t b = 0; b < sizeof(Bits); ++b)
+      bytes[b] = static_cast<uint8_t>(static_cast<size_t>(i) * sizeof(Bits) + b);
+    Bits lane;
+    std::memcpy(&lane, bytes, sizeof(Bits));
+    return lane;
+  }
+
   static constexpr int64_t kMostRows = (1 << kBits) / kTaps;  // of a window in one slice
 
   const Problem& p_;
@@ -286,11 +320,11 @@ class TilingFirst {
   const Bits* const dy_;
   const uint8_t* const routes_;
   Bits* const dx_;
-  int64_t readable_;  // rows
-  // By lane of the vectors of dx that a step, or one vector of dy, becomes:
-  Bits fields_[kFields * kN];  // the field of its output
-  Bits columns_[kTaps * kN];   // the tap's column, in every field
-  Bits repeat_[kTaps * kN];    // the bytes of dy
+  int64_t readable_;           // rows
+  Bits fields_[kFields * kN];  // see Lanes
+  Bits repeat_[kTaps * kN];
+  Bits own_codes_[kTaps * kN];
+  Bits columns_[kTaps * kN];  // the column of each lane's tap, in every field
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -1,6 +1,7 @@
 // Max pooling of channels first where the windows tile the width: kernel = stride = 2, 3 or 4, no padding there.
 // Nothing passes through scratch. With routes, de-interleaving loads bring every tap of a vector of outputs into its
-// own register; without, rows meet first, and then neighbours, which is one instruction on Arm.
+// own register, and four or eight taps meet in pairs (tile_routes-inl.h); without, rows meet first, and then
+// neighbours, which is one instruction on Arm.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_INTERLEAVED_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -22,6 +23,7 @@
 #include "cpu/rows-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/split-inl.h"
+#include "cpu/tile_routes-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -199,6 +201,49 @@ HWY_NOINLINE void InterleavedRows(const InterleavedJob<S>& job, Watch<S>& shared
   shared_watch = watch;
 }
 
+// The codes of `count` rows, from scratch to their lines.
+template <class S>
+void PackRun(const Rows<S>& rows, OutCodes<S> codes, int64_t r, int64_t count) {
+  const Problem& p = rows.p;
+  const int64_t out = p.width().out;
+  if (!p.channels_last() && codes.bytes && out * p.routes.bits % 8 == 0) {  // lines are whole bytes: all at once
+    PackCodes(reinterpret_cast<const uint8_t*>(codes.lanes), count * out, p.routes.bits, rows.route_row(r));
+  } else {
+    for (int64_t g = 0; g < count; ++g) PackRow(p, codes + g * out, {0, out}, rows.route_row(r + g));
+  }
+}
+
+// Whether TileRows takes rows of outputs from n input rows each: four or eight taps in row-major order, and at least as
+// many outputs as codes fit a vector.
+template <class S>
+bool TakesTiles(const Problem& p, const InterleavedJob<S>& job) {
+  return (p.taps() == 4 || p.taps() == 8) && job.n * p.width().kernel == p.taps() && !job.backwards &&
+         job.y_codes.bytes && job.length >= LaneCount<uint8_t>();
+}
+
+// Returns whether the codes have reached their lines, the first of which is `line`.
+template <class S, int kStride, int kTaps>
+bool RunTiles(const Problem& p, const InterleavedJob<S>& job, uint8_t* line, Watch<S>& watch) {
+  const int32_t bits = p.routes.bits;
+  const bool packed = !p.channels_last() && bits <= 4 && job.length * bits % 8 == 0;
+  const TileJob<S> tiles = {job.inputs,
+                            job.runs,
+                            job.in_pitch,
+                            job.length,
+                            job.y,
+                            packed ? line : reinterpret_cast<uint8_t*>(job.y_codes.lanes),
+                            packed ? p.routes.line_bytes : job.length,
+                            job.lookahead};
+  if (!packed) {
+    TileRows<S, kStride, kTaps, 8>(tiles, watch);
+  } else if (bits == 4) {
+    TileRows<S, kStride, kTaps, 4>(tiles, watch);
+  } else if constexpr (kTaps == 4) {
+    TileRows<S, kStride, kTaps, 2>(tiles, watch);
+  }
+  return packed;
+}
+
 // Where row r of the result is.
 struct Place {
   int64_t plane, od, oh;
@@ -208,6 +253,11 @@ struct Place {
 
 template <class S, bool kRoutes, int kStride>
 void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+#ifdef POOLGRAD_SMALL
+  constexpr bool kInPairs = false;
+#else
+  constexpr bool kInPairs = kRoutes && kStride != 3;  // four or eight taps meet in pairs
+#endif
   const Rows<S> rows(p, args);
   const Axis& depth = p.depth();
   const Axis& height = p.height();
@@ -252,19 +302,23 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
                                      rows.y_row(r + g),
                                      OutCodesOf<S>(p, scratch.out_codes) + g * out,
                                      &lookahead};
-      if (n == 1) InterleavedRows<S, kRoutes, kStride, 1>(job, watch);
-      if (n == 2) InterleavedRows<S, kRoutes, kStride, 2>(job, watch);
-      if (n == 4) InterleavedRows<S, kRoutes, kStride, 4>(job, watch);
-      if (n == 3 || n > 4) InterleavedRows<S, kRoutes, kStride, 0>(job, watch);
-      g += runs;
-    }
-    if constexpr (kRoutes) {
-      const OutCodes<S> codes = OutCodesOf<S>(p, scratch.out_codes);
-      if (!p.channels_last() && codes.bytes && out * p.routes.bits % 8 == 0) {  // lines are whole bytes: all at once
-        PackCodes(reinterpret_cast<const uint8_t*>(codes.lanes), count * out, p.routes.bits, rows.route_row(r));
+      bool packed = false;
+      if (kInPairs && TakesTiles<S>(p, job)) {
+        if constexpr (kInPairs) {
+          uint8_t* const line = rows.route_row(r + g);
+          packed = p.taps() == 4 ? RunTiles<S, kStride, 4>(p, job, line, watch)
+                                 : RunTiles<S, kStride, 8>(p, job, line, watch);
+        }
       } else {
-        for (int64_t g = 0; g < count; ++g) PackRow(p, codes + g * out, {0, out}, rows.route_row(r + g));
+        if (n == 1) InterleavedRows<S, kRoutes, kStride, 1>(job, watch);
+        if (n == 2) InterleavedRows<S, kRoutes, kStride, 2>(job, watch);
+        if (n == 4) InterleavedRows<S, kRoutes, kStride, 4>(job, watch);
+        if (n == 3 || n > 4) InterleavedRows<S, kRoutes, kStride, 0>(job, watch);
       }
+      if constexpr (kRoutes) {
+        if (!packed) PackRun(rows, job.y_codes, r + g, runs);
+      }
+      g += runs;
     }
     if (watch.Fired() != Alarm::kNone || p.routes.may_be_none) {
       for (int64_t g = 0; g < count; ++g) {

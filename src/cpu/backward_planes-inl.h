@@ -202,11 +202,10 @@ class PlaneScatter {
       V* const to = DxRow(plane_, start) + p_.width().start(0);
       const uintptr_t needed = Zeroer::Address(DxRow(plane_, start + h.extent()));
       const uintptr_t row_bytes = static_cast<uintptr_t>(h.stride * in_) * sizeof(T);
-      zeroer_.UpTo(good ? needed : needed + static_cast<uintptr_t>(count - 1) * row_bytes);
-      if (good) {
-        const uintptr_t outputs = static_cast<uintptr_t>(out_);
-        return AddAndZero(to, dy, s_.offsets, n, zeroer_, needed, (8 * row_bytes + outputs - 1) / outputs);
-      }
+      const bool paced = good && t_.paced;
+      zeroer_.UpTo(paced ? needed : needed + static_cast<uintptr_t>(count - 1) * row_bytes);
+      const uintptr_t pace = paced ? static_cast<uintptr_t>(t_.pace) : 0;
+      if (good) return AddAndZero(to, dy, s_.offsets, n, zeroer_, needed, pace);
       for (int64_t i = 0; i < count; ++i) AddOneByOne(to + i * h.stride * in_, dy + i * out_, oh + i);
     }
   }

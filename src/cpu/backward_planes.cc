@@ -61,6 +61,7 @@ const char* RefusePlanes(const Problem& p, poolgrad_op op) {
   }
   const PlaneTiles t = LayOutPlanes(p);
   if (t.at_once == 0) return "offsets do not fit 16 bits";
+  if (!t.staged && t.pace > kPlanePace) return "an output brings so many inputs that zeroing them should go far ahead";
   if (t.kept * p.width().in * 4 > kPlaneSumBytes) return "the rows of sums do not stay in cache";
   ChooseSimdTarget();
   if (!HWY_DYNAMIC_DISPATCH(SelectPlanes)(p)) return "this processor has no vector instructions we know";

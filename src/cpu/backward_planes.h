@@ -17,6 +17,8 @@ inline constexpr int64_t kPlaneBlock = 512;      // outputs per block, if rows a
 inline constexpr int64_t kPlaneReach = 1 << 16;  // elements under the windows of a block: offsets have 16 bits
 inline constexpr int64_t kPlaneUnits = 32;       // wanted, so that threads find work
 inline constexpr int64_t kPlaneLongRuns = 6;     // windows along a row that one input can win
+inline constexpr int64_t kPlanePacedRow = 1024;  // new bytes of dx per output row that are zeroed as adds go
+inline constexpr int64_t kPlanePace = 192;       // and per eight outputs
 inline constexpr int64_t kPlaneSumBytes = 1 << 20;
 
 struct PlaneTiles {
@@ -27,6 +29,8 @@ struct PlaneTiles {
   int64_t bands;    // of a plane
   int64_t kept;     // staged: rows of sums
   int64_t groups;   // of 16 outputs per output row
+  int64_t pace;     // not staged: bytes of dx that eight outputs bring, rounded up
+  bool paced;  // and they are zeroed as adds go: else lines would leave the cache again, and a block is zeroed at once
 };
 
 inline PlaneTiles LayOutPlanes(const Problem& p) {
@@ -45,6 +49,9 @@ inline PlaneTiles LayOutPlanes(const Problem& p) {
   const int64_t bands = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, h.in / (8 * h.extent())));
   t.band = CeilDiv(h.in, bands);
   t.bands = CeilDiv(h.in, t.band);
+  const int64_t row_bytes = h.stride * w.in * SizeOf(p.dtype);
+  t.pace = 8 * row_bytes / w.out + 1;
+  t.paced = row_bytes <= kPlanePacedRow;
   t.kept = t.staged ? std::min(h.in, (t.at_once - 1) * h.stride + h.extent()) : 0;
   return t;
 }

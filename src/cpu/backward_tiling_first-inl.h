@@ -82,17 +82,21 @@ class TilingFirst {
     const Axis& depth = p_.depth();
     const Axis& height = p_.height();
     const int64_t most = kIsHalfType<T> ? std::max<int64_t>(1, 4096 / out_) : end;  // rows between looks at the watch
+    // Planes whose windows leave no rows over follow each other as if they were one.
+    const bool seamless =
+        depth.in == 1 && depth.out == 1 && depth.kernel == 1 && height.in == height.out * height.kernel;
     for (int64_t unit = begin; unit < end;) {
       const int64_t oh = unit % height.out;
       const int64_t od = unit / height.out % depth.out;
       const int64_t image = unit / height.out / depth.out;
       // Rows of whole windows that can be read further than needed.
-      const int64_t even =
-          std::min({end - unit, height.out - oh, height.in / height.kernel - oh, readable_ - unit, most});
+      const int64_t together = seamless ? end - unit : std::min(height.out, height.in / height.kernel) - oh;
+      const int64_t even = std::min({end - unit, together, readable_ - unit, most});
       const int64_t rows = std::max<int64_t>(1, even);
       const int64_t tap_rows = std::clamp<int64_t>(height.in - oh * height.kernel, 0, height.kernel);
       const Range over_d = OwnedBy(depth, od);
-      const Range over_h = {OwnedBy(height, oh).begin, OwnedBy(height, oh + rows - 1).end};
+      const int64_t begin_h = OwnedBy(height, oh).begin;
+      const Range over_h = {begin_h, seamless ? begin_h + rows * height.kernel : OwnedBy(height, oh + rows - 1).end};
       Values values = kFirstValues<T>;
       for (int64_t d = over_d.begin; d < over_d.end; ++d) {
         Bits* const to = dx_ + ((image * depth.in + d) * height.in + over_h.begin) * in_;

@@ -14,6 +14,7 @@
 #include "cpu/global-inl.h"
 #include "cpu/global_last-inl.h"
 #include "cpu/interleaved-inl.h"
+#include "cpu/middles-inl.h"
 #include "cpu/planes-inl.h"
 #include "cpu/rows-inl.h"
 #include "cpu/stream-inl.h"
@@ -45,6 +46,13 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       break;
     }
 #ifndef POOLGRAD_SMALL  // without these, problems are pooled in more general ways
+    case ForwardWay::kMiddles: {
+      if (p.channels < LaneCount<S>()) break;
+      const MiddleScratch<S> scratch(p, kRoutes, take);
+      kernel.run = RunMiddles<S, kRoutes>;
+      kernel.tasks_per_thread = 2;
+      break;
+    }
     case ForwardWay::kShared: {
       const RingScratch<S> ring(p, RingTile<S>(p, kRoutes), kRoutes, take);
       kernel.run = RunShared<S, kRoutes>;
@@ -56,6 +64,7 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       break;
     }
     case ForwardWay::kGlobal:
+      kernel.tasks_per_thread = 1;  // long runs of addresses
       if (rows.inner > 1) {
         const GlobalScratch<S> scratch(p, kRoutes, take);
         kernel.units = p.batch * GlobalBlocks(p);

@@ -87,6 +87,17 @@ const char* RefuseStream(const Problem& p, poolgrad_op op) {
   return share && Make(ForwardWay::kShared, p, op).run ? "more than three windows share a row" : nullptr;
 }
 
+const char* RefuseMiddles(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseFast(p, op)) return reason;
+  if (IsPlanar(p)) return "it needs channels last";
+  if (p.depth().kernel > 1) return "windows are deeper than one slice";
+  if (p.height().dilation > 1 || p.width().dilation > 1) return "windows are dilated";
+  if (p.height().has_empty_window() || p.depth().has_empty_window()) return "a window has no valid tap";
+  if (op == POOLGRAD_OP_FORWARD_ROUTES && p.taps() > 255) return "a tap's number does not fit a byte";
+  if (p.y_elements() == 0 || Make(ForwardWay::kMiddles, p, op).run) return nullptr;
+  return "there are fewer channels than lanes, or it was left out to keep the library small";
+}
+
 const char* RefuseShared(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseFast(p, op)) return reason;
   if (IsPlanar(p)) return "it needs channels last";
@@ -134,6 +145,7 @@ constexpr Algorithm kForward[] = {
     {"simd_interleaved", RefuseInterleaved, Make<ForwardWay::kInterleaved>},
     {"simd_windows", RefuseWindows, Make<ForwardWay::kWindows>},
     {"simd_stream", RefuseStream, Make<ForwardWay::kStream>},
+    {"simd_middles", RefuseMiddles, Make<ForwardWay::kMiddles>},
     {"simd_shared_rows", RefuseShared, Make<ForwardWay::kShared>},
     {"simd_columns", RefuseColumns, Make<ForwardWay::kColumns>},
     {"simd_sweep", RefuseSweep, Make<ForwardWay::kSweep>},

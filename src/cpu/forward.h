@@ -7,7 +7,7 @@
 namespace poolgrad {
 
 // The ways to pool forward, one per name in ForwardAlgorithms.
-enum class ForwardWay { kGlobal, kInterleaved, kWindows, kStream, kShared, kColumns, kSweep, kPlanes, kExact };
+enum class ForwardWay { kGlobal, kInterleaved, kWindows, kStream, kMiddles, kShared, kColumns, kSweep, kPlanes, kExact };
 
 // A kernel for a problem that this way takes, for the best SIMD target; `run` is null where there is none, or where its vectors
 // are too long for the problem. `routes`: keeps them.

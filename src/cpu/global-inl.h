@@ -20,7 +20,6 @@
 #include "cpu/exact-inl.h"
 #include "cpu/maxima-inl.h"
 #include "cpu/order-inl.h"
-#include "cpu/prefetch.h"
 #include "cpu/rows-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
@@ -97,50 +96,57 @@ HWY_INLINE Best<S, kRoutes> Fold(const Best<S, kRoutes>& low, const Best<S, kRou
   return even;
 }
 
+// Up to Lanes planes from `plane` on; their codes go to scratch, with room for a vector.
 template <class S, bool kRoutes>
-void RunGlobal(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
+HWY_INLINE void PoolPlanes(const Rows<S>& rows, int64_t plane, int64_t count, Code<S>* codes, Watch<S>& watch) {
   const hn::ScalableTag<S> d;
-  const hn::ScalableTag<Code<S>> du;
-  const Rows<S> rows(p, args);
   constexpr int kMax = static_cast<int>(hn::MaxLanes(hn::ScalableTag<S>()));
   const int64_t lanes = LaneCount<S>();
-  Lookahead lookahead(rows.x, rows.x_end);
+  Best<S, kRoutes> best[std::max(kMax, 4)];
+  for (int64_t i = 0; i < lanes; i += 4) {
+    const S* planes[4];
+    for (int64_t k = 0; k < 4; ++k) planes[k] = rows.plane(plane + std::min(i + k, count - 1));
+    BestOfLanes<S, kRoutes>(planes, rows.p.in_plane(), rows.backwards, best + i, watch);
+  }
+  for (int m = kMax; m > 1; m /= 2) {
+    for (int i = 0; i < m; i += 2) best[i / 2] = Fold(best[i], best[i + 1], rows.backwards);
+  }
+  watch.SeeUnordered(best[0].key);
+  if (count >= lanes) {
+    hn::StoreU(Key<S>(best[0].key), d, rows.y + plane);
+  } else {
+    HWY_ALIGN S values[kMax];
+    hn::Store(Key<S>(best[0].key), d, values);
+    std::memcpy(rows.y + plane, values, static_cast<size_t>(count) * sizeof(S));
+  }
+  if constexpr (kRoutes) hn::StoreU(best[0].code, hn::ScalableTag<Code<S>>(), codes);
+}
+
+// Memory delivers more to a few runs of addresses than to one, so a task reads its planes from four places by turns, at
+// most 4 KiB each time.
+template <class S, bool kRoutes>
+void RunGlobal(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
+  const Rows<S> rows(p, args);
+  const int64_t lanes = LaneCount<S>();
   const int64_t n = p.in_plane();
-  HWY_ALIGN S values[kMax];
-  HWY_ALIGN Code<S> codes[kMax];
-  const int32_t bits = std::max(p.routes.bits, 8);  // a line is one output, and begins at a byte
-  constexpr int64_t kGroup = 8 * kMax;              // planes between two looks at the watch
-  for (int64_t group = begin; group < end; group += kGroup) {
-    const int64_t group_end = std::min(group + kGroup, end);
-    Watch<S> watch(p.dtype);
-    for (int64_t plane = group; plane < group_end; plane += lanes) {
-      const int64_t count = std::min(lanes, group_end - plane);
-      lookahead.At(rows.plane(plane + count));
-      Best<S, kRoutes> best[std::max(kMax, 4)];
-      for (int64_t i = 0; i < lanes; i += 4) {
-        const S* planes[4];
-        for (int64_t k = 0; k < 4; ++k) planes[k] = rows.plane(plane + std::min(i + k, count - 1));
-        BestOfLanes<S, kRoutes>(planes, n, rows.backwards, best + i, watch);
+  const int64_t turn = lanes * std::clamp<int64_t>((4 << 10) / (lanes * n * static_cast<int64_t>(sizeof(S))), 1, 4);
+  const int64_t share = CeilDiv(CeilDiv(end - begin, int64_t{4}), turn) * turn;
+  HWY_ALIGN Code<S> codes[4 * hn::MaxLanes(hn::ScalableTag<S>())];
+  for (int64_t at = begin; at < begin + share; at += turn) {
+    for (int64_t place = at; place < end; place += share) {
+      const int64_t place_end = std::min(place + turn, end);
+      Watch<S> watch(p.dtype);
+      for (int64_t plane = place; plane < place_end; plane += lanes) {
+        PoolPlanes<S, kRoutes>(rows, plane, place_end - plane, codes + plane - place, watch);
       }
-      for (int m = kMax; m > 1; m /= 2) {
-        for (int i = 0; i < m; i += 2) best[i / 2] = Fold(best[i], best[i + 1], rows.backwards);
+      // A line is one output, and begins at a byte.
+      if constexpr (kRoutes) PackCodes(codes, place_end - place, std::max(p.routes.bits, 8), rows.route_row(place));
+      if (watch.Fired() == Alarm::kNone) continue;
+      for (int64_t plane = place; plane < place_end; ++plane) {
+        if (!HasSpecial<S>(rows.plane(plane), n, p.dtype)) continue;
+        uint8_t* routes = kRoutes ? rows.route_row(plane) : nullptr;
+        RunExactRow<S>(p, rows.plane(plane), 0, 0, {0, 1}, rows.y_row(plane), routes, codes);
       }
-      watch.SeeUnordered(best[0].key);
-      if (count == lanes) {
-        hn::StoreU(Key<S>(best[0].key), d, rows.y + plane);
-      } else {
-        hn::Store(Key<S>(best[0].key), d, values);
-        std::memcpy(rows.y + plane, values, static_cast<size_t>(count) * sizeof(S));
-      }
-      if constexpr (kRoutes) {
-        hn::Store(best[0].code, du, codes);
-        PackCodes(codes, count, bits, rows.route_row(plane));
-      }
-    }
-    if (watch.Fired() == Alarm::kNone) continue;
-    for (int64_t i = group; i < group_end; ++i) {
-      if (!HasSpecial<S>(rows.plane(i), n, p.dtype)) continue;
-      RunExactRow<S>(p, rows.plane(i), 0, 0, {0, 1}, rows.y_row(i), kRoutes ? rows.route_row(i) : nullptr, codes);
     }
   }
 }

@@ -31,11 +31,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// For loops over a group's vectors: they must become registers even where the compiler is asked for small code.
-#ifndef POOLGRAD_UNROLL
-#define POOLGRAD_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 // As many vectors of keys as fill one vector of byte codes.
 template <class S>
 inline constexpr int kGroup = sizeof(S);
@@ -80,7 +75,43 @@ struct Group {
       }
     }
   }
+
+  HWY_INLINE void MeetLater(const Group& other) { Meet(other.key, other.code); }
+  HWY_INLINE void MeetEarlier(const Group& other) {
+    const hn::ScalableTag<S> d;
+    if constexpr (kRoutes) {
+      CodeVec<S> stays[kVectors];
+      POOLGRAD_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        stays[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, hn::Gt(key[v], other.key[v])));
+      }
+      code = hn::IfVecThenElse(Bytes(stays), code, other.code);
+    }
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      if constexpr (kIsFloat<S>) {
+        key[v] = Greater(key[v], other.key[v]);
+      } else {
+        key[v] = hn::Max(key[v], other.key[v]);
+      }
+    }
+  }
 };
+
+// Calls step(j, vectors) for groups and single vectors that cover `run` >= Lanes elements; the last ones overlap those
+// before.
+template <class S, class Step>
+HWY_INLINE void ForGroups(int64_t run, const Step& step) {
+  const int64_t lanes = LaneCount<S>();
+  const int64_t group = kGroup<S> * lanes;
+  int64_t j = 0;
+  for (; j + group <= run; j += group) step(j, std::integral_constant<int, kGroup<S>>());
+  if (kGroup<S> > 1 && j > 0 && j + lanes < run) {
+    step(run - group, std::integral_constant<int, kGroup<S>>());
+    return;
+  }
+  for (; j < run; j += lanes) step(std::min(j, run - lanes), std::integral_constant<int, 1>());
+}
 
 // What a window does with a row it covers.
 template <class S>

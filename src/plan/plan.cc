@@ -18,7 +18,7 @@ namespace {
 
 // Under this much memory traffic per thread, waking a thread costs more than it saves.
 constexpr int64_t kBytesPerThread = 192 << 10;
-// Tasks per thread, so that a thread that was held up does not hold up the run.
+// Tasks per thread when indices are made, so that a thread that was held up does not hold up the run.
 constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kAlignment = 64;
 
@@ -148,7 +148,7 @@ int Plan::ThreadsFor(int threads) const {
 
 int64_t Plan::TasksFor(poolgrad_op op, int threads) const {
   const int used = ThreadsFor(threads);
-  return used == 1 ? 1 : std::clamp<int64_t>(chosen_[op].kernel.units, 1, used * kTasksPerThread);
+  return used == 1 ? 1 : std::clamp<int64_t>(chosen_[op].kernel.units, 1, used * chosen_[op].kernel.tasks_per_thread);
 }
 
 uint64_t Plan::scratch_bytes(poolgrad_op op, int threads) const {

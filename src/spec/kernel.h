@@ -33,6 +33,8 @@ struct Kernel {
   RunFn run = nullptr;
   int64_t units = 0;          // independent pieces of the result
   int64_t scratch_bytes = 0;  // per task
+  // Several, so that a thread that was held up holds up the run less; fewer where tasks begin slowly.
+  int tasks_per_thread = 4;
 };
 
 // One way to do one operation. The plan walks a list of these, fastest first.

@@ -129,7 +129,7 @@ class SweepRunner {
     const int64_t apart = height_.dilation;
     S* block_y = rows_.y_row(block.r);
     const auto see = [&](SweepStep<S>& step, int i, int64_t h) {
-      step.row[i] = h >= 0 && h < height_.in ? Input(plane + h * width_.in, h) : nullptr;
+      step.row[i] = h >= 0 && h < height_.in ? Input(plane + h * width_.in) : nullptr;
     };
     const auto write = [&](SweepStep<S>& step, int i, int64_t o) {
       step.y[i] = block_y + (o - block.oh.begin) * width_.out;
@@ -162,9 +162,9 @@ class SweepRunner {
   }
 
   // Where the windows of a row of x begin.
-  const S* Input(const S* row, int64_t h) {
+  const S* Input(const S* row) {
     if (row + loaded_.begin >= rows_.x && row + loaded_.end <= rows_.x_end) return row + loaded_.begin;
-    S* copy = s_.rows + (h == 0 ? 0 : s_.row_pitch);
+    S* copy = s_.rows + (row == rows_.x ? 0 : s_.row_pitch);  // steps that wait may see both
     const int64_t from = std::max<int64_t>(0, loaded_.begin);
     const int64_t to = std::min(width_.in, loaded_.end);
     std::memcpy(copy + from - loaded_.begin, row + from, static_cast<size_t>(to - from) * sizeof(S));

@@ -137,7 +137,7 @@ void RunGlobal(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       const int64_t place_end = std::min(place + turn, end);
       Watch<S> watch(p.dtype);
       for (int64_t plane = place; plane < place_end; plane += lanes) {
-        PoolPlanes<S, kRoutes>(rows, plane, place_end - plane, codes + plane - place, watch);
+        PoolPlanes<S, kRoutes>(rows, plane, place_end - plane, codes + (plane - place), watch);
       }
       // A line is one output, and begins at a byte.
       if constexpr (kRoutes) PackCodes(codes, place_end - place, std::max(p.routes.bits, 8), rows.route_row(place));

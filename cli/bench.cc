@@ -97,6 +97,19 @@ void FillRandom(const Buffer& buffer, int32_t dtype) {
   }
 }
 
+// Negative floats become 0, as behind a rectifier: half of all values tie then.
+void Rectify(const Buffer& buffer, int32_t dtype) {
+  const auto clear = [&](auto* bits) {
+    const auto sign = static_cast<int>(8 * sizeof(*bits) - 1);
+    for (int64_t i = 0; i < buffer.bytes() / static_cast<int64_t>(sizeof(*bits)); ++i) {
+      if (bits[i] >> sign) bits[i] = 0;
+    }
+  };
+  if (dtype == POOLGRAD_F64) clear(buffer.as<uint64_t>());
+  if (dtype == POOLGRAD_F32) clear(buffer.as<uint32_t>());
+  if (dtype == POOLGRAD_BF16 || dtype == POOLGRAD_F16) clear(buffer.as<uint16_t>());
+}
+
 std::vector<Subject> ChooseSubjects(const BenchOptions& options, int32_t dtype, int64_t cache_bytes) {
   std::vector<Case> cases;
   if (!options.problem.empty()) {
@@ -337,6 +350,7 @@ void RunBench(BenchOptions options) {
     const auto subjects = ChooseSubjects(options, DtypeFromName(dtype), cache_bytes);
     const Memory memory = Reserve(subjects);
     FillRandom(memory.x, DtypeFromName(dtype));
+    if (options.rectified) Rectify(memory.x, DtypeFromName(dtype));
     FillRandom(memory.dy, DtypeFromName(dtype));
     for (const Buffer* written : {&memory.y, &memory.dx, &memory.routes}) {
       std::memset(written->data(), 0, static_cast<size_t>(written->bytes()));
@@ -378,6 +392,7 @@ void AddBench(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   bench->add_option("--cache-mib", options->cache_mib, "Last-level cache size (default: what the system says)")
       ->check(CLI::Range(1, 1 << 20));
+  bench->add_flag("--rectified", options->rectified, "Values of x as behind a rectifier: half of them are 0");
   bench->add_flag("--bandwidth", options->bandwidth_only, "Only measure the memory");
   bench->add_flag("--list", options->list, "Only list the cases");
   bench->add_flag("--json", options->json, "One JSON object per line");

@@ -15,7 +15,7 @@ struct BenchOptions {
   double seconds = 0.2;   // for each cell
   double copy_gbps = 0;   // 0: measure it
   int64_t cache_mib = 0;  // 0: ask the system
-  bool json = false, bandwidth_only = false, list = false;
+  bool json = false, bandwidth_only = false, list = false, rectified = false;
 };
 
 void RunBench(BenchOptions options);

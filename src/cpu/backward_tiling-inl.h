@@ -167,6 +167,21 @@ class TilingSpread {
 
   void WriteLast(const Bits* dy, const Bits* codes, int64_t first_tap, int64_t begin, int64_t end, Bits* row) const {
     const Axis& w = p_.width();
+    if (w.stride == w.kernel && w.dilation == 1 && w.pad_lo == 0 && end * w.kernel <= w.in) {  // taps follow each other
+      Bits* to = row + begin * w.kernel * channels_;
+      const int64_t spilled = CeilDiv(static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Bits>())), channels_);  // positions
+      for (int64_t left = end - begin; left > 0; --left, dy += channels_, codes += channels_) {
+        for (int64_t k = 0; k < w.kernel; ++k, to += channels_) {
+          if (left > spilled) {
+            WriteTap<true>(dy, codes, first_tap + k, to);
+          } else {
+            WriteTap<false>(dy, codes, first_tap + k, to);
+          }
+        }
+      }
+      if (end == w.out) Zero(row, end * w.kernel, w.in);
+      return;
+    }
     for (int64_t ow = begin; ow < end; ++ow, dy += channels_, codes += channels_) {
       const Range owned = OwnedBy(w, ow);
       for (int64_t i = owned.begin; i < owned.end; ++i) {
@@ -174,13 +189,16 @@ class TilingSpread {
         if (tap < 0) {
           Zero(row, i, i + 1);
         } else {
-          WriteTap(dy, codes, first_tap + tap, row + i * channels_);
+          WriteTap<false>(dy, codes, first_tap + tap, row + i * channels_);
         }
       }
     }
   }
 
   // One position: the channels that its tap won. Positions are written one after the other, so that dx is one stream.
+  // kSpills: a vector's worth of others follows in dy and in dx, so that the last vector may be whole; what it writes too
+  // much is written again.
+  template <bool kSpills>
   HWY_INLINE void WriteTap(const Bits* HWY_RESTRICT dy, const Bits* HWY_RESTRICT codes, int64_t tap,
                            Bits* HWY_RESTRICT to) const {
     const hn::ScalableTag<Bits> d;
@@ -199,6 +217,7 @@ class TilingSpread {
     }
     for (; c + n <= channels_; c += n) hn::StoreU(Kept(d, dy + c, codes + c, wanted), d, to + c);
     if (c == channels_) return;
+    if (kSpills) return hn::StoreU(Kept(d, dy + c, codes + c, wanted), d, to + c);
     if (channels_ >= n) {  // the same values again
       c = channels_ - n;
       return hn::StoreU(Kept(d, dy + c, codes + c, wanted), d, to + c);

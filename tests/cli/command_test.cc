@@ -232,6 +232,7 @@ TEST_F(Command, BenchGivesOneObjectPerLine) {
   EXPECT_EQ(count, 2 * 4 + 2 * 2);  // integers have no gradient
   EXPECT_EQ(Run("bench --case nothing").err.find("poolgrad: --case is 'nothing'; expected one of resnet_stem, "), 0u);
   EXPECT_EQ(Run("bench --nothing").status, 2);
+  EXPECT_EQ(Run("bench --case tiny --dtype f32,bf16 --op fwd --seconds 0.001 --copy-gbps 100 --rectified").status, 0);
 }
 
 }  // namespace

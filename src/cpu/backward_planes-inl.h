@@ -24,6 +24,7 @@
 
 #include "cpu/backward_lanes-inl.h"
 #include "cpu/backward_planes.h"
+#include "cpu/backward_round-inl.h"
 #include "cpu/backward_vet-inl.h"
 #include "cpu/backward_zero-inl.h"
 #include "spec/kernel.h"
@@ -35,17 +36,34 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
+#if HWY_ARCH_ARM_A64
+// Eight values as two vectors of f32.
+template <class T>
+HWY_INLINE void LoadEight(const T* from, hn::Vec<hn::FixedTag<float, 4>>& first,
+                          hn::Vec<hn::FixedTag<float, 4>>& second) {
+  const hn::FixedTag<float, 4> d;
+  if constexpr (std::is_same_v<T, BF16>) {
+    const hn::FixedTag<uint16_t, 8> d16;
+    const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from));
+    first = hn::BitCast(d, hn::InterleaveLower(d16, hn::Zero(d16), bits));
+    second = hn::BitCast(d, hn::InterleaveUpper(d16, hn::Zero(d16), bits));
+  } else {
+    first = LoadWide(d, from);
+    second = LoadWide(d, from + 4);
+  }
+}
+#endif
+
 // Eight outputs: to[offsets[i]] += values[i], one after the other.
-template <class V>
-HWY_INLINE void AddEight(V* to, const V* values, const uint16_t* offsets) {
+template <class T>
+HWY_INLINE void AddEight(Wide<T>* to, const T* values, const uint16_t* offsets) {
   uint64_t low, high;
   std::memcpy(&low, offsets, 8);
   std::memcpy(&high, offsets + 4, 8);
 #if HWY_ARCH_ARM_A64
-  if constexpr (sizeof(V) == 4) {  // taking lanes out of a vector leaves the load pipes to dx
-    const hn::FixedTag<V, 4> d;
-    auto first = hn::LoadU(d, values);
-    auto second = hn::LoadU(d, values + 4);
+  if constexpr (sizeof(Wide<T>) == 4) {  // taking lanes out of a vector leaves the load pipes to dx
+    hn::Vec<hn::FixedTag<float, 4>> first, second;
+    LoadEight(values, first, second);
     asm("" : "+w"(first.raw), "+w"(second.raw));  // or the compiler loads the lanes one by one after all
     to[low & 0xFFFF] += hn::ExtractLane(first, 0);
     to[low >> 16 & 0xFFFF] += hn::ExtractLane(first, 1);
@@ -58,39 +76,56 @@ HWY_INLINE void AddEight(V* to, const V* values, const uint16_t* offsets) {
     return;
   }
 #endif
-  to[low & 0xFFFF] += values[0];
-  to[low >> 16 & 0xFFFF] += values[1];
-  to[low >> 32 & 0xFFFF] += values[2];
-  to[low >> 48] += values[3];
-  to[high & 0xFFFF] += values[4];
-  to[high >> 16 & 0xFFFF] += values[5];
-  to[high >> 32 & 0xFFFF] += values[6];
-  to[high >> 48] += values[7];
+  Wide<T> widened[8];
+  const Wide<T>* wide;
+  if constexpr (std::is_same_v<T, Wide<T>>) {
+    wide = values;
+  } else {
+    const hn::CappedTag<Wide<T>, 8> d;
+    for (size_t i = 0; i < 8; i += hn::Lanes(d)) hn::StoreU(LoadWide(d, values + i), d, widened + i);
+    wide = widened;
+  }
+  to[low & 0xFFFF] += wide[0];
+  to[low >> 16 & 0xFFFF] += wide[1];
+  to[low >> 32 & 0xFFFF] += wide[2];
+  to[low >> 48] += wide[3];
+  to[high & 0xFFFF] += wide[4];
+  to[high >> 16 & 0xFFFF] += wide[5];
+  to[high >> 32 & 0xFFFF] += wide[6];
+  to[high >> 48] += wide[7];
 }
 
-template <class V>
-HWY_INLINE void AddRest(V* to, const V* values, const uint16_t* offsets, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[offsets[i]] += values[i];
+template <class T>
+HWY_INLINE void AddRest(Wide<T>* to, const T* values, const uint16_t* offsets, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[offsets[i]] += Widen(values[i]);
 }
 
-template <class V>
-HWY_NOINLINE void AddOutputs(V* to, const V* values, const uint16_t* offsets, int64_t n) {
+// Asks for dy `kBytes` behind `at`, which may lie past its end.
+template <uintptr_t kBytes>
+HWY_INLINE void AskAhead(const void* at) {
+  hwy::Prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(at) + kBytes));
+}
+
+template <class T>
+HWY_NOINLINE void AddOutputs(Wide<T>* to, const T* values, const uint16_t* offsets, int64_t n) {
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8) AddEight(to, values + i, offsets + i);
+  for (; i + 8 <= n; i += 8) {
+    AskAhead<2048>(values + i);
+    AddEight(to, values + i, offsets + i);
+  }
   AddRest(to, values + i, offsets + i, n - i);
 }
 
 // The same, and `pace` bytes more of `zeroer` are zero before each eight outputs, from `zeroed` on.
-template <class V>
-HWY_NOINLINE void AddAndZero(V* to, const V* values, const uint16_t* offsets, int64_t n, Zeroer& zeroer,
+template <class T>
+HWY_NOINLINE void AddAndZero(T* to, const T* values, const uint16_t* offsets, int64_t n, Zeroer& zeroer,
                              uintptr_t zeroed, uintptr_t pace) {
-  constexpr int64_t kAhead = 2048 / sizeof(V);  // where dy is asked for
   Zeroer mine = zeroer;
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
     zeroed += pace;
     mine.UpTo(zeroed);
-    hwy::Prefetch(values + i + kAhead);
+    AskAhead<2048>(values + i);
     AddEight(to, values + i, offsets + i);
   }
   mine.UpTo(zeroed + pace);
@@ -104,6 +139,8 @@ class PlaneScatter {
   using D8 = hn::FixedTag<uint8_t, 16>;
   using D16 = hn::FixedTag<uint16_t, 8>;
   static constexpr bool kStaged = !std::is_same_v<T, V>;
+  struct Nothing {};
+  using Rounder = std::conditional_t<kStaged, SumRounder<T>, Nothing>;
 
  public:
   PlaneScatter(const Problem& problem, const Args& args, std::byte* scratch)
@@ -121,6 +158,7 @@ class PlaneScatter {
       tap_high_[tap] = static_cast<uint8_t>(at >> 8);
     }
     for (int64_t i = 0; i < 16 * t_.groups; ++i) SetColumn(i);
+    if constexpr (kStaged) std::memset(s_.sums, 0, RowBytes<V>(t_.kept));
   }
 
   void Run(int64_t begin, int64_t end) {
@@ -157,7 +195,7 @@ class PlaneScatter {
 
   void RunBand() {
     const Axis& h = p_.height();
-    first_ = ready_ = rows_.begin;
+    first_ = ready_ = origin_ = rows_.begin;
     const Range ohs = {h.covering(rows_.begin).begin, h.covering(rows_.end - 1).end};
     for (int64_t oh = ohs.begin; oh < ohs.end;) {
       int64_t count = std::min(t_.at_once, ohs.end - oh);
@@ -194,10 +232,9 @@ class PlaneScatter {
     const int64_t n = count * out_;
     if constexpr (kStaged) {
       MoveOn(start, start + (count - 1) * h.stride + h.extent());
-      SpreadSum<T>(dy, n, s_.values);
-      V* const to = s_.sums + (start - first_) * in_ + p_.width().start(0);
-      if (good) return AddOutputs(to, s_.values, s_.offsets, n);
-      for (int64_t i = 0; i < count; ++i) AddOneByOne(to + i * h.stride * in_, s_.values + i * out_, oh + i);
+      V* const to = Sums(start) + p_.width().start(0);
+      if (good) return AddOutputs(to, dy, s_.offsets, n);
+      for (int64_t i = 0; i < count; ++i) AddOneByOne(to + i * h.stride * in_, dy + i * out_, oh + i);
     } else {
       V* const to = DxRow(plane_, start) + p_.width().start(0);
       const uintptr_t needed = Zeroer::Address(DxRow(plane_, start + h.extent()));
@@ -230,14 +267,23 @@ class PlaneScatter {
     done = std::clamp(done, first_, rows_.end);
     needed = std::clamp(needed, done, rows_.end);
     const int64_t past = std::min(done, ready_);
-    RoundRun<T>(s_.sums, (past - first_) * in_, DxRow(plane_, first_));
+    rounder_.Run(Sums(first_), (past - first_) * in_, DxRow(plane_, first_));
     if (done > ready_) std::memset(static_cast<void*>(DxRow(plane_, ready_)), 0, RowBytes<T>(done - ready_));
-    std::memmove(s_.sums, s_.sums + (past - first_) * in_, RowBytes<V>(ready_ - past));
     first_ = done;
     ready_ = std::max(ready_, done);
-    if (needed <= ready_) return;
-    std::memset(static_cast<void*>(s_.sums + (ready_ - first_) * in_), 0, RowBytes<V>(needed - ready_));
-    ready_ = needed;
+    if (needed - origin_ > t_.kept) MoveSums();
+    ready_ = std::max(ready_, needed);
+  }
+  V* Sums(int64_t row) const { return s_.sums + (row - origin_) * in_; }
+
+  // Rows that still get adds go to the front; what they leave behind is zero again.
+  HWY_NOINLINE void MoveSums() {
+    const int64_t from = (first_ - origin_) * in_;
+    const int64_t count = (ready_ - first_) * in_;
+    std::memmove(s_.sums, s_.sums + from, RowBytes<V>(ready_ - first_));
+    const int64_t left = std::max(from, count);
+    std::memset(s_.sums + left, 0, static_cast<size_t>(from + count - left) * sizeof(V));
+    origin_ = first_;
   }
   template <class E>
   size_t RowBytes(int64_t rows) const {
@@ -359,7 +405,7 @@ class PlaneScatter {
 
   // ---- Any codes: what lands outside goes nowhere.
 
-  HWY_NOINLINE void AddOneByOne(V* to, const V* values, int64_t oh) const {
+  HWY_NOINLINE void AddOneByOne(V* to, const T* values, int64_t oh) const {
     const Axis& h = p_.height();
     const Axis& w = p_.width();
     const Range rows = TapsInside(oh);
@@ -370,7 +416,7 @@ class PlaneScatter {
       const int64_t column = tap % w.kernel * w.dilation;
       if (tap_row < rows.begin || tap_row >= rows.end) continue;
       if (w.start(i) + column < 0 || w.start(i) + column >= w.in) continue;
-      to[tap_row * h.dilation * in_ + i * w.stride + column] += values[i];
+      to[tap_row * h.dilation * in_ + i * w.stride + column] += Widen(values[i]);
     }
   }
 
@@ -385,7 +431,9 @@ class PlaneScatter {
   // The band at work.
   int64_t plane_ = 0;
   Range rows_;
-  int64_t first_ = 0, ready_ = 0;  // staged: rows [first_, ready_) may be added to
+  // Staged: rows [first_, ready_) may be added to; the sums of row origin_ stand in front. All other sums are zero.
+  int64_t first_ = 0, ready_ = 0, origin_ = 0;
+  const Rounder rounder_{};
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR

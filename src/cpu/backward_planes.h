@@ -14,11 +14,13 @@ namespace poolgrad {
 
 inline constexpr int64_t kPlaneTaps = 255;       // a code that names no tap still fits a byte
 inline constexpr int64_t kPlaneBlock = 512;      // outputs per block, if rows are short
+inline constexpr int64_t kPlaneStagedBlock = 1024;
 inline constexpr int64_t kPlaneReach = 1 << 16;  // elements under the windows of a block: offsets have 16 bits
 inline constexpr int64_t kPlaneUnits = 32;       // wanted, so that threads find work
 inline constexpr int64_t kPlaneLongRuns = 6;     // windows along a row that one input can win
 inline constexpr int64_t kPlanePacedRow = 1024;  // new bytes of dx per output row that are zeroed as adds go
 inline constexpr int64_t kPlanePace = 192;       // and per eight outputs
+inline constexpr int64_t kPlaneHotSums = 24 << 10;  // bytes of sums that are kept where a block needs less
 inline constexpr int64_t kPlaneSumBytes = 1 << 20;
 
 struct PlaneTiles {
@@ -43,7 +45,7 @@ inline PlaneTiles LayOutPlanes(const Problem& p) {
   const int64_t one = (h.extent() - 1) * w.in + (w.out - 1) * w.stride + w.extent();  // elements under a row
   if (one < kPlaneReach) {
     const int64_t fits = (kPlaneReach - one) / std::max<int64_t>(1, h.stride * w.in) + 1;
-    t.at_once = std::min({std::max<int64_t>(1, kPlaneBlock / w.out), fits, h.out});
+    t.at_once = std::min({std::max<int64_t>(1, (t.staged ? kPlaneStagedBlock : kPlaneBlock) / w.out), fits, h.out});
   }
   const int64_t wanted = CeilDiv(kPlaneUnits, std::max<int64_t>(1, p.batch * p.channels));
   const int64_t bands = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, h.in / (8 * h.extent())));
@@ -52,7 +54,9 @@ inline PlaneTiles LayOutPlanes(const Problem& p) {
   const int64_t row_bytes = h.stride * w.in * SizeOf(p.dtype);
   t.pace = 8 * row_bytes / w.out + 1;
   t.paced = row_bytes <= kPlanePacedRow;
-  t.kept = t.staged ? std::min(h.in, (t.at_once - 1) * h.stride + h.extent()) : 0;
+  if (t.staged) {
+    t.kept = std::min(h.in, std::max((t.at_once - 1) * h.stride + h.extent(), kPlaneHotSums / (4 * w.in)));
+  }
   return t;
 }
 
@@ -67,7 +71,6 @@ struct PlaneScratch {
     lane_lo = taker.Take<uint16_t>(t.nibbles ? 0 : run);
     lane_span = taker.Take<uint16_t>(t.nibbles ? 0 : run);
     sums = taker.Take<float>(t.kept * p.width().in);
-    values = taker.Take<float>(t.staged ? t.at_once * p.width().out : 0);
     bytes = taker.used();
   }
   uint16_t* offsets;  // by output of a block: where its dy goes, in elements from the block's first window
@@ -75,8 +78,7 @@ struct PlaneScratch {
   uint8_t* columns;   // nibbles: by output of a row, the tap columns inside the input, as bits
   uint16_t* lane_lo;  // bytes: by output of a row, the first tap column inside the input, and how many more there are
   uint16_t* lane_span;
-  float* sums;    // staged: rows of sums
-  float* values;  // staged: dy of a block
+  float* sums;  // staged: rows of sums
   int64_t bytes;
 };
 

@@ -1,0 +1,100 @@
+// Finished sums of the halves become dx, each rounded once, and are zero again for the sums that come next: one pass
+// reads them, writes dx in order and clears them.
+//
+// Arm processors with the bf16 extension round four sums by one instruction (BFCVTN): to nearest even, and a NaN keeps
+// the top of its payload and becomes quiet, as Narrow does. It does one vector per cycle, 0.25 cycles per sum, which
+// leaves room for the stores of zeros. Others round the bits, and clear the sums afterwards.
+#if defined(POOLGRAD_CPU_BACKWARD_ROUND_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_BACKWARD_ROUND_INL_H_
+#undef POOLGRAD_CPU_BACKWARD_ROUND_INL_H_
+#else
+#define POOLGRAD_CPU_BACKWARD_ROUND_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#if HWY_ARCH_ARM_A64 && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+#include "cpu/backward_lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// Rounds [sums, sums + n) to `to`; the sums are zero afterwards.
+template <class T>
+class SumRounder {
+ public:
+  HWY_NOINLINE void Run(float* HWY_RESTRICT sums, int64_t n, T* HWY_RESTRICT to) const {
+    int64_t i = 0;
+#if HWY_ARCH_ARM_A64
+    if (by_instruction_) {
+      const hn::FixedTag<float, 4> d;
+      const hn::FixedTag<uint16_t, 8> d16;
+      uint16_t* HWY_RESTRICT bits = reinterpret_cast<uint16_t*>(to);
+      const auto zero = hn::Zero(d);
+      for (; i + 16 <= n; i += 16) {  // everything is loaded before the first store: the stores of dx stay in order
+        const auto a = hn::LoadU(d, sums + i);
+        const auto b = hn::LoadU(d, sums + i + 4);
+        const auto c = hn::LoadU(d, sums + i + 8);
+        const auto e = hn::LoadU(d, sums + i + 12);
+        hn::StoreU(zero, d, sums + i);
+        hn::StoreU(zero, d, sums + i + 4);
+        hn::StoreU(zero, d, sums + i + 8);
+        hn::StoreU(zero, d, sums + i + 12);
+        hn::StoreU(RoundEight(a, b), d16, bits + i);
+        hn::StoreU(RoundEight(c, e), d16, bits + i + 8);
+      }
+    }
+#endif
+    if (i == n) return;
+    RoundRun<T>(sums + i, n - i, to + i);
+    std::memset(sums + i, 0, static_cast<size_t>(n - i) * sizeof(float));
+  }
+
+ private:
+#if HWY_ARCH_ARM_A64
+  using Four = hn::Vec<hn::FixedTag<float, 4>>;
+
+  static HWY_INLINE hn::Vec<hn::FixedTag<uint16_t, 8>> RoundEight(Four low, Four high) {
+    const hn::FixedTag<uint16_t, 8> d16;
+    if constexpr (std::is_same_v<T, BF16>) {
+      auto rounded = hn::Undefined(d16);
+      asm(".arch_extension bf16\n\tbfcvtn %0.4h, %1.4s\n\tbfcvtn2 %0.8h, %2.4s"
+          : "=&w"(rounded.raw)
+          : "w"(low.raw), "w"(high.raw));
+      return rounded;
+    } else {
+      const hn::FixedTag<float, 4> d;
+      return hn::Combine(d16, NarrowTo<T>(d, high), NarrowTo<T>(d, low));
+    }
+  }
+
+  static bool ByInstruction() {
+    if constexpr (std::is_same_v<T, F16>) return kNativeF16;
+#if defined(__linux__) && defined(HWCAP2_BF16)
+    return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+#else
+    return false;
+#endif
+  }
+  const bool by_instruction_ = ByInstruction();
+#endif
+};
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // POOLGRAD_CPU_BACKWARD_ROUND_INL_H_

@@ -51,8 +51,10 @@ class SumRounder {
         hn::StoreU(zero, d, sums + i + 4);
         hn::StoreU(zero, d, sums + i + 8);
         hn::StoreU(zero, d, sums + i + 12);
-        hn::StoreU(RoundEight(a, b), d16, bits + i);
-        hn::StoreU(RoundEight(c, e), d16, bits + i + 8);
+        Eight low, high;
+        RoundSixteen(a, b, c, e, low, high);
+        hn::StoreU(low, d16, bits + i);
+        hn::StoreU(high, d16, bits + i + 8);
       }
     }
 #endif
@@ -64,18 +66,29 @@ class SumRounder {
  private:
 #if HWY_ARCH_ARM_A64
   using Four = hn::Vec<hn::FixedTag<float, 4>>;
+  using Eight = hn::Vec<hn::FixedTag<uint16_t, 8>>;
 
-  static HWY_INLINE hn::Vec<hn::FixedTag<uint16_t, 8>> RoundEight(Four low, Four high) {
-    const hn::FixedTag<uint16_t, 8> d16;
+  static HWY_INLINE void RoundSixteen(Four a, Four b, Four c, Four e, Eight& low, Eight& high) {
     if constexpr (std::is_same_v<T, BF16>) {
-      auto rounded = hn::Undefined(d16);
-      asm(".arch_extension bf16\n\tbfcvtn %0.4h, %1.4s\n\tbfcvtn2 %0.8h, %2.4s"
-          : "=&w"(rounded.raw)
-          : "w"(low.raw), "w"(high.raw));
-      return rounded;
+      register decltype(a.raw) v16 asm("v16") = a.raw;
+      register decltype(b.raw) v17 asm("v17") = b.raw;
+      register decltype(c.raw) v18 asm("v18") = c.raw;
+      register decltype(e.raw) v19 asm("v19") = e.raw;
+      register decltype(low.raw) v20 asm("v20");
+      register decltype(high.raw) v21 asm("v21");
+      asm(".inst 0x0EA16A14\n\t"  // bfcvtn v20.4h, v16.4s: as numbers, since not every assembler knows the name
+          ".inst 0x4EA16A34\n\t"  // bfcvtn2 v20.8h, v17.4s
+          ".inst 0x0EA16A55\n\t"  // bfcvtn v21.4h, v18.4s
+          ".inst 0x4EA16A75"      // bfcvtn2 v21.8h, v19.4s
+          : "=&w"(v20), "=&w"(v21)
+          : "w"(v16), "w"(v17), "w"(v18), "w"(v19));
+      low = Eight(v20);
+      high = Eight(v21);
     } else {
       const hn::FixedTag<float, 4> d;
-      return hn::Combine(d16, NarrowTo<T>(d, high), NarrowTo<T>(d, low));
+      const hn::FixedTag<uint16_t, 8> d16;
+      low = hn::Combine(d16, NarrowTo<T>(d, b), NarrowTo<T>(d, a));
+      high = hn::Combine(d16, NarrowTo<T>(d, e), NarrowTo<T>(d, c));
     }
   }
 

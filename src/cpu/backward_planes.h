@@ -23,9 +23,32 @@ inline constexpr int64_t kPlanePace = 192;       // and per eight outputs
 inline constexpr int64_t kPlaneHotSums = 24 << 10;  // bytes of sums that are kept where a block needs less
 inline constexpr int64_t kPlaneSumBytes = 1 << 20;
 
+// tap * multiplier >> shift is the tap's row of its window.
+struct TapDivision {
+  int64_t multiplier;  // 0: there is none that 16 bits hold
+  int shift;
+};
+
+// In 16-bit lanes, exact for every tap. For any other byte the row lies past the window's last, and its first tap is
+// still a byte, so that no wrong code passes for a right one.
+inline TapDivision FindDivision(const Axis& h, const Axis& w) {
+  for (int shift = 15; shift >= 0; --shift) {
+    const int64_t multiplier = CeilDiv(int64_t{1} << shift, w.kernel);
+    bool exact = multiplier <= 256;
+    for (int64_t tap = 0; exact && tap < 256; ++tap) {
+      const int64_t row = tap * multiplier >> shift;
+      exact = tap < h.kernel * w.kernel ? row == tap / w.kernel : row >= h.kernel && row * w.kernel < 256;
+    }
+    if (exact) return {multiplier, shift};
+  }
+  return {0, 0};
+}
+
 struct PlaneTiles {
   bool staged;      // sums are made in rows of scratch and rounded once
   bool nibbles;     // codes are looked up as they are packed, else they are bytes
+  bool short_offsets;    // nibbles: a tap lies less than 256 elements behind its window's start
+  TapDivision division;  // bytes
   int64_t at_once;  // output rows per block; 0 when not even one has offsets of 16 bits
   int64_t band;     // input rows per unit
   int64_t bands;    // of a plane
@@ -41,6 +64,8 @@ inline PlaneTiles LayOutPlanes(const Problem& p) {
   PlaneTiles t{};
   t.staged = SizeOf(p.dtype) == 2;
   t.nibbles = p.routes.bits == 4 && h.kernel + w.kernel < 8;
+  t.short_offsets = (h.extent() - 1) * w.in + w.extent() <= 256;
+  if (!t.nibbles) t.division = FindDivision(h, w);
   t.groups = CeilDiv(w.out, 16);
   const int64_t one = (h.extent() - 1) * w.in + (w.out - 1) * w.stride + w.extent();  // elements under a row
   if (one < kPlaneReach) {
@@ -67,17 +92,15 @@ struct PlaneScratch {
     const int64_t run = 16 * t.groups;
     offsets = taker.Take<uint16_t>(t.at_once * p.width().out + 32);
     line = taker.Take<uint8_t>(run + 32);
-    columns = taker.Take<uint8_t>(t.nibbles ? run : 0);
-    lane_lo = taker.Take<uint16_t>(t.nibbles ? 0 : run);
-    lane_span = taker.Take<uint16_t>(t.nibbles ? 0 : run);
+    columns = taker.Take<uint8_t>(run);
+    spans = taker.Take<uint8_t>(t.nibbles ? 0 : run);
     sums = taker.Take<float>(t.kept * p.width().in);
     bytes = taker.used();
   }
   uint16_t* offsets;  // by output of a block: where its dy goes, in elements from the block's first window
   uint8_t* line;      // the codes of an output row that must not be read past its end, or that are unpacked
-  uint8_t* columns;   // nibbles: by output of a row, the tap columns inside the input, as bits
-  uint16_t* lane_lo;  // bytes: by output of a row, the first tap column inside the input, and how many more there are
-  uint16_t* lane_span;
+  uint8_t* columns;   // by output of a row, the tap columns inside the input: nibbles, as bits; bytes, the first of them
+  uint8_t* spans;     // and bytes, how many more there are
   float* sums;  // staged: rows of sums
   int64_t bytes;
 };

@@ -3,8 +3,8 @@
 // whole block bad.
 //
 // Packed codes of small windows are looked up: a tap's offset, and a byte with a bit for its row and one for its column,
-// which must be among those allowed. Codes of a byte are divided by the window's width: a multiplication and a shift in
-// 16-bit lanes, exact for every tap (FindDivision).
+// which must be among those allowed. Codes of a byte give the first tap of their row, which subtracted leaves the column:
+// looked up for fewer than 32 taps, else by a multiplication and a shift in 16-bit lanes, exact for every tap (FindDivision).
 #if defined(POOLGRAD_CPU_BACKWARD_OFFSETS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_OFFSETS_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_OFFSETS_INL_H_
@@ -32,14 +32,40 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // The tap rows of a window from row `start` on that lie in `rows`.
 inline Range TapsInside(const Axis& h, int64_t start, Range rows) {
+  if (start >= rows.begin && start + h.extent() <= rows.end) return {0, h.kernel};
   const int64_t begin = start >= rows.begin ? 0 : std::min(h.kernel, CeilDiv(rows.begin - start, h.dilation));
   const int64_t end = start >= rows.end ? begin : std::clamp(CeilDiv(rows.end - start, h.dilation), begin, h.kernel);
   return {begin, end};
 }
 
+// What is known of each tap, by lists for fewer than 32 of them.
+struct TapLists {
+  uint8_t bits[16];           // a bit for its row and one for its column (FindTapBits)
+  uint8_t row[32];            // the first tap of its row; 255 for what is no tap
+  uint8_t low[32], high[32];  // its offset from its window's start, in elements
+};
+
+// table[places[i]] of a table of 32 bytes; 0 or an entry where places[i] is 32 or more.
+template <class V8>
+HWY_INLINE V8 LookUp32(V8 first, V8 second, V8 places) {
+#if HWY_ARCH_ARM_A64
+  uint8x16x2_t table;
+  table.val[0] = first.raw;
+  table.val[1] = second.raw;
+  return V8(vqtbl2q_u8(table, places.raw));
+#else
+  const hn::FixedTag<uint8_t, 16> d;
+  const auto place = hn::And(places, hn::Set(d, 15));
+  const auto in_first = hn::Eq(hn::And(places, hn::Set(d, 16)), hn::Zero(d));
+  return hn::IfThenElse(in_first, LookUpBytes(first, place), LookUpBytes(second, place));
+#endif
+}
+
 class PlaneOffsets {
   using D8 = hn::FixedTag<uint8_t, 16>;
   using D16 = hn::FixedTag<uint16_t, 8>;
+  using V8 = hn::Vec<D8>;
+  using V16 = hn::Vec<D16>;
 
  public:
   PlaneOffsets(const Problem& p, const PlaneTiles& t, const PlaneScratch& s, const uint8_t* routes)
@@ -50,16 +76,18 @@ class PlaneOffsets {
         routes_end_(routes + p.routes.bytes()),
         in_(p.width().in),
         out_(p.width().out) {
-    if (t.nibbles) FindTaps();
+    if (t.listed) ListTaps();
     for (int64_t i = 0; i < 16 * t.groups; ++i) SetColumn(i);
   }
 
   // The offsets of output rows [oh, oh + count) of a plane, row after row and up to 15 more; whether all of them land
   // in input rows `rows`.
   bool Find(int64_t plane, Range rows, int64_t oh, int64_t count, uint16_t* to) const {
-    return !t_.nibbles         ? FromBytes(plane, rows, oh, count, to)
-           : t_.short_offsets ? FromNibbles<true>(plane, rows, oh, count, to)
-                               : FromNibbles<false>(plane, rows, oh, count, to);
+    if (t_.nibbles && t_.short_offsets) return FromNibbles<true>(plane, rows, oh, count, to);
+    if (t_.nibbles) return FromNibbles<false>(plane, rows, oh, count, to);
+    if (!t_.listed) return FromBytes<DividedTaps>(plane, rows, oh, count, to);
+    if (t_.short_offsets) return FromBytes<ListedTaps<true>>(plane, rows, oh, count, to);
+    return FromBytes<ListedTaps<false>>(plane, rows, oh, count, to);
   }
 
   const uint8_t* Line(int64_t plane, int64_t oh) const {
@@ -67,13 +95,15 @@ class PlaneOffsets {
   }
 
  private:
-  void FindTaps() {
-    FindTapBits(p_, tap_bits_);
-    for (int64_t tap = 0; tap < p_.taps(); ++tap) {
-      const int64_t at =
-          tap / p_.width().kernel * p_.height().dilation * in_ + tap % p_.width().kernel * p_.width().dilation;
-      tap_low_[tap] = static_cast<uint8_t>(at & 255);
-      tap_high_[tap] = static_cast<uint8_t>(at >> 8);
+  void ListTaps() {
+    const int64_t width = p_.width().kernel;
+    if (t_.nibbles) FindTapBits(p_, lists_.bits);
+    for (int64_t tap = 0; tap < 32; ++tap) {
+      const bool exists = tap < p_.taps();
+      const int64_t at = exists ? tap / width * p_.height().dilation * in_ + tap % width * p_.width().dilation : 0;
+      lists_.row[tap] = static_cast<uint8_t>(exists ? tap / width * width : 255);
+      lists_.low[tap] = static_cast<uint8_t>(at & 255);
+      lists_.high[tap] = static_cast<uint8_t>(at >> 8);
     }
   }
 
@@ -108,9 +138,9 @@ class PlaneOffsets {
     const D16 d16;
     const hn::FixedTag<uint8_t, 8> d8h;
     const auto zero = hn::Zero(d8);
-    const auto low_table = hn::LoadU(d8, tap_low_);
-    const auto high_table = hn::LoadU(d8, tap_high_);
-    const auto bits_table = hn::LoadU(d8, tap_bits_);
+    const auto low_table = hn::LoadU(d8, lists_.low);
+    const auto high_table = hn::LoadU(d8, lists_.high);
+    const auto bits_table = hn::LoadU(d8, lists_.bits);
     const auto nibble = hn::Set(d8, 15);
     const auto step = hn::Set(d16, static_cast<uint16_t>(8 * p_.width().stride));
     const auto down = hn::Set(d16, static_cast<uint16_t>(p_.height().stride * in_));
@@ -148,49 +178,111 @@ class PlaneOffsets {
     return hn::AllTrue(d8, hn::Eq(bad, zero));
   }
 
-  // A tap's row and, as bytes, the first tap of that row: subtracted, it leaves the column.
+  // Of 16 taps, the first tap of their row and their offsets from the start of their window. What is no tap gets a row
+  // behind the last one, or (32 and more, listed) a column behind it.
+  class DividedTaps {
+   public:
+    explicit DividedTaps(const PlaneOffsets& o)
+        : multiplier_(Same(o.t_.division.multiplier)),
+          width_(Same(o.p_.width().kernel)),
+          across_(Same(o.p_.width().dilation)),
+          row_step_(Same(o.p_.height().dilation * o.in_ - o.p_.width().dilation * o.p_.width().kernel)),
+          shift_(o.t_.division.shift) {}
+
+    HWY_INLINE void Find(V8 tap, V8& row_tap, V16& low, V16& high) const {
+      const D8 d8;
+      const D16 d;
+      const auto tap_low = hn::BitCast(d, hn::InterleaveLower(d8, tap, hn::Zero(d8)));
+      const auto tap_high = hn::BitCast(d, hn::InterleaveUpper(d8, tap, hn::Zero(d8)));
+      const auto row_low = hn::ShiftRightSame(hn::Mul(tap_low, multiplier_), shift_);
+      const auto row_high = hn::ShiftRightSame(hn::Mul(tap_high, multiplier_), shift_);
+      row_tap =
+          hn::ConcatEven(d8, hn::BitCast(d8, hn::Mul(row_high, width_)), hn::BitCast(d8, hn::Mul(row_low, width_)));
+      low = hn::Add(hn::Mul(tap_low, across_), hn::Mul(row_low, row_step_));
+      high = hn::Add(hn::Mul(tap_high, across_), hn::Mul(row_high, row_step_));
+    }
+
+   private:
+    static V16 Same(int64_t value) { return hn::Set(D16(), static_cast<uint16_t>(value)); }
+    const V16 multiplier_, width_, across_, row_step_;
+    const int shift_;
+  };
+
+  template <bool kShort>
+  class ListedTaps {
+   public:
+    explicit ListedTaps(const PlaneOffsets& o)
+        : row0_(hn::LoadU(D8(), o.lists_.row)),
+          row1_(hn::LoadU(D8(), o.lists_.row + 16)),
+          low0_(hn::LoadU(D8(), o.lists_.low)),
+          low1_(hn::LoadU(D8(), o.lists_.low + 16)),
+          high0_(hn::LoadU(D8(), o.lists_.high)),
+          high1_(hn::LoadU(D8(), o.lists_.high + 16)) {}
+
+    HWY_INLINE void Find(V8 tap, V8& row_tap, V16& low, V16& high) const {
+      const D8 d8;
+      const D16 d;
+      row_tap = LookUp32(row0_, row1_, tap);
+      const auto lows = LookUp32(low0_, low1_, tap);
+      const auto highs = kShort ? hn::Zero(d8) : LookUp32(high0_, high1_, tap);
+      low = hn::BitCast(d, hn::InterleaveLower(d8, lows, highs));
+      high = hn::BitCast(d, hn::InterleaveUpper(d8, lows, highs));
+    }
+
+   private:
+    const V8 row0_, row1_, low0_, low1_, high0_, high1_;
+  };
+
+  template <class Taps>
   HWY_NOINLINE bool FromBytes(int64_t plane, Range rows, int64_t oh, int64_t count, uint16_t* HWY_RESTRICT to) const {
     const D8 d8;
     const D16 d;
     const Axis& h = p_.height();
     const Axis& w = p_.width();
     const auto zero = hn::Zero(d8);
-    const auto multiplier = hn::Set(d, static_cast<uint16_t>(t_.division.multiplier));
-    const int shift = t_.division.shift;
-    const auto width = hn::Set(d, static_cast<uint16_t>(w.kernel));
-    const auto across = hn::Set(d, static_cast<uint16_t>(w.dilation));
-    const auto row_step = hn::Set(d, static_cast<uint16_t>(h.dilation * in_ - w.dilation * w.kernel));
+    const Taps taps(*this);
     const auto step = hn::Set(d, static_cast<uint16_t>(8 * w.stride));
     const auto down = hn::Set(d, static_cast<uint16_t>(h.stride * in_));
     const uint8_t* HWY_RESTRICT columns = s_.columns;
     const uint8_t* HWY_RESTRICT spans = s_.spans;
+    const uint8_t* next = Line(plane, oh);
+    const uint8_t* const end = routes_end_;
+    const int64_t bytes = 16 * t_.groups;
+    const bool unpacked = p_.routes.bits == 8;
+    const int64_t next_step = p_.routes.line_bytes;
     const int64_t out = out_;
+    const int64_t stride = h.stride;
+    const int64_t least = rows.begin;  // where windows that are not clipped start
+    const int64_t most = rows.end - h.extent();
+    const uint8_t last_row = static_cast<uint8_t>((h.kernel - 1) * w.kernel);
+    int64_t start = h.start(oh);
     const auto tail = hn::FirstN(d8, static_cast<size_t>((out - 1) % 16 + 1));
     auto row_at = FirstOffsets();
     auto bad = zero;
-    for (int64_t row = 0; row < count; ++row, to += out) {
-      const Range taps = TapsInside(h, h.start(oh + row), rows);
-      if (taps.size() == 0) return false;
-      const uint8_t* HWY_RESTRICT line = CodesAsBytes(Line(plane, oh + row));
-      const auto first = hn::Set(d8, static_cast<uint8_t>(taps.begin * w.kernel));
-      const auto more = hn::Set(d8, static_cast<uint8_t>((taps.size() - 1) * w.kernel));
+    for (int64_t row = 0; row < count; ++row, to += out, next += next_step, start += stride) {
+      const uint8_t* HWY_RESTRICT line = unpacked && end - next >= bytes ? next : CodesAsBytes(next);
+      auto first = zero;
+      auto more = hn::Set(d8, last_row);
+      if (start < least || start > most) {
+        const Range inside = TapsInside(h, start, rows);
+        if (inside.size() == 0) return false;
+        first = hn::Set(d8, static_cast<uint8_t>(inside.begin * w.kernel));
+        more = hn::Set(d8, static_cast<uint8_t>((inside.size() - 1) * w.kernel));
+      }
       auto outside = zero;
       auto at = row_at;
       for (int64_t i = 0; i < out; i += 16) {
         bad = hn::Or(bad, outside);
         const auto tap = hn::LoadU(d8, line + i);
-        const auto tap_low = hn::BitCast(d, hn::InterleaveLower(d8, tap, zero));
-        const auto tap_high = hn::BitCast(d, hn::InterleaveUpper(d8, tap, zero));
-        const auto row_low = hn::ShiftRightSame(hn::Mul(tap_low, multiplier), shift);
-        const auto row_high = hn::ShiftRightSame(hn::Mul(tap_high, multiplier), shift);
-        const auto row_tap = hn::ConcatEven(d8, hn::BitCast(d8, hn::Mul(row_high, width)),
-                                            hn::BitCast(d8, hn::Mul(row_low, width)));
+        V8 row_tap;
+        V16 low, high;
+        taps.Find(tap, row_tap, low, high);
         const auto column = hn::Sub(hn::Sub(tap, row_tap), hn::LoadU(d8, columns + i));
         outside = hn::Or(hn::SaturatedSub(column, hn::LoadU(d8, spans + i)),
                          hn::SaturatedSub(hn::Sub(row_tap, first), more));
-        hn::StoreU(hn::Add(hn::Add(at, hn::Mul(tap_low, across)), hn::Mul(row_low, row_step)), d, to + i);
+        hn::StoreU(hn::Add(at, low), d, to + i);
         at = hn::Add(at, step);
-        hn::StoreU(hn::Add(hn::Add(at, hn::Mul(tap_high, across)), hn::Mul(row_high, row_step)), d, to + i + 8);
+        hn::StoreU(hn::Add(at, high), d, to + i + 8);
         at = hn::Add(at, step);
       }
       bad = hn::Or(bad, hn::IfThenElseZero(tail, outside));
@@ -199,8 +291,9 @@ class PlaneOffsets {
     return hn::AllTrue(d8, hn::Eq(bad, zero));
   }
 
-  HWY_INLINE const uint8_t* CodesAsBytes(const uint8_t* line) const {
-    if (p_.routes.bits == 8) return routes_end_ - line >= 16 * t_.groups ? line : CopyLine(line);
+  // A byte each, where more may be read behind them.
+  HWY_NOINLINE const uint8_t* CodesAsBytes(const uint8_t* line) const {
+    if (p_.routes.bits == 8) return CopyLine(line);
     SpreadCodes(p_.routes.bits, line, out_, s_.line);
     return s_.line;
   }
@@ -211,7 +304,7 @@ class PlaneOffsets {
   const uint8_t* const routes_;
   const uint8_t* const routes_end_;
   const int64_t in_, out_;
-  uint8_t tap_bits_[16] = {}, tap_low_[16] = {}, tap_high_[16] = {};  // nibbles: by tap, its bits and its offset
+  TapLists lists_ = {};
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -61,7 +61,7 @@ const char* RefusePlanes(const Problem& p, poolgrad_op op) {
   }
   const PlaneTiles t = LayOutPlanes(p);
   if (t.at_once == 0) return "offsets do not fit 16 bits";
-  if (!t.nibbles && t.division.multiplier == 0) return "dividing a code by the window's width takes more than 16 bits";
+  if (!t.listed && t.division.multiplier == 0) return "dividing a code by the window's width takes more than 16 bits";
   if (!t.staged && t.pace > kPlanePace) return "an output brings so many inputs that zeroing them should go far ahead";
   if (t.kept * p.width().in * 4 > kPlaneSumBytes) return "the rows of sums do not stay in cache";
   ChooseSimdTarget();

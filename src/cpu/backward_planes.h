@@ -47,8 +47,9 @@ inline TapDivision FindDivision(const Axis& h, const Axis& w) {
 struct PlaneTiles {
   bool staged;      // sums are made in rows of scratch and rounded once
   bool nibbles;     // codes are looked up as they are packed, else they are bytes
-  bool short_offsets;    // nibbles: a tap lies less than 256 elements behind its window's start
-  TapDivision division;  // bytes
+  bool listed;           // taps are looked up, else computed
+  bool short_offsets;    // listed: a tap lies less than 256 elements behind its window's start
+  TapDivision division;  // not listed
   int64_t at_once;  // output rows per block; 0 when not even one has offsets of 16 bits
   int64_t band;     // input rows per unit
   int64_t bands;    // of a plane
@@ -65,7 +66,8 @@ inline PlaneTiles LayOutPlanes(const Problem& p) {
   t.staged = SizeOf(p.dtype) == 2;
   t.nibbles = p.routes.bits == 4 && h.kernel + w.kernel < 8;
   t.short_offsets = (h.extent() - 1) * w.in + w.extent() <= 256;
-  if (!t.nibbles) t.division = FindDivision(h, w);
+  t.listed = t.nibbles || p.taps() < 32;  // so that 32 and more are no column of any window
+  if (!t.listed) t.division = FindDivision(h, w);
   t.groups = CeilDiv(w.out, 16);
   const int64_t one = (h.extent() - 1) * w.in + (w.out - 1) * w.stride + w.extent();  // elements under a row
   if (one < kPlaneReach) {

@@ -12,6 +12,7 @@
 #define POOLGRAD_CPU_BACKWARD_OFFSETS_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -269,6 +270,7 @@ class PlaneOffsets {
         first = hn::Set(d8, static_cast<uint8_t>(inside.begin * w.kernel));
         more = hn::Set(d8, static_cast<uint8_t>((inside.size() - 1) * w.kernel));
       }
+      hwy::Prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(next) + 2048));  // maybe past the end
       auto outside = zero;
       auto at = row_at;
       for (int64_t i = 0; i < out; i += 16) {

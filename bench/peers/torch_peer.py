@@ -1,8 +1,10 @@
 """PyTorch on the CPU, answering the questions described in cell.h.
 
 Argument 1 is the variant: `torch` allocates its output in the timed call, as users do; `torch_out` writes into tensors
-that exist; `torch_amax` reduces over space, for windows that cover the plane. Channels last is PyTorch's own memory
-format; signals, which have none, are pooled as images one pixel high.
+that exist; `torch_amax` reduces over space, for windows that cover the plane. Results are held as long as inputs are, so
+that those allocated take turns in memory like all other buffers: dropped at once, the next call would be handed the same
+memory and find it in cache. Channels last is PyTorch's own memory format; signals, which have none, are pooled as images
+one pixel high.
 """
 import sys
 import time
@@ -16,9 +18,15 @@ PATIENCE = 8
 RANDOM = torch.rand((1 << 20) + 7) * 2 - 1
 
 
-def measure(seconds, call):
-    """The rule of cli/timing.h: median milliseconds, and the middle half's width over the median."""
-    call(0)
+def measure(seconds, sets, run):
+    """The rule of cli/timing.h: median milliseconds, and the middle half's width over the median. `run(i)` works on set i."""
+    held = [None] * sets
+
+    def call(index):
+        held[index % sets] = run(index % sets)
+
+    for index in range(sets):
+        call(index)
     start = time.perf_counter()
     call(1)
     repeats = int(SHORTEST_SAMPLE / max(time.perf_counter() - start, 1e-9)) + 1
@@ -81,7 +89,7 @@ def amax(cell):
         raise ValueError("only forward, and windows that cover the plane")
     xs = [cell.filled(cell.inputs) for _ in range(cell.sets)]
     axes = list(range(2, 2 + cell.rank))
-    return measure(cell.seconds, lambda i: xs[i % cell.sets].amax(axes))
+    return measure(cell.seconds, cell.sets, lambda i: xs[i].amax(axes))
 
 
 def pool(cell, into_given):
@@ -89,34 +97,30 @@ def pool(cell, into_given):
     forward = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}[cell.rank]
     backward = {2: aten.max_pool2d_with_indices_backward, 3: aten.max_pool3d_with_indices_backward}[cell.rank]
     xs = [cell.filled(cell.inputs) for _ in range(cell.sets)]
-    sets, window = cell.sets, cell.window
+    window = cell.window
+
+    def timed(run):
+        return measure(cell.seconds, cell.sets, run)
+
     if cell.op == "bwd":
-        saved = [forward(x, *window) for x in xs]
+        saved = [forward(x, *window)[1] for x in xs]
         dys = [cell.filled(cell.outputs) for _ in xs]
-        if into_given:
-            dxs = [torch.empty_like(x) for x in xs]
-            return measure(
-                cell.seconds,
-                lambda i: backward.grad_input(
-                    dys[i % sets], xs[i % sets], *window, saved[i % sets][1], grad_input=dxs[i % sets]
-                ),
-            )
-        return measure(cell.seconds, lambda i: backward(dys[i % sets], xs[i % sets], *window, saved[i % sets][1]))
+        if not into_given:
+            return timed(lambda i: backward(dys[i], xs[i], *window, saved[i]))
+        dxs = [torch.empty_like(x) for x in xs]
+        return timed(lambda i: backward.grad_input(dys[i], xs[i], *window, saved[i], grad_input=dxs[i]))
     if into_given:
         given = [forward(x, *window) for x in xs]
-        return measure(
-            cell.seconds,
-            lambda i: forward.out(xs[i % sets], *window, out=given[i % sets][0], indices=given[i % sets][1]),
-        )
+        return timed(lambda i: forward.out(xs[i], *window, out=given[i][0], indices=given[i][1]))
     if cell.op == "train":
-        return measure(cell.seconds, lambda i: forward(xs[i % sets], *window))
+        return timed(lambda i: forward(xs[i], *window))
     plain = {2: torch.nn.functional.max_pool2d, 3: torch.nn.functional.max_pool3d}[cell.rank]
     if cell.signal and cell.layout == "nchw":
         xs = [x.squeeze(2) for x in xs]
         plain = torch.nn.functional.max_pool1d
         window = [part[1:] if isinstance(part, list) else part for part in window]
     kernel, stride, padding, dilation, ceil = window
-    return measure(cell.seconds, lambda i: plain(xs[i % sets], kernel, stride, padding, dilation, ceil))
+    return timed(lambda i: plain(xs[i], kernel, stride, padding, dilation, ceil))
 
 
 def main():

@@ -18,8 +18,6 @@ namespace {
 
 // Under this much memory traffic per thread, waking a thread costs more than it saves.
 constexpr int64_t kBytesPerThread = 192 << 10;
-// Tasks per thread when indices are made, so that a thread that was held up does not hold up the run.
-constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kAlignment = 64;
 
 // The list to walk, fastest first, the reference last.

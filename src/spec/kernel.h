@@ -29,12 +29,14 @@ struct Args {
 // task's own, 64-byte aligned, Kernel::scratch_bytes long.
 using RunFn = void (*)(const Problem& problem, const Args& args, int64_t begin, int64_t end, std::byte* scratch);
 
+// Tasks per thread: several, so that a thread that was held up holds up the run less.
+inline constexpr int kTasksPerThread = 4;
+
 struct Kernel {
   RunFn run = nullptr;
   int64_t units = 0;          // independent pieces of the result
   int64_t scratch_bytes = 0;  // per task
-  // Several, so that a thread that was held up holds up the run less; fewer where tasks begin slowly.
-  int tasks_per_thread = 4;
+  int tasks_per_thread = kTasksPerThread;  // fewer where tasks begin slowly
 };
 
 // One way to do one operation. The plan walks a list of these, fastest first.

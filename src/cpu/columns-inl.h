@@ -79,8 +79,8 @@ struct ColumnScratch {
         phases(p.width(), out_rows, LaneCount<S>()) {
     if (p.width().stride > 1) across.size = 1;
     const int64_t vector = LaneCount<S>();
-    folded = take.Take<S>(folds ? in_rows * p.width().in : 0);
-    column_spans = take.Take<S>(down.used() ? in_rows * p.width().in : 0);
+    folded = take.Take<S>(folds ? in_rows * p.width().in + vector : 0);
+    column_spans = take.Take<S>(down.used() ? in_rows * p.width().in + vector : 0);
     padded = take.Take<S>(out_rows * pitch + 2 * vector);
     sorted = take.Take<S>(across.used()                    ? out_rows * pitch + vector
                           : p.width().stride > 1 && !pairs ? phases.size()

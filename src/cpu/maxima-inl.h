@@ -53,19 +53,71 @@ HWY_INLINE VecOf<S> PairMax(VecOf<S> low, VecOf<S> high) {
 #endif
 }
 
-// The first n < Lanes elements, others 0; nothing beyond them is touched.
-template <class S>
-HWY_INLINE VecOf<S> LoadFirst(const S* from, int64_t n) {
-  HWY_ALIGN S part[hn::MaxLanes(hn::ScalableTag<S>())] = {};
-  std::memcpy(part, from, static_cast<size_t>(n) * sizeof(S));
-  return hn::Load(hn::ScalableTag<S>(), part);
+// The first n < Lanes elements, others 0; nothing beyond them is touched. Vectors of 16 bytes are made of two words.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFirst(D d, const hn::TFromD<D>* from, int64_t n) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, from);  // faults in masked lanes do not happen
+#else
+  constexpr int64_t kBytes = sizeof(hn::TFromD<D>) * hn::MaxLanes(D());
+  if constexpr (kBytes > 16) {
+    const hn::Half<D> half;
+    const int64_t middle = static_cast<int64_t>(hn::Lanes(half));
+    if (n < middle) return hn::ZeroExtendVector(d, LoadFirst(half, from, n));
+    return hn::Combine(d, LoadFirst(half, from + middle, n - middle), hn::LoadU(half, from));
+  } else {
+    const hn::Repartition<uint64_t, D> d64;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(from);
+    const auto count = n * static_cast<int64_t>(sizeof(*from));
+    uint64_t low = 0, high = 0;
+    if (count >= 8) {
+      std::memcpy(&low, bytes, 8);
+      std::memcpy(&high, bytes + count - 8, 8);
+      high = high >> (8 * (15 - count)) >> 8;
+    } else if (count >= 4) {
+      uint32_t begin, end;
+      std::memcpy(&begin, bytes, 4);
+      std::memcpy(&end, bytes + count - 4, 4);
+      low = begin | uint64_t{end} << (8 * (count - 4));
+    } else {
+      for (int64_t i = 0; i < count; ++i) low |= uint64_t{bytes[i]} << (8 * i);
+    }
+    return hn::BitCast(d, hn::InsertLane(hn::Set(d64, low), 1, high));
+  }
+#endif
 }
 
-template <class S>
-HWY_INLINE void StoreFirst(VecOf<S> v, S* to, int64_t n) {
-  HWY_ALIGN S part[hn::MaxLanes(hn::ScalableTag<S>())];
-  hn::Store(v, hn::ScalableTag<S>(), part);
-  std::memcpy(to, part, static_cast<size_t>(n) * sizeof(S));
+template <class D>
+HWY_INLINE void StoreFirst([[maybe_unused]] D d, hn::Vec<D> v, hn::TFromD<D>* to, int64_t n) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, to);
+#else
+  constexpr int64_t kBytes = sizeof(hn::TFromD<D>) * hn::MaxLanes(D());
+  if constexpr (kBytes > 16) {
+    const hn::Half<D> half;
+    const int64_t middle = static_cast<int64_t>(hn::Lanes(half));
+    if (n < middle) return StoreFirst(half, hn::LowerHalf(half, v), to, n);
+    hn::StoreU(hn::LowerHalf(half, v), half, to);
+    StoreFirst(half, hn::UpperHalf(half, v), to + middle, n - middle);
+  } else {
+    const hn::Repartition<uint64_t, D> d64;
+    auto* bytes = reinterpret_cast<uint8_t*>(to);
+    const auto count = n * static_cast<int64_t>(sizeof(*to));
+    const uint64_t low = hn::GetLane(hn::BitCast(d64, v));
+    const uint64_t high = hn::ExtractLane(hn::BitCast(d64, v), 1);
+    if (count >= 8) {
+      const uint64_t end = low >> (8 * (count - 8)) | high << (8 * (15 - count)) << 8;
+      std::memcpy(bytes, &low, 8);
+      std::memcpy(bytes + count - 8, &end, 8);
+    } else if (count >= 4) {
+      const auto end = static_cast<uint32_t>(low >> (8 * (count - 4)));
+      std::memcpy(bytes, &low, 4);
+      std::memcpy(bytes + count - 4, &end, 4);
+    } else {
+      for (int64_t i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>(low >> (8 * i));
+    }
+  }
+#endif
 }
 
 enum class MaxFlow { kRawToKeys, kKeysToKeys, kKeysToY };
@@ -93,13 +145,16 @@ HWY_INLINE void PutMax(VecOf<S> key, S* to, Watch<S>& watch) {
   hn::StoreU(kFlow == MaxFlow::kKeysToY ? Key<S>(key) : key, hn::ScalableTag<S>(), to);
 }
 
+// `room`: elements that may be written, since what follows the first n is still to come.
 template <class S, MaxFlow kFlow>
-HWY_INLINE void PutFirst(VecOf<S> key, S* to, int64_t n, Watch<S>& watch) {
+HWY_INLINE void PutFirst(VecOf<S> key, S* to, int64_t n, int64_t room, Watch<S>& watch) {
   const hn::ScalableTag<S> d;
   if constexpr (kFlow == MaxFlow::kKeysToY) {
     watch.SeeUnordered(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), key, hn::Set(d, S{1})));
+    key = Key<S>(key);
   }
-  StoreFirst<S>(kFlow == MaxFlow::kKeysToY ? Key<S>(key) : key, to, n);
+  if (room >= LaneCount<S>()) return hn::StoreU(key, d, to);
+  StoreFirst(d, key, to, n);
 }
 
 // Calls vector(j) for j = 0, lanes, ... and, where lanes do not divide the row, once more for the last whole vector of
@@ -112,13 +167,13 @@ HWY_INLINE void ForRow(int64_t run, const Vector& vector) {
   if (j < run) vector(run - lanes);
 }
 
-// Rows shorter than a vector.
+// Rows shorter than a vector. Scratch can be read beyond them.
 template <class S, MaxFlow kFlow>
 HWY_NOINLINE void MaxShortRows(const MaxJob<S>& job, Watch<S>& watch) {
+  const hn::ScalableTag<S> d;
   const auto load = [&](const S* from) POOLGRAD_LAMBDA {
-    const auto raw = LoadFirst<S>(from, job.run);
-    if constexpr (kFlow != MaxFlow::kRawToKeys) return raw;
-    const auto key = Key<S>(raw);
+    if constexpr (kFlow != MaxFlow::kRawToKeys) return hn::LoadU(d, from);
+    const auto key = Key<S>(LoadFirst(d, from, job.run));
     watch.See(key);
     return key;
   };
@@ -127,7 +182,8 @@ HWY_NOINLINE void MaxShortRows(const MaxJob<S>& job, Watch<S>& watch) {
       const int64_t base = p * job.in_plane + r * job.in_pitch;
       auto v = load(job.from[0] + base);
       for (int64_t t = 1; t < job.n; ++t) v = Greatest<S>(load(job.from[t] + base), v);
-      PutFirst<S, kFlow>(v, job.to + p * job.out_plane + r * job.out_pitch, job.run, watch);
+      const int64_t room = kFlow == MaxFlow::kKeysToY ? (job.runs - 1 - r) * job.out_pitch + job.run : 0;
+      PutFirst<S, kFlow>(v, job.to + p * job.out_plane + r * job.out_pitch, job.run, room, watch);
     }
   }
 }
@@ -243,8 +299,10 @@ HWY_NOINLINE void MaxOfPairsN(const S* from, int64_t taps, int64_t runs, int64_t
 template <class S>
 void MaxOfPairs(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t in_pitch, S* y, Watch<S>& watch) {
   if (run < LaneCount<S>()) {
-    for (int64_t r = 0; r < runs; ++r)
-      PutFirst<S, MaxFlow::kKeysToY>(PairsAt<S>(from + r * in_pitch, taps), y + r * run, run, watch);
+    for (int64_t r = 0; r < runs; ++r) {
+      const auto best = PairsAt<S>(from + r * in_pitch, taps);
+      PutFirst<S, MaxFlow::kKeysToY>(best, y + r * run, run, (runs - r) * run, watch);
+    }
     return;
   }
   if (taps == 3) return MaxOfPairsN<S, 3>(from, taps, runs, run, in_pitch, y, watch);

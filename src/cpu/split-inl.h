@@ -77,13 +77,44 @@ HWY_INLINE void LoadPhases(const S* x, VecOf<S>* v) {
   }
 }
 
+// Rows that fill no block, kStride vectors: a block is taken all the same. Its lanes beyond the row become padding, which
+// is what follows a row; where the next row begins, that row is still to be written. Rows too near the end of the input
+// to read a block there go by way of a copy.
+template <class S, bool kRaw, int kStride>
+HWY_NOINLINE void SplitShortRows(const Phases& to, const S* row, int64_t count, int64_t first, int64_t row_pitch,
+                                 int64_t rows, S* keys, Watch<S>& shared_watch, Lookahead* lookahead) {
+  const hn::ScalableTag<S> d;
+  Watch<S> watch = shared_watch;
+  const int64_t block = kStride * LaneCount<S>();
+  const auto lowest = hn::Set(d, LowestKey<S>());
+  HWY_ALIGN S copy[kStride * hn::MaxLanes(hn::ScalableTag<S>())] = {};
+  int64_t start[kStride], kept[kStride];
+  for (int64_t t = 0; t < kStride; ++t) {
+    start[t] = to.at(first + t);
+    kept[t] = std::max<int64_t>(0, CeilDiv(count - t, kStride));
+  }
+  for (int64_t left = rows - 1; left >= 0; --left, row += row_pitch, keys += to.places) {
+    if constexpr (kRaw) lookahead->At(row + count);
+    const bool fits = left * row_pitch + count >= block;
+    if (!fits) std::copy_n(row, std::min(count, block), copy);
+    VecOf<S> v[4];
+    LoadPhases<S, kStride>(fits ? row : copy, v);
+    for (int64_t t = 0; t < kStride; ++t) {
+      const auto in_row = hn::FirstN(d, static_cast<size_t>(kept[t]));
+      const auto key = kRaw ? Key<S>(v[t]) : v[t];
+      if constexpr (kRaw) watch.See(hn::IfThenElseZero(in_row, key));
+      hn::StoreU(hn::IfThenElse(in_row, key, lowest), d, keys + start[t]);
+    }
+  }
+  shared_watch = watch;
+}
+
 // Sorts `count` elements of each of `rows` rows; the first of them has position `first`. kRaw: values become
-// keys and are watched, and those to come are asked for.
+// keys and are watched, and those to come are asked for. Up to a vector of places after the last row may be written.
 template <class S, bool kRaw, int kStride>
 HWY_NOINLINE void SplitRowsBy(const Phases& to, const S* row, int64_t count, int64_t first, int64_t row_pitch,
                               int64_t rows, S* keys, Watch<S>& shared_watch, Lookahead* lookahead) {
   const hn::ScalableTag<S> d;
-  Watch<S> watch = shared_watch;
   const int64_t lanes = LaneCount<S>();
   constexpr int64_t kPhases = kStride > 0 ? kStride : 1;
   const int64_t block = kPhases * lanes;
@@ -92,9 +123,14 @@ HWY_NOINLINE void SplitRowsBy(const Phases& to, const S* row, int64_t count, int
     count *= rows;
     rows = 1;
   }
-  const bool in_blocks = kStride > 0 && count >= block;
+  if constexpr (kStride > 0) {
+    if (count < block) {
+      return SplitShortRows<S, kRaw, kStride>(to, row, count, first, row_pitch, rows, keys, shared_watch, lookahead);
+    }
+  }
+  Watch<S> watch = shared_watch;
   int64_t start[kPhases] = {}, last[kPhases] = {};  // where the first and the last block of a row go
-  for (int64_t t = 0; in_blocks && t < kPhases; ++t) {
+  for (int64_t t = 0; kStride > 0 && t < kPhases; ++t) {
     start[t] = to.at(first + t);
     last[t] = to.at(first + count - block + t);
   }
@@ -109,22 +145,22 @@ HWY_NOINLINE void SplitRowsBy(const Phases& to, const S* row, int64_t count, int
   };
   for (int64_t r = 0; r < rows; ++r, row += row_pitch, keys += to.places) {
     if constexpr (kRaw) lookahead->At(row + count);
-    if (in_blocks) {
+    if constexpr (kStride > 0) {
       S* base = keys;
       int64_t i = 0;
       for (; i + block <= count; i += block, base += lanes) split(row + i, start, base);
       if (i < count) split(row + count - block, last, keys);
-      continue;
-    }
-    int64_t phase = first % to.stride;
-    int64_t place = first / to.stride;
-    for (int64_t i = 0; i < count; ++i) {
-      const S key = kRaw ? ScalarKey<S>(row[i]) : row[i];
-      if constexpr (kRaw && !kIsInt<S>) watch.See(hn::Set(d, key));
-      keys[phase * to.phase_pitch + place] = key;
-      if (++phase == to.stride) {
-        phase = 0;
-        ++place;
+    } else {  // strides that no load knows
+      int64_t phase = first % to.stride;
+      int64_t place = first / to.stride;
+      for (int64_t i = 0; i < count; ++i) {
+        const S key = kRaw ? ScalarKey<S>(row[i]) : row[i];
+        if constexpr (kRaw && !kIsInt<S>) watch.See(hn::Set(d, key));
+        keys[phase * to.phase_pitch + place] = key;
+        if (++phase == to.stride) {
+          phase = 0;
+          ++place;
+        }
       }
     }
   }

@@ -202,7 +202,7 @@ void Run(const Problem& p, const Args& args, int64_t begin, int64_t end, std::by
     find.source = place(args.x, image * p.in_plane() * inner + piece.x_at);
     find.routes = routes;
     find.result = y;
-    pair.forward.run(piece.forward, find, 0, pair.forward.units, forward_scratch);
+    pair.forward.Run(piece.forward, find, 0, pair.forward.units, forward_scratch);
     Args use;
     use.source = place(args.source, image * p.out_plane() * inner + piece.y_at);
     use.routes = routes;

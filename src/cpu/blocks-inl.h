@@ -61,7 +61,7 @@ template <class S, class Run>
 void ForBlocksOfRows(const Rows<S>& rows, int64_t out_rows, int64_t begin, int64_t end, const Run& run) {
   const Axis& height = rows.p.height();
   const Axis& depth = rows.p.depth();
-  for (int64_t r = begin; r < end;) {
+  for (int64_t r = begin; r < end && !rows.GaveUp();) {
     const int64_t group = r / height.out;  // (plane, od)
     const int64_t oh = r - group * height.out;
     const int64_t od = group % depth.out;
@@ -132,7 +132,7 @@ void PoolSpecialRows(const Rows<S>& rows, const Block<S>& block, bool has_rows, 
     for (int64_t o = one.oh.begin; o < one.oh.end; ++o) {
       if (has_rows && p.height().valid_taps(o).size() > 0 && !found.SeenBy(o)) continue;
       const int64_t r = one.r + o - one.oh.begin;
-      RunExactRow<S>(p, one.plane, one.od, o, {0, p.width().out}, rows.y_row(r), rows.route_row(r), codes);
+      RunExactRow<S>(rows, one.plane, one.od, o, {0, p.width().out}, rows.y_row(r), rows.route_row(r), codes);
     }
   });
 }

@@ -1,5 +1,5 @@
 // From a way and an element type to the kernel that runs it. POOLGRAD_SMALL (the WebAssembly build) leaves out the ways that
-// cost more bytes than they are worth there.
+// cost more bytes than they are worth there. For bits (order-inl.h) there are the ways that gain from them.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -27,6 +27,18 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
+
+// Whether floats that are not negative are pooled as integers: where those have a maximum, and with routes a comparison too.
+#if HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+template <bool kRoutes>
+inline constexpr bool kPoolsBits = true;
+#elif HWY_TARGET == HWY_AVX2
+template <bool kRoutes>
+inline constexpr bool kPoolsBits = !kRoutes;
+#else
+template <bool kRoutes>
+inline constexpr bool kPoolsBits = false;
+#endif
 
 template <class S, bool kRoutes>
 Kernel MakeForward(ForwardWay way, const Problem& p) {
@@ -90,8 +102,10 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       if constexpr (kRoutes) kernel.run = SelectPlanes<S>(p, take);
       break;
     case ForwardWay::kExact:
-      take.Take<Code<S>>(kRoutes ? std::max(rows.inner, p.width().out) : 0);
-      kernel.run = RunExact<S, kRoutes>;
+      if constexpr (!kIsBits<S>) {
+        take.Take<Code<S>>(kRoutes ? std::max(rows.inner, p.width().out) : 0);
+        kernel.run = RunExact<S, kRoutes>;
+      }
       break;
     default: break;
   }
@@ -108,6 +122,20 @@ Kernel MakeForward([[maybe_unused]] ForwardWay way, [[maybe_unused]] const Probl
 #else
   return routes ? MakeForward<S, true>(way, p) : MakeForward<S, false>(way, p);
 #endif
+}
+
+// The same over the bits of floats, none of which is negative: S is uint32_t or uint16_t.
+template <class S>
+Kernel MakeForwardBits([[maybe_unused]] ForwardWay way, [[maybe_unused]] const Problem& p, [[maybe_unused]] bool routes) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kPoolsBits<true>) {
+    if (routes) return MakeForward<S, true>(way, p);
+  }
+  if constexpr (kPoolsBits<false>) {
+    if (!routes) return MakeForward<S, false>(way, p);
+  }
+#endif
+  return {};
 }
 
 }  // namespace HWY_NAMESPACE

@@ -19,9 +19,46 @@ Kernel Make(ForwardWay way, const Problem& p, poolgrad_op op) {
   }
 }
 
+bool IsPlanar(const Problem& p) { return !p.channels_last() || p.channels == 1; }
+
+// Whether the signs of a few values, some here and some there in what the units read, are all plus.
+template <class Bits>
+bool SeesNoSign(const Problem& p, const Args& args, int64_t begin, int64_t end, int64_t units) {
+  constexpr int64_t kRun = 64 / sizeof(Bits);            // a line
+  constexpr int64_t kApart = (32 << 10) / sizeof(Bits);  // far enough to cost nothing beside the pooling
+  const auto* x = static_cast<const Bits*>(args.source);
+  const auto place = [&](int64_t unit) { return p.x_elements() / units * unit + p.x_elements() % units * unit / units; };
+  const int64_t first = place(begin);
+  const int64_t last = place(end);
+  const int64_t runs = std::clamp<int64_t>((last - first) / kApart, 1, 16);
+  Bits seen = 0;
+  for (int64_t i = 0; i < runs; ++i) {
+    const int64_t at = first + (last - first) / runs * i;
+    const int64_t n = std::min(kRun, last - at);
+    for (int64_t k = 0; k < n; ++k) seen |= x[at + k];
+  }
+  return seen >> (8 * sizeof(Bits) - 1) == 0;
+}
+
+// Behind a rectifier values are never negative: then their bits can be compared. For halves that is cheaper than making keys; for
+// f32 it saves looking for -0 where +0 won, which among many taps is rare.
+void AddShortcut(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) {
+  for (const Axis& a : p.axis) {
+    if (a.has_empty_window()) return;
+  }
+  const bool half = p.dtype == POOLGRAD_F16 || p.dtype == POOLGRAD_BF16;
+  if (!half && (p.dtype != POOLGRAD_F32 || (IsPlanar(p) && p.taps() > 16))) return;
+  const Kernel bits = half ? MakeForwardBits16(way, p, routes) : MakeForwardBits32(way, p, routes);
+  if (!bits.run) return;
+  kernel->shortcut = {half ? SeesNoSign<uint16_t> : SeesNoSign<uint32_t>, bits.run};
+  kernel->scratch_bytes = std::max(kernel->scratch_bytes, bits.scratch_bytes);
+}
+
 template <ForwardWay kWay>
 Kernel Make(const Problem& p, poolgrad_op op) {
-  return Make(kWay, p, op);
+  Kernel kernel = Make(kWay, p, op);
+  AddShortcut(kWay, p, op == POOLGRAD_OP_FORWARD_ROUTES, &kernel);
+  return kernel;
 }
 
 // What every SIMD way of max pooling asks for.
@@ -43,8 +80,6 @@ const char* RefuseFast(const Problem& p, poolgrad_op op) {
   if (p.width().has_empty_window()) return "a window has no valid tap along the width";
   return nullptr;
 }
-
-bool IsPlanar(const Problem& p) { return !p.channels_last() || p.channels == 1; }
 
 // Every window of this axis lies inside the input, and together they have no gaps or overlaps.
 bool Tiles(const Axis& a) {

@@ -16,6 +16,10 @@ Kernel MakeForwardF64(ForwardWay way, const Problem& problem, bool routes);
 Kernel MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes);  // f16 and bf16
 Kernel MakeForwardInt(ForwardWay way, const Problem& problem, bool routes);   // i8, u8, i32
 
+// The same for x that holds no negative value (spec/kernel.h, Shortcut). Every window must have a valid tap.
+Kernel MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes);  // f32
+Kernel MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes);  // f16 and bf16
+
 // Average pooling; `run` is null where there is no SIMD target, and for integers.
 Kernel MakeForwardAverage(const Problem& problem);
 

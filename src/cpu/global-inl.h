@@ -133,7 +133,7 @@ void RunGlobal(const Problem& p, const Args& args, int64_t begin, int64_t end, s
   const int64_t share = CeilDiv(CeilDiv(end - begin, int64_t{4}), turn) * turn;
   HWY_ALIGN Code<S> codes[4 * hn::MaxLanes(hn::ScalableTag<S>())];
   for (int64_t at = begin; at < begin + share; at += turn) {
-    for (int64_t place = at; place < end; place += share) {
+    for (int64_t place = at; place < end && !rows.GaveUp(); place += share) {
       const int64_t place_end = std::min(place + turn, end);
       Watch<S> watch(p.dtype);
       for (int64_t plane = place; plane < place_end; plane += lanes) {
@@ -145,7 +145,7 @@ void RunGlobal(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       for (int64_t plane = place; plane < place_end; ++plane) {
         if (!HasSpecial<S>(rows.plane(plane), n, p.dtype)) continue;
         uint8_t* routes = kRoutes ? rows.route_row(plane) : nullptr;
-        RunExactRow<S>(p, rows.plane(plane), 0, 0, {0, 1}, rows.y_row(plane), routes, codes);
+        RunExactRow<S>(rows, rows.plane(plane), 0, 0, {0, 1}, rows.y_row(plane), routes, codes);
       }
     }
   }

@@ -79,13 +79,17 @@ void FinishChannels(const Rows<S>& rows, int64_t image, Range channels, const ui
     }
   }
   if (special) {
-    const ExactRow<S> exact(p, rows.plane(image), 0, 0);
-    const int64_t lanes = LaneCount<S>();
-    S* y = rows.y_row(image) + channels.begin;
-    for (int64_t c = 0; c < run; c += lanes) {
-      exact.Block(0, channels.begin + c, std::min(lanes, run - c), y + c, kRoutes ? exact_codes + c : nullptr, nullptr);
+    if constexpr (kIsBits<S>) {
+      rows.GiveUp();
+    } else {
+      const ExactRow<S> exact(p, rows.plane(image), 0, 0);
+      const int64_t lanes = LaneCount<S>();
+      S* y = rows.y_row(image) + channels.begin;
+      for (int64_t c = 0; c < run; c += lanes) {
+        exact.Block(0, channels.begin + c, std::min(lanes, run - c), y + c, kRoutes ? exact_codes + c : nullptr, nullptr);
+      }
+      if constexpr (kRoutes) PackCodes(exact_codes, run, p.routes.bits, line);
     }
-    if constexpr (kRoutes) PackCodes(exact_codes, run, p.routes.bits, line);
   } else if constexpr (kRoutes) {
     PackCodes(codes, run, p.routes.bits, line);
   }

@@ -271,7 +271,7 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
   const bool seamless =
       depth.in == 1 && depth.out == 1 && height.in == height.out * height.stride && whole_h.size() == height.out;
 
-  for (int64_t r = begin; r < end;) {
+  for (int64_t r = begin; r < end && !rows.GaveUp();) {
     const int64_t count = std::min(scratch.group, end - r);
     Watch<S> watch(p.dtype);
     for (int64_t g = 0; g < count;) {
@@ -325,7 +325,7 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
         const Place at(p, r + g);
         const bool empty = depth.valid_taps(at.od).size() == 0 || height.valid_taps(at.oh).size() == 0;
         if (!empty && !SeesSpecial(rows, rows.plane(at.plane), at.od, at.oh, {0, out})) continue;
-        RunExactRow<S>(p, rows.plane(at.plane), at.od, at.oh, {0, out}, rows.y_row(r + g), rows.route_row(r + g),
+        RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, out}, rows.y_row(r + g), rows.route_row(r + g),
                        kRoutes ? scratch.exact_codes : nullptr);
       }
     }

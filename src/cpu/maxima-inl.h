@@ -45,6 +45,8 @@ HWY_INLINE VecOf<S> PairMax(VecOf<S> low, VecOf<S> high) {
   if constexpr (std::is_same_v<S, double>) return VecOf<S>(vpmaxq_f64(low.raw, high.raw));
   if constexpr (std::is_same_v<S, int32_t>) return VecOf<S>(vpmaxq_s32(low.raw, high.raw));
   if constexpr (std::is_same_v<S, int16_t>) return VecOf<S>(vpmaxq_s16(low.raw, high.raw));
+  if constexpr (std::is_same_v<S, uint32_t>) return VecOf<S>(vpmaxq_u32(low.raw, high.raw));
+  if constexpr (std::is_same_v<S, uint16_t>) return VecOf<S>(vpmaxq_u16(low.raw, high.raw));
   if constexpr (std::is_same_v<S, int8_t>) return VecOf<S>(vpmaxq_s8(low.raw, high.raw));
   if constexpr (std::is_same_v<S, uint8_t>) return VecOf<S>(vpmaxq_u8(low.raw, high.raw));
 #else

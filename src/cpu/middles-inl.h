@@ -124,7 +124,7 @@ class MiddleRunner {
   // Output rows `oh` of this plane and depth, columns ow_.
   void Pool(Range oh) {
     int64_t made = 0;  // input rows before this are in the ring, or not needed any more
-    for (int64_t o = oh.begin; o < oh.end; o += s_.windows_h) {
+    for (int64_t o = oh.begin; o < oh.end && !rows_.GaveUp(); o += s_.windows_h) {
       const Range now = AtOnce(o, oh, s_.windows_h);
       const Range in = InputOf(height_, now);
       for (made = std::max(made, in.begin); made < in.end; ++made) MakeRow(made);
@@ -134,7 +134,7 @@ class MiddleRunner {
       for (int64_t h = in.begin; h < in.end; ++h) suspect = suspect || State(h) != RowState::kQuiet;
       for (int64_t r = now.begin; r < now.end; ++r) {
         if (suspect && SeesSpecialRow(r)) {
-          RunExactRow<S>(p_, plane_, od_, r, ow_, rows_.y_row(first_unit_ + r), RouteRow(r),
+          RunExactRow<S>(rows_, plane_, od_, r, ow_, rows_.y_row(first_unit_ + r), RouteRow(r),
                          kRoutes ? s_.exact_codes : nullptr);
         } else if (kRoutes && packed_) {
           PackRow(p_, s_.y_codes + (r - now.begin) * s_.code_pitch, ow_, RouteRow(r));

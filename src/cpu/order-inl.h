@@ -10,6 +10,9 @@
 //            takes the one that Arm has.
 //   halves   NaN, -inf, and -0, which is the one value whose key is out of order
 //   integers nothing
+//   bits     of floats that are not negative are ordered like unsigned integers, zeros and infinity included. A negative value,
+//            a -0 or a NaN is greater than all of them, so looking at winners is enough. What is flagged is not computed by
+//            exact-inl.h: the kernel gives up, and the one for all values takes its place (spec/kernel.h, Shortcut).
 // False alarms (a sum that overflows) cost time, not correctness.
 
 // Per-target include guard
@@ -45,13 +48,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// S is how an element is held: float, double, int16_t (the bits of either half), int8_t, uint8_t or int32_t.
+// S is how an element is held: float, double, int16_t (the bits of either half), int8_t, uint8_t or int32_t; or, where no
+// value is negative, uint32_t and uint16_t: the bits of f32 and of the halves.
 template <class S>
 inline constexpr bool kIsFloat = std::is_floating_point_v<S>;
 template <class S>
 inline constexpr bool kIsHalf = std::is_same_v<S, int16_t>;
 template <class S>
-inline constexpr bool kIsInt = !kIsFloat<S> && !kIsHalf<S>;
+inline constexpr bool kIsBits = std::is_same_v<S, uint32_t> || std::is_same_v<S, uint16_t>;
+template <class S>
+inline constexpr bool kIsInt = !kIsFloat<S> && !kIsHalf<S>;  // bits too
 
 template <class S>
 using Code = hwy::MakeUnsigned<S>;  // a tap's number beside a value, in lanes of the same width
@@ -143,6 +149,12 @@ HWY_INLINE V Greater(V later, V best) {
 }
 #endif
 
+// The bits of +inf.
+template <class S>
+inline S InfinityBits(bool bf16) {
+  return sizeof(S) == 4 ? static_cast<S>(0x7F800000) : static_cast<S>(bf16 ? 0x7F80 : 0x7C00);
+}
+
 enum class Alarm { kNone, kZero, kSpecial };  // kZero: only if there is a -0 among the inputs
 
 // Looks at loaded keys (See) and at the keys that reach y (SeeWinner); Fired says whether a special value was among them.
@@ -214,10 +226,13 @@ class Watch {
       return hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
     } else if constexpr (kIsHalf<S>) {
       const auto least = hn::Min(hn::Min(seen0_, seen1_), hn::Min(seen2_, seen3_));
-      const S infinity = static_cast<S>(bf16_ ? 0x7F80 : 0x7C00);
+      const S infinity = InfinityBits<S>(bf16_);
       const auto low = hn::Gt(least, hn::Set(d, static_cast<S>(-infinity)));
       const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, infinity));
       return hn::AllTrue(d, low) && hn::AllFalse(d, high) ? Alarm::kNone : Alarm::kSpecial;
+    } else if constexpr (kIsBits<S>) {
+      const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, InfinityBits<S>(bf16_)));
+      return hn::AllFalse(d, high) ? Alarm::kNone : Alarm::kSpecial;
     } else {
       return Alarm::kNone;
     }
@@ -230,7 +245,7 @@ class Watch {
     return seen;
   }
   static HWY_INLINE VecOf<S> WithWinner(VecOf<S> winner, VecOf<S> key) {
-    if constexpr (kIsHalf<S>) return hn::Max(winner, key);
+    if constexpr (kIsHalf<S> || kIsBits<S>) return hn::Max(winner, key);
     if constexpr (kWinnersOnly) return hn::Add(winner, key);
     return winner;
   }
@@ -286,7 +301,7 @@ HWY_NOINLINE bool HasSpecial(const S* values, int64_t n, poolgrad_dtype dtype) {
     }
     return special;
   } else {
-    return false;
+    return kIsBits<S>;  // in any case the kernel gives up
   }
 }
 

@@ -48,6 +48,13 @@ struct Reduced {
   C* codes;
 };
 
+// A window that reaches over an end of the width, and the first of its taps in order of preference that does not.
+template <class C>
+struct ClippedWindow {
+  int64_t ow;
+  C tap;
+};
+
 // How a problem is cut, and the scratch for it.
 template <class S, class C>
 struct PlaneScratch {
@@ -68,6 +75,8 @@ struct PlaneScratch {
   Contender<S, C>* list;
   const S** taps;
   Code<S>* tap_numbers;
+  ClippedWindow<C>* clipped;  // integers
+  int64_t clipped_count = 0;
 
   static int64_t OutRows(const Problem& p, const Spans& down, const Spans& across) {
     constexpr int64_t kBlockBytes = 40 << 10;
@@ -107,6 +116,7 @@ struct PlaneScratch {
     list = take.Take<Contender<S, C>>(std::max(p.depth().kernel * p.height().kernel, p.width().kernel));
     taps = take.Take<const S*>(p.width().kernel);
     tap_numbers = take.Take<Code<S>>(p.width().kernel);
+    clipped = take.Take<ClippedWindow<C>>(kIsInt<S> ? p.width().out - p.width().interior().size() : 0);
   }
 };
 
@@ -124,6 +134,7 @@ class PlaneRunner {
         has_empty_row_(p.height().has_empty_window()),
         lookahead_(p.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead()) {
     std::fill(s_.keys, s_.keys + s_.phases.size(), LowestKey<S>());
+    if constexpr (kIsInt<S>) ListClippedWindows();
   }
 
   void Run(int64_t begin, int64_t end) {
@@ -222,14 +233,20 @@ class PlaneRunner {
   // Integers have no key below their lowest value, so padding may tie with a row of lowest values and be preferred:
   // then the winner is the first valid tap (the last one for ties=last).
   void CorrectPadding(const S* keys, C* codes, int64_t row) const {
+    for (int64_t i = 0; i < s_.clipped_count; ++i) {
+      const ClippedWindow<C> window = s_.clipped[i];
+      if (keys[row + window.ow] == LowestKey<S>()) codes[row + window.ow] = window.tap;
+    }
+  }
+
+  void ListClippedWindows() {
     const Range whole = width_.interior();
-    const auto correct = [&](int64_t o) {
-      if (keys[row + o] != LowestKey<S>()) return;
+    for (int64_t o = 0; o < width_.out; ++o) {
+      if (o >= whole.begin && o < whole.end) o = whole.end;
+      if (o >= width_.out) break;
       const Range valid = width_.valid_taps(o);
-      codes[row + o] = static_cast<C>(rows_.backwards ? valid.end - 1 : valid.begin);
-    };
-    for (int64_t o = 0; o < whole.begin; ++o) correct(o);
-    for (int64_t o = std::max(whole.begin, whole.end); o < width_.out; ++o) correct(o);
+      s_.clipped[s_.clipped_count++] = {o, static_cast<C>(rows_.backwards ? valid.end - 1 : valid.begin)};
+    }
   }
 
   Contender<S, C> RowAt(const Reduced<S, C>& from, int64_t place, int64_t tap) const {
@@ -307,9 +324,12 @@ RunFn SelectPlanes(const Problem& p, ScratchTaker& take) {
     const PlaneScratch<S, uint8_t> scratch(p, take);
     return RunPlanesWith<S, uint8_t>;
   }
-  if constexpr (sizeof(S) == 1) return nullptr;
-  const PlaneScratch<S, Code<S>> scratch(p, take);
-  return RunPlanesWith<S, Code<S>>;
+  if constexpr (sizeof(S) == 1 || kIsBits<S>) {
+    return nullptr;
+  } else {
+    const PlaneScratch<S, Code<S>> scratch(p, take);
+    return RunPlanesWith<S, Code<S>>;
+  }
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

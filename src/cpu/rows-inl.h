@@ -41,12 +41,20 @@ struct Rows {
   const S* x_end;
   S* y;
   uint8_t* routes;
+  bool* unfit;  // for bits
 
   Rows(const Problem& problem, const Args& args)
       : p(problem), inner(problem.channels_last() ? problem.channels : 1),
         planes(problem.channels_last() ? problem.batch : problem.batch * problem.channels),
         backwards(problem.ties == POOLGRAD_TIES_LAST), x(static_cast<const S*>(args.source)),
-        x_end(x ? x + problem.x_elements() : nullptr), y(static_cast<S*>(args.result)), routes(args.routes) {}
+        x_end(x ? x + problem.x_elements() : nullptr), y(static_cast<S*>(args.result)), routes(args.routes), unfit(args.unfit) {}
+
+  // Bits of floats, one of which is negative or NaN: the kernel may stop, another one takes its place.
+  void GiveUp() const { *unfit = true; }
+  bool GaveUp() const {
+    if constexpr (kIsBits<S>) return *unfit;
+    return false;
+  }
 
   const S* plane(int64_t i) const { return x + i * p.in_plane() * inner; }
   const S* row(const S* of_plane, int64_t d, int64_t h) const {
@@ -58,6 +66,16 @@ struct Rows {
     return routes ? routes + LineOffset(p.routes, p.channels_last() ? r * p.width().out : r) : nullptr;
   }
 };
+
+// The outputs of a row that a fast kernel must not decide: by the rules, or not at all. See RunExactRow in exact-inl.h.
+template <class S>
+void RunExactRow(const Rows<S>& rows, const S* plane, int64_t od, int64_t oh, Range ow, S* y, uint8_t* routes, Code<S>* codes) {
+  if constexpr (kIsBits<S>) {
+    rows.GiveUp();
+  } else {
+    RunExactRow<S>(rows.p, plane, od, oh, ow, y, routes, codes);
+  }
+}
 
 // The codes of a row's outputs, in scratch: as bytes if the format's codes fit.
 template <class S>
@@ -188,7 +206,7 @@ void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, s
   ScratchTaker take(memory);
   const RingScratch<S> ring(p, tile, kRoutes, take);
 
-  for (int64_t r = begin; r < end;) {
+  for (int64_t r = begin; r < end && !rows.GaveUp();) {
     const int64_t group = r / height.out;  // (plane, od)
     const int64_t od = group % depth.out;
     const S* plane = rows.plane(group / depth.out);
@@ -235,7 +253,7 @@ void RunShared(const Problem& p, const Args& args, int64_t begin, int64_t end, s
           special = watch.Fired() != Alarm::kNone && SeesSpecial(rows, plane, od, oh, ow);
         }
         if (special) {
-          RunExactRow<S>(p, plane, od, oh, ow, y, routes, kRoutes ? ring.out_codes : nullptr);
+          RunExactRow<S>(rows, plane, od, oh, ow, y, routes, kRoutes ? ring.out_codes : nullptr);
         } else if (kRoutes) {
           PackRow(p, OutCodesOf<S>(p, ring.out_codes), ow, routes);
         }
@@ -253,7 +271,7 @@ void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, st
     const int64_t oh = r % p.height().out;
     const int64_t od = r / p.height().out % p.depth().out;
     const S* plane = rows.plane(r / p.height().out / p.depth().out);
-    RunExactRow<S>(p, plane, od, oh, {0, p.width().out}, rows.y_row(r), kRoutes ? rows.route_row(r) : nullptr,
+    RunExactRow<S>(rows, plane, od, oh, {0, p.width().out}, rows.y_row(r), kRoutes ? rows.route_row(r) : nullptr,
                    kRoutes ? reinterpret_cast<Code<S>*>(memory) : nullptr);
   }
 }

@@ -107,7 +107,7 @@ class StreamRunner {
   // Units are rows of outputs: (plane, od, oh).
   void Run(int64_t begin, int64_t end) {
     const int64_t depth_out = p_.depth().out;
-    for (int64_t r = begin; r < end;) {
+    for (int64_t r = begin; r < end && !rows_.GaveUp();) {
       const int64_t group = r / height_.out;  // (plane, od)
       const int64_t group_end = std::min(end, (group + 1) * height_.out);
       plane_ = rows_.plane(group / depth_out);
@@ -164,7 +164,7 @@ class StreamRunner {
     const bool last_slice = kd == (rows_.backwards ? d.begin : d.end - 1);
     const int64_t pitch = width_.in * p_.channels;
     if (bundles_) {
-      for (int64_t k = 0; k < oh.size(); ++k) {
+      for (int64_t k = 0; k < oh.size() && !rows_.GaveUp(); ++k) {
         const int64_t o = rows_.backwards ? oh.end - 1 - k : oh.begin + k;
         const Range taps = height_.valid_taps(o);
         if (taps.size() == 0) continue;
@@ -175,7 +175,7 @@ class StreamRunner {
       }
       return;
     }
-    for (int64_t i = 0; i < end - begin; ++i) {
+    for (int64_t i = 0; i < end - begin && !rows_.GaveUp(); ++i) {
       const int64_t h = rows_.backwards ? end - 1 - i : begin + i;
       const Range covering = height_.covering(h);
       const Range o = {std::max(covering.begin, oh.begin), std::min(covering.end, oh.end)};
@@ -263,7 +263,7 @@ class StreamRunner {
   }
 
   void Exact(int64_t o) {
-    RunExactRow<S>(p_, plane_, od_, o, ow_, rows_.y_row(first_unit_ + o),
+    RunExactRow<S>(rows_, plane_, od_, o, ow_, rows_.y_row(first_unit_ + o),
                    kRoutes ? rows_.route_row(first_unit_ + o) : nullptr, kRoutes ? s_.exact_codes : nullptr);
   }
 

@@ -56,10 +56,6 @@ struct Swath {
     POOLGRAD_UNROLL for (int i = 0; i < kSlots; ++i) hn::Store(key[i], hn::ScalableTag<S>(), keys + i * LaneCount<S>());
     hn::Store(code, hn::ScalableTag<uint8_t>(), codes);
   }
-  HWY_INLINE void SetLowest() {
-    POOLGRAD_UNROLL for (int i = 0; i < kSlots; ++i) key[i] = hn::Set(hn::ScalableTag<S>(), LowestKey<S>());
-    code = hn::Zero(hn::ScalableTag<uint8_t>());
-  }
 };
 
 // What a loop is made for: windows kBy apart, both ways.
@@ -182,7 +178,10 @@ HWY_INLINE void ReduceRow(const S* row, const SweepBand<S>& band, const RowEnds<
     if (P::kFirst && i == 0) tap0 = hn::IfThenElse(ends.first, tap0, lowest);
     if (is_last) tap2 = hn::IfThenElse(ends.last, tap2, lowest);
     to.key[i] = tap0;
-    const auto second = Contest<Of>(tap1, to.key[i]);  // the numbers of the first two, but for a constant
+    auto second = Contest<Of>(tap1, to.key[i]);  // the numbers of the first two, but for a constant
+    if constexpr (kIsBits<S>) {  // a zero beats what lies outside
+      if (P::kFirst && i == 0) second = hn::IfThenElseZero(hn::RebindMask(du, ends.first), second);
+    }
     const auto third = Contest<Of>(tap2, to.key[i]);
     column[i] = ByContest<Of>(third, hn::Set(du, static_cast<Code<S>>(Of::kCompares ? -2 : 1)), second);
   }
@@ -208,13 +207,29 @@ HWY_INLINE void PutSwath(const Swath<S, P::kSlots>& from, S* y, uint8_t* codes, 
   }
 }
 
+// A row outside the input. As bits of floats its keys tie with zeros, and before the input it must not win: if it does, all of
+// the row after it is zero, and the number it carries is that of the first tap there.
+template <class Of, class P, class S = typename Of::S>
+HWY_INLINE void SetLowest(const RowEnds<S>& ends, Swath<S, P::kSlots>& to) {
+  const hn::ScalableTag<uint8_t> d8;
+  POOLGRAD_UNROLL for (int i = 0; i < P::kSlots; ++i) to.key[i] = hn::Set(hn::ScalableTag<S>(), LowestKey<S>());
+  to.code = hn::Set(d8, kIsBits<S> ? 2 : 0);
+  if constexpr (kIsBits<S> && P::kFirst) {
+    const hn::ScalableTag<Code<S>> du;
+    CodeVec<S> number[P::kSlots];
+    POOLGRAD_UNROLL for (int i = 0; i < P::kSlots; ++i) number[i] = hn::Set(du, Code<S>{2});
+    number[0] = hn::IfThenElse(hn::RebindMask(du, ends.first), number[0], hn::Set(du, Code<S>{3}));
+    to.code = StripeBytes<S, P::kSlots>(number);
+  }
+}
+
 template <class Of, class P, class S = typename Of::S>
 HWY_INLINE void ReduceOrLowest(const S* row, int64_t j, const SweepBand<S>& band, const RowEnds<S>& ends,
                                Swath<S, P::kSlots>& to, Watch<S>& watch) {
   if (row) {
     ReduceRow<Of, P>(row + j * Of::kStride, band, ends, to, watch);
   } else {
-    to.SetLowest();
+    SetLowest<Of, P>(ends, to);
   }
 }
 

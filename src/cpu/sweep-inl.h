@@ -212,10 +212,15 @@ void RunSweep(const Problem& p, const Args& args, int64_t begin, int64_t end, st
 // longer than 16 bytes: there a stripe is as wide as many a row, and long rows of several planes waste less.
 template <class S>
 RunFn SelectSweep(const Problem& p, ScratchTaker& take) {
-  if constexpr (std::is_same_v<S, float> && hn::MaxLanes(hn::ScalableTag<S>()) == 4) {
+  constexpr bool kIsF32 = std::is_same_v<S, float> || std::is_same_v<S, uint32_t>;
+  if constexpr (kIsF32 && hn::MaxLanes(hn::ScalableTag<S>()) == 4) {
     if (p.width().out < LaneCount<S>() || !SweepsRows<S>(p.width())) return nullptr;
     const SweepScratch<S> scratch(p, take);
-    return p.width().stride == 1 ? RunSweep<S, 1> : RunSweep<S, 2>;
+    if constexpr (kIsBits<S>) {  // at stride 1 nothing is won, and only one row before the input can be told from zeros
+      return p.height().stride == 2 && p.height().pad_lo <= 1 ? RunSweep<S, 2> : nullptr;
+    } else {
+      return p.height().stride == 1 ? RunSweep<S, 1> : RunSweep<S, 2>;
+    }
   }
   return nullptr;
 }

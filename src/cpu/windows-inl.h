@@ -306,7 +306,7 @@ class WindowRunner {
               rows_.row(plane_, depth.start(od_) + kd * depth.dilation, height.start(oh_) + kh * height.dilation);
         }
       }
-      if (!Pool()) RunExactRow<S>(p_, plane_, od_, oh_, {0, width_.out}, y_, nullptr, nullptr);
+      if (!Pool()) RunExactRow<S>(rows_, plane_, od_, oh_, {0, width_.out}, y_, nullptr, nullptr);
     }
   }
 

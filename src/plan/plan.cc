@@ -59,7 +59,7 @@ void RunTask(void* context, int64_t task) {
   const auto unit = [&](int64_t t) {  // floor(units * t / tasks) without overflow
     return job.kernel->units / job.tasks * t + job.kernel->units % job.tasks * t / job.tasks;
   };
-  job.kernel->run(*job.problem, *job.args, unit(task), unit(task + 1), job.scratch + task * job.scratch_step);
+  job.kernel->Run(*job.problem, *job.args, unit(task), unit(task + 1), job.scratch + task * job.scratch_step);
 }
 
 int64_t RoundUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -247,6 +247,7 @@ std::string Plan::Explain() const {
     if (Missing(p, op)) continue;
     const Choice& choice = chosen_[i];
     text += std::string(Name(op)).append(16 - std::strlen(Name(op)), ' ') + (choice.name ? choice.name : "none");
+    if (choice.kernel.shortcut.run) text += ", faster where no value of x is negative";
     for (const auto& [name, reason] : choice.refusals) text += std::string("; not ") + name + ": " + reason;
     text += "\n";
   }

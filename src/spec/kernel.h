@@ -23,6 +23,7 @@ struct Args {
   const void* x = nullptr;
   uint8_t* routes = nullptr;
   void* result = nullptr;
+  bool* unfit = nullptr;  // a Shortcut's: where it says that the input was not its kind
 };
 
 // Runs units [begin, end). Source and result have at least one element each (only the reference sees less). `scratch` is this
@@ -32,11 +33,34 @@ using RunFn = void (*)(const Problem& problem, const Args& args, int64_t begin, 
 // Tasks per thread: several, so that a thread that was held up holds up the run less.
 inline constexpr int kTasksPerThread = 4;
 
+// A faster kernel that holds for some inputs only. It has the same units, and where it holds, the same result to the bit.
+struct Shortcut {
+  // Whether it is worth a try, from a glance at what units [begin, end) of `units` read.
+  bool (*suits)(const Problem& problem, const Args& args, int64_t begin, int64_t end, int64_t units) = nullptr;
+  RunFn run = nullptr;  // sets *Args::unfit where it does not hold: then what it wrote means nothing
+};
+
 struct Kernel {
   RunFn run = nullptr;
   int64_t units = 0;          // independent pieces of the result
   int64_t scratch_bytes = 0;  // per task
   int tasks_per_thread = kTasksPerThread;  // fewer where tasks begin slowly
+  Shortcut shortcut = {};
+
+  void Run(const Problem& problem, const Args& args, int64_t begin, int64_t end, std::byte* scratch) const {
+    if (shortcut.run && shortcut.suits(problem, args, begin, end, units) &&
+        RunShortcut(problem, args, begin, end, scratch)) {
+      return;
+    }
+    run(problem, args, begin, end, scratch);
+  }
+  // Whether the result stands.
+  bool RunShortcut(const Problem& problem, Args args, int64_t begin, int64_t end, std::byte* scratch) const {
+    bool unfit = false;
+    args.unfit = &unfit;
+    shortcut.run(problem, args, begin, end, scratch);
+    return !unfit;
+  }
 };
 
 // One way to do one operation. The plan walks a list of these, fastest first.

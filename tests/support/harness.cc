@@ -127,7 +127,7 @@ Outcome RunReference(const Problem& p, poolgrad_op op, Data& data, std::vector<u
   }
   args.result = outcome.result.data();
   AlignedScratch scratch(kernel.scratch_bytes);
-  kernel.run(p, args, 0, kernel.units, scratch.data());
+  kernel.Run(p, args, 0, kernel.units, scratch.data());
   return outcome;
 }
 
@@ -256,6 +256,7 @@ class Checker {
     const Problem* problem;
     const Args* args;
     const Kernel* kernel;
+    bool dares;  // takes a kernel's shortcut without the look that it asks for
     std::vector<int64_t> bounds;
     std::vector<AlignedScratch> scratch;
   };
@@ -270,7 +271,7 @@ class Checker {
     if (op == POOLGRAD_OP_FORWARD_ROUTES) args.routes = output.routes.data();
 
     // Cut anywhere, not only where the plan would: units promise to be independent.
-    Task job{&p_, &args, &kernel, {0, kernel.units}, {}};
+    Task job{&p_, &args, &kernel, kernel.shortcut.run && random_.OneIn(2), {0, kernel.units}, {}};
     for (int i = 1; i < tasks; ++i) job.bounds.push_back(random_.Between(0, kernel.units));
     std::sort(job.bounds.begin(), job.bounds.end());
     for (int i = 0; i < tasks; ++i) job.scratch.emplace_back(kernel.scratch_bytes);
@@ -278,7 +279,11 @@ class Checker {
       Task& task = *static_cast<Task*>(context);
       const auto at = static_cast<size_t>(i);
       if (task.bounds[at] == task.bounds[at + 1]) return;
-      task.kernel->run(*task.problem, *task.args, task.bounds[at], task.bounds[at + 1], task.scratch[at].data());
+      const int64_t begin = task.bounds[at], end = task.bounds[at + 1];
+      std::byte* scratch = task.scratch[at].data();
+      if (task.dares && task.kernel->RunShortcut(*task.problem, *task.args, begin, end, scratch)) return;
+      if (task.dares) return task.kernel->run(*task.problem, *task.args, begin, end, scratch);
+      task.kernel->Run(*task.problem, *task.args, begin, end, scratch);
     };
     if (effort_.threads && random_.OneIn(4)) {
       ParallelFor(tasks, tasks, run, &job);

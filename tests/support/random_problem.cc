@@ -211,7 +211,18 @@ T Ordinary(XorShift& random) {
   return FromDouble<T>(static_cast<double>(random.Between(-100000, 100000)) * 0.001 * kScales[random.Between(0, 3)]);
 }
 
-enum class Palette { kTies, kOrdinary, kSpecials, kSomeSpecials, kConstant, kNegative, kLowest, kAnyBits };
+enum class Palette {
+  kTies,
+  kOrdinary,
+  kSpecials,
+  kSomeSpecials,
+  kConstant,
+  kNegative,
+  kLowest,
+  kAnyBits,
+  kRectified,           // many zeros, nothing below
+  kRectifiedButForOne,  // and one special value, often near the end
+};
 
 template <class T>
 T Value(XorShift& random, Palette palette, T constant) {
@@ -233,6 +244,9 @@ T Value(XorShift& random, Palette palette, T constant) {
         return random.Between(0, 9) == 0 ? Special<T>(random) : Narrow<T>(-std::numeric_limits<Wide<T>>::infinity());
     case Palette::kAnyBits:
       return AnyBits<T>(random);
+    case Palette::kRectified:
+    case Palette::kRectifiedButForOne:
+      return FromDouble<T>(static_cast<double>(std::max<int64_t>(0, random.Between(-100, 100))) * 0.25);
     case Palette::kOrdinary:
       break;
   }
@@ -248,6 +262,11 @@ std::vector<uint8_t> Values(XorShift& random, Palette palette, poolgrad_dtype dt
       const T value = Value<T>(random, palette, constant);
       std::memcpy(bytes.data() + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
     }
+    if (palette == Palette::kRectifiedButForOne && elements > 0) {
+      const int64_t from_end = random.Between(0, random.Between(0, 1) ? elements - 1 : std::min<int64_t>(8, elements - 1));
+      const T value = random.Between(0, 1) ? Special<T>(random) : FromDouble<T>(-1.0);
+      std::memcpy(bytes.data() + (elements - 1 - from_end) * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+    }
   });
   return bytes;
 }
@@ -256,7 +275,7 @@ std::vector<uint8_t> Values(XorShift& random, Palette palette, poolgrad_dtype dt
 
 std::vector<uint8_t> RandomValues(uint64_t seed, poolgrad_dtype dtype, int64_t elements) {
   XorShift random(seed);
-  const auto palette = static_cast<Palette>(random.Between(0, 7));
+  const auto palette = static_cast<Palette>(random.Between(0, 9));
   return Values(random, palette, dtype, elements);
 }
 

@@ -6,5 +6,7 @@ namespace poolgrad {
 Kernel MakeForwardF64(ForwardWay, const Problem&, bool) { return {}; }
 Kernel MakeForwardHalf(ForwardWay, const Problem&, bool) { return {}; }
 Kernel MakeForwardInt(ForwardWay, const Problem&, bool) { return {}; }
+Kernel MakeForwardBits32(ForwardWay, const Problem&, bool) { return {}; }
+Kernel MakeForwardBits16(ForwardWay, const Problem&, bool) { return {}; }
 
 }  // namespace poolgrad

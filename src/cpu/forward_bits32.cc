@@ -1,0 +1,33 @@
+// Forward kernels for f32 that hold no negative value, by their bits.
+#include "cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/forward_bits32.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target
+#include "cpu/forward-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+Kernel MakeBits32(ForwardWay way, const Problem& p, bool routes) {
+  return MakeForwardBits<uint32_t>(way, p, routes);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace poolgrad {
+
+HWY_EXPORT(MakeBits32);
+
+Kernel MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes) {
+  ChooseSimdTarget();
+  return HWY_DYNAMIC_DISPATCH(MakeBits32)(way, problem, routes);
+}
+
+}  // namespace poolgrad
+#endif  // HWY_ONCE

@@ -95,7 +95,7 @@ HWY_INLINE void TapsStep(const S* const* from, const CodeVec<S>* known, const Co
     const auto number = kN > 0 ? known[t] : hn::Set(du, listed[t]);
     for (int b = 0; b < kSome; ++b) {
       const auto v = hn::LoadU(d, from[t] + at + b * lanes);
-      code[b] = hn::IfThenElse(hn::RebindMask(du, hn::Gt(v, key[b])), number, code[b]);
+      code[b] = hn::IfThenElse(hn::RebindMask(du, Above<S>(v, key[b])), number, code[b]);
       key[b] = Greatest<S>(v, key[b]);
     }
   }
@@ -174,7 +174,7 @@ HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* 
     CodeVec<S> beats[kSome];
     for (int b = 0; b < kSome; ++b) {
       const auto v = hn::LoadU(d, from[t].keys + at + b * lanes);
-      beats[b] = hn::BitCast(du, hn::VecFromMask(d, hn::Gt(v, key[b])));
+      beats[b] = hn::BitCast(du, hn::VecFromMask(d, Above<S>(v, key[b])));
       key[b] = Greatest<S>(v, key[b]);
     }
     const auto other = hn::Add(hn::LoadU(dn, from[t].codes + at), hn::Set(dn, from[t].add));

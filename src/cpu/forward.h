@@ -14,11 +14,15 @@ enum class ForwardWay { kGlobal, kInterleaved, kWindows, kStream, kMiddles, kSha
 Kernel MakeForwardF32(ForwardWay way, const Problem& problem, bool routes);
 Kernel MakeForwardF64(ForwardWay way, const Problem& problem, bool routes);
 Kernel MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes);  // f16 and bf16
+Kernel MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes);  // the same, if HasHalfFmax()
 Kernel MakeForwardInt(ForwardWay way, const Problem& problem, bool routes);   // i8, u8, i32
 
 // The same for x that holds no negative value (spec/kernel.h, Shortcut). Every window must have a valid tap.
 Kernel MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes);  // f32
 Kernel MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes);  // f16 and bf16
+
+// Whether the processor has maxima and comparisons of f16, and the environment does not say POOLGRAD_HALF_FMAX=0.
+bool HasHalfFmax();
 
 // Average pooling; `run` is null where there is no SIMD target, and for integers.
 Kernel MakeForwardAverage(const Problem& problem);

@@ -37,7 +37,7 @@ HWY_INLINE void MeetVector(const S* x, CodeVec<S> code, Best<S, kRoutes>& best, 
   const auto key = Key<S>(hn::LoadU(hn::ScalableTag<S>(), x));
   watch.See(key);
   if constexpr (kRoutes) {
-    best.code = hn::IfThenElse(hn::RebindMask(hn::ScalableTag<Code<S>>(), hn::Gt(key, best.key)), code, best.code);
+    best.code = hn::IfThenElse(hn::RebindMask(hn::ScalableTag<Code<S>>(), Above<S>(key, best.key)), code, best.code);
   }
   best.key = Greatest<S>(key, best.key);
 }
@@ -89,7 +89,7 @@ HWY_INLINE Best<S, kRoutes> Fold(const Best<S, kRoutes>& low, const Best<S, kRou
     even.code = hn::ConcatEven(du, high.code, low.code);
     const auto odd_code = hn::ConcatOdd(du, high.code, low.code);
     const auto earlier = backwards ? hn::Gt(odd_code, even.code) : hn::Lt(odd_code, even.code);
-    const auto beats = hn::Or(hn::Gt(odd, even.key), hn::And(hn::Eq(odd, even.key), hn::RebindMask(d, earlier)));
+    const auto beats = hn::Or(Above<S>(odd, even.key), hn::And(hn::Eq(odd, even.key), hn::RebindMask(d, earlier)));
     even.code = hn::IfThenElse(hn::RebindMask(du, beats), odd_code, even.code);
   }
   even.key = Greatest<S>(odd, even.key);

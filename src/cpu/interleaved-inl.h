@@ -118,7 +118,7 @@ HWY_INLINE Best<S, true> BestOfTiles(const S* const* inputs, const Code<S>* code
         best.key = v[0];
         best.code = code;
       } else {
-        best.code = hn::IfThenElse(hn::RebindMask(du, hn::Gt(v[t], best.key)), code, best.code);
+        best.code = hn::IfThenElse(hn::RebindMask(du, Above<S>(v[t], best.key)), code, best.code);
         best.key = Greatest<S>(v[t], best.key);
       }
     }

@@ -28,23 +28,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-template <class S>
-HWY_INLINE VecOf<S> Greatest(VecOf<S> later, VecOf<S> best) {
-  if constexpr (kIsFloat<S>) {
-    return Greater(later, best);
-  } else {
-    return hn::Max(best, later);
-  }
-}
-
 // The greater of each pair of neighbours: those of `low` in the lower half.
 template <class S>
 HWY_INLINE VecOf<S> PairMax(VecOf<S> low, VecOf<S> high) {
 #if HWY_TARGET == HWY_NEON && HWY_ARCH_ARM_A64
+  if constexpr (kByFmax<S>) return HalfFmaxPairs(low, high);
   if constexpr (std::is_same_v<S, float>) return VecOf<S>(vpmaxq_f32(low.raw, high.raw));
   if constexpr (std::is_same_v<S, double>) return VecOf<S>(vpmaxq_f64(low.raw, high.raw));
   if constexpr (std::is_same_v<S, int32_t>) return VecOf<S>(vpmaxq_s32(low.raw, high.raw));
-  if constexpr (std::is_same_v<S, int16_t>) return VecOf<S>(vpmaxq_s16(low.raw, high.raw));
+  if constexpr (std::is_same_v<S, int16_t> && !kByFmax<S>) return VecOf<S>(vpmaxq_s16(low.raw, high.raw));
   if constexpr (std::is_same_v<S, uint32_t>) return VecOf<S>(vpmaxq_u32(low.raw, high.raw));
   if constexpr (std::is_same_v<S, uint16_t>) return VecOf<S>(vpmaxq_u16(low.raw, high.raw));
   if constexpr (std::is_same_v<S, int8_t>) return VecOf<S>(vpmaxq_s8(low.raw, high.raw));

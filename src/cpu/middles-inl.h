@@ -47,7 +47,7 @@ template <class S>
 struct MiddleScratch {
   static constexpr int64_t kRingBytes = 1 << 20;  // about L2
   // Floats whose winners tell need no look at the inputs; integers neither.
-  static constexpr bool kLooks = kIsHalf<S> || (kIsFloat<S> && !Watch<S>::kWinnersOnly);
+  static constexpr bool kLooks = !kIsInt<S> && !Watch<S>::kWinnersOnly;
 
   int64_t windows_w, windows_h;  // pooled at once
   int64_t slots, pitch;          // of the ring
@@ -78,7 +78,7 @@ struct MiddleScratch {
     keys = take.Take<S>(slots * pitch);
     codes = take.Take<uint8_t>(with_codes ? slots * pitch : 0);
     states = take.Take<RowState>(slots);
-    row = take.Take<S>(kIsHalf<S> ? w.in * p.channels : 0);
+    row = take.Take<S>(kHasKeys<S> ? w.in * p.channels : 0);
     across = take.Take<int64_t>((windows_w - 1) * w.stride + w.kernel);
     down = take.Take<int64_t>(taps_h);
     y_codes = take.Take<uint8_t>(with_codes ? windows_h * code_pitch : 0);
@@ -222,7 +222,7 @@ class MiddleRunner {
     const hn::ScalableTag<S> d;
     const auto key = Key<S>(hn::LoadU(d, from));
     watch.template See<kChain>(key);
-    if constexpr (kIsHalf<S>) hn::StoreU(key, d, to);
+    if constexpr (kHasKeys<S>) hn::StoreU(key, d, to);
   }
 
   // The keys of an input row, as far as ow_ needs them; shows them to the watch where winners do not tell enough.
@@ -241,7 +241,7 @@ class MiddleRunner {
       });
     }
     shared_watch = watch;
-    return kIsHalf<S> ? s_.row : row;
+    return kHasKeys<S> ? s_.row : row;
   }
 
   // Rows `now` of outputs, from input rows `in` in the ring.

@@ -8,7 +8,10 @@
 //            is exactly `later > best ? later : best`, and every input is summed: the sum is not finite if one of them is not.
 //            WebAssembly has both; which one is a single instruction depends on the processor below. POOLGRAD_WASM_PASSES_NAN
 //            takes the one that Arm has.
-//   halves   NaN, -inf, and -0, which is the one value whose key is out of order
+//   halves   NaN, -inf, and -0, which is the one value whose key is out of order. With POOLGRAD_HALVES_BY_FMAX they are
+//            compared as they are, by the instructions that Arm has for f16, and watched like floats. bf16 too: sign and
+//            magnitude are ordered alike in both, but for magnitudes that are NaN in f16 (2^121 and more in bf16), which are
+//            special here.
 //   integers nothing
 //   bits     of floats that are not negative are ordered like unsigned integers, zeros and infinity included. A negative value,
 //            a -0 or a NaN is greater than all of them, so looking at winners is enough. What is flagged is not computed by
@@ -30,6 +33,9 @@
 
 #include "hwy/highway.h"
 #include "spec/problem.h"
+#ifdef POOLGRAD_HALVES_BY_FMAX
+#include "cpu/half_fmax-inl.h"
+#endif
 
 // For the lambdas of inner loops: what they capture by reference has to stay in registers, so they must be inlined.
 #ifndef POOLGRAD_LAMBDA
@@ -59,6 +65,16 @@ inline constexpr bool kIsBits = std::is_same_v<S, uint32_t> || std::is_same_v<S,
 template <class S>
 inline constexpr bool kIsInt = !kIsFloat<S> && !kIsHalf<S>;  // bits too
 
+#ifdef POOLGRAD_HALVES_BY_FMAX
+template <class S>
+inline constexpr bool kByFmax = kIsHalf<S>;
+#else
+template <class S>
+inline constexpr bool kByFmax = false;
+#endif
+template <class S>
+inline constexpr bool kHasKeys = kIsHalf<S> && !kByFmax<S>;  // others are their own
+
 template <class S>
 using Code = hwy::MakeUnsigned<S>;  // a tap's number beside a value, in lanes of the same width
 template <class S>
@@ -74,7 +90,7 @@ HWY_INLINE int64_t LaneCount() {
 // The key of a value, and back: its own inverse. For a negative half the magnitude's order is turned around.
 template <class S>
 HWY_INLINE VecOf<S> Key(VecOf<S> raw) {
-  if constexpr (kIsHalf<S>) {
+  if constexpr (kHasKeys<S>) {
     const auto sign = hn::Set(hn::ScalableTag<S>(), std::numeric_limits<S>::min());
 #if HWY_TARGET == HWY_NEON
     return hn::IfVecThenElse(sign, raw, hn::Abs(raw));  // a bitwise select there
@@ -88,7 +104,7 @@ HWY_INLINE VecOf<S> Key(VecOf<S> raw) {
 
 template <class S>
 inline S ScalarKey(S raw) {
-  if constexpr (kIsHalf<S>) {
+  if constexpr (kHasKeys<S>) {
     return raw < 0 && raw != std::numeric_limits<S>::min() ? static_cast<S>(-32768 - raw) : raw;
   } else {
     return raw;
@@ -100,6 +116,8 @@ template <class S>
 inline S LowestKey() {
   if constexpr (kIsFloat<S>) {
     return -std::numeric_limits<S>::infinity();
+  } else if constexpr (kByFmax<S>) {
+    return static_cast<S>(0xFC00);  // -inf in f16
   } else {
     return std::numeric_limits<S>::min();
   }
@@ -149,6 +167,28 @@ HWY_INLINE V Greater(V later, V best) {
 }
 #endif
 
+// The greater of two keys: `best` where they tie, but for zeros.
+template <class S>
+HWY_INLINE VecOf<S> Greatest(VecOf<S> later, VecOf<S> best) {
+  if constexpr (kIsFloat<S>) {
+    return Greater(later, best);
+  } else if constexpr (kByFmax<S>) {
+    return HalfFmax(later, best);
+  } else {
+    return hn::Max(best, later);
+  }
+}
+
+// Where `later` is greater than `best`.
+template <class S>
+HWY_INLINE hn::Mask<hn::ScalableTag<S>> Above(VecOf<S> later, VecOf<S> best) {
+  if constexpr (kByFmax<S>) {
+    return HalfAbove(later, best);
+  } else {
+    return hn::Gt(later, best);
+  }
+}
+
 // The bits of +inf.
 template <class S>
 inline S InfinityBits(bool bf16) {
@@ -161,7 +201,7 @@ enum class Alarm { kNone, kZero, kSpecial };  // kZero: only if there is a -0 am
 template <class S>
 class Watch {
  public:
-  static constexpr bool kWinnersOnly = kIsFloat<S> && kMaxPassesNan;
+  static constexpr bool kWinnersOnly = (kIsFloat<S> && kMaxPassesNan) || kByFmax<S>;
 
   HWY_INLINE explicit Watch(poolgrad_dtype dtype) : bf16_(dtype == POOLGRAD_BF16) {
     seen0_ = seen1_ = seen2_ = seen3_ = winner0_ = winner1_ = hn::Zero(hn::ScalableTag<S>());
@@ -200,6 +240,7 @@ class Watch {
     if constexpr (kChain % 2 == 0) winner0_ = WithWinner(winner0_, key);
     if constexpr (kChain % 2 == 1) winner1_ = WithWinner(winner1_, key);
     if constexpr (kWinnersOnly) SeeLeast<kChain>(key);
+    if constexpr (kByFmax<S>) SeeMost<kChain>(key);
   }
 
   // In place of SeeWinner, for kernels that do not compare taps in order: zeros of different sign tie, and their order matters.
@@ -224,6 +265,12 @@ class Watch {
       if (!hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero))) return Alarm::kSpecial;
       const hn::ScalableTag<Code<S>> du;
       return hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
+    } else if constexpr (kByFmax<S>) {
+      const hn::ScalableTag<Code<S>> du;
+      const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, S{0x7C00}));
+      const auto low = hn::Gt(hn::Max(hn::BitCast(du, seen0_), hn::BitCast(du, seen1_)), hn::Set(du, Code<S>{0xFBFF}));
+      if (!hn::AllFalse(d, high) || !hn::AllFalse(du, low)) return Alarm::kSpecial;
+      return hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
     } else if constexpr (kIsHalf<S>) {
       const auto least = hn::Min(hn::Min(seen0_, seen1_), hn::Min(seen2_, seen3_));
       const S infinity = InfinityBits<S>(bf16_);
@@ -241,12 +288,12 @@ class Watch {
  private:
   static HWY_INLINE VecOf<S> With(VecOf<S> seen, VecOf<S> key) {
     if constexpr (kIsFloat<S> && !kWinnersOnly) return hn::Add(seen, key);
-    if constexpr (kIsHalf<S>) return hn::Min(seen, key);
+    if constexpr (kHasKeys<S>) return hn::Min(seen, key);
     return seen;
   }
   static HWY_INLINE VecOf<S> WithWinner(VecOf<S> winner, VecOf<S> key) {
     if constexpr (kIsHalf<S> || kIsBits<S>) return hn::Max(winner, key);
-    if constexpr (kWinnersOnly) return hn::Add(winner, key);
+    if constexpr (kIsFloat<S> && kWinnersOnly) return hn::Add(winner, key);
     return winner;
   }
   template <int kChain>
@@ -254,6 +301,16 @@ class Watch {
     const auto bits = hn::BitCast(hn::ScalableTag<Code<S>>(), key);
     if constexpr (kChain % 2 == 0) least0_ = hn::Min(least0_, bits);
     if constexpr (kChain % 2 == 1) least1_ = hn::Min(least1_, bits);
+  }
+
+  // The negative key of greatest magnitude: -inf and below that are special.
+  template <int kChain>
+  HWY_INLINE void SeeMost(VecOf<S> key) {
+    const hn::ScalableTag<S> d;
+    const hn::ScalableTag<Code<S>> du;
+    const auto bits = hn::BitCast(du, key);
+    if constexpr (kChain % 2 == 0) seen0_ = hn::BitCast(d, hn::Max(hn::BitCast(du, seen0_), bits));
+    if constexpr (kChain % 2 == 1) seen1_ = hn::BitCast(d, hn::Max(hn::BitCast(du, seen1_), bits));
   }
 
   bool bf16_;
@@ -293,12 +350,22 @@ HWY_NOINLINE bool HasSpecial(const S* values, int64_t n, poolgrad_dtype dtype) {
     for (; i < n; ++i) special = special || values[i] * S{0} != S{0} || (values[i] == S{0} && std::signbit(values[i]));
     return special;
   } else if constexpr (kIsHalf<S>) {
-    const int infinity = dtype == POOLGRAD_BF16 ? 0x7F80 : 0x7C00;
-    bool special = false;
-    for (int64_t i = 0; i < n; ++i) {
-      const int magnitude = values[i] & 0x7FFF;
-      special = special || magnitude >= infinity || values[i] == std::numeric_limits<S>::min();
+    const hn::ScalableTag<S> d;
+    const hn::ScalableTag<Code<S>> du;
+    const int64_t lanes = LaneCount<S>();
+    const S minus_zero = std::numeric_limits<S>::min();
+    const S infinity = InfinityBits<S>(dtype == POOLGRAD_BF16 && !kByFmax<S>);
+    auto least = hn::Zero(d);
+    auto most = hn::Zero(du);  // twice the magnitude
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+      const auto v = hn::LoadU(d, values + i);
+      least = hn::Min(least, v);
+      most = hn::Max(most, hn::ShiftLeft<1>(hn::BitCast(du, v)));
     }
+    bool special = !hn::AllFalse(d, hn::Eq(least, hn::Set(d, minus_zero))) ||
+                   !hn::AllFalse(du, hn::Gt(most, hn::Set(du, static_cast<Code<S>>(2 * infinity - 1))));
+    for (; i < n; ++i) special = special || (values[i] & 0x7FFF) >= infinity || values[i] == minus_zero;
     return special;
   } else {
     return kIsBits<S>;  // in any case the kernel gives up
@@ -317,14 +384,10 @@ struct Best {
   template <class CodeOf>
   HWY_INLINE void Meet(VecOf<S> other, const CodeOf& other_code) {
     if constexpr (kRoutes) {
-      const auto beats = hn::Gt(other, key);
+      const auto beats = Above<S>(other, key);
       code = hn::IfThenElse(hn::RebindMask(hn::ScalableTag<Code<S>>(), beats), other_code(), code);
     }
-    if constexpr (kIsFloat<S>) {
-      key = Greater(other, key);
-    } else {
-      key = hn::Max(key, other);
-    }
+    key = Greatest<S>(other, key);
   }
 };
 

@@ -235,7 +235,8 @@ class PlaneRunner {
   void CorrectPadding(const S* keys, C* codes, int64_t row) const {
     for (int64_t i = 0; i < s_.clipped_count; ++i) {
       const ClippedWindow<C> window = s_.clipped[i];
-      if (keys[row + window.ow] == LowestKey<S>()) codes[row + window.ow] = window.tap;
+      C& code = codes[row + window.ow];
+      code = keys[row + window.ow] == LowestKey<S>() ? window.tap : code;  // no jump: zeros are common and come as they like
     }
   }
 
@@ -324,7 +325,7 @@ RunFn SelectPlanes(const Problem& p, ScratchTaker& take) {
     const PlaneScratch<S, uint8_t> scratch(p, take);
     return RunPlanesWith<S, uint8_t>;
   }
-  if constexpr (sizeof(S) == 1 || kIsBits<S>) {
+  if constexpr (sizeof(S) == 1) {
     return nullptr;
   } else {
     const PlaneScratch<S, Code<S>> scratch(p, take);

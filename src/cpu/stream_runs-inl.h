@@ -62,18 +62,12 @@ struct Group {
       CodeVec<S> beats[kVectors];
       POOLGRAD_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        beats[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, hn::Gt(other[v], key[v])));
+        beats[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, Above<S>(other[v], key[v])));
       }
       code = hn::IfVecThenElse(Bytes(beats), other_code, code);
     }
     POOLGRAD_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      if constexpr (kIsFloat<S>) {
-        key[v] = Greater(other[v], key[v]);
-      } else {
-        key[v] = hn::Max(key[v], other[v]);
-      }
-    }
+    for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(other[v], key[v]);
   }
 
   HWY_INLINE void MeetLater(const Group& other) { Meet(other.key, other.code); }
@@ -83,18 +77,12 @@ struct Group {
       CodeVec<S> stays[kVectors];
       POOLGRAD_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        stays[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, hn::Gt(key[v], other.key[v])));
+        stays[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, Above<S>(key[v], other.key[v])));
       }
       code = hn::IfVecThenElse(Bytes(stays), code, other.code);
     }
     POOLGRAD_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      if constexpr (kIsFloat<S>) {
-        key[v] = Greater(key[v], other.key[v]);
-      } else {
-        key[v] = hn::Max(key[v], other.key[v]);
-      }
-    }
+    for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(key[v], other.key[v]);
   }
 };
 

@@ -115,7 +115,7 @@ HWY_INLINE Best<S, true> BestOfFour(const VecOf<S>* v) {
   const auto first = Greatest<S>(v[1], v[0]);
   const auto last = Greatest<S>(v[3], v[2]);
   Best<S, true> best;
-  best.code = CodeOfFour<S>(hn::Gt(v[1], v[0]), hn::Gt(v[3], v[2]), hn::Gt(last, first));
+  best.code = CodeOfFour<S>(Above<S>(v[1], v[0]), Above<S>(v[3], v[2]), Above<S>(last, first));
   best.key = Greatest<S>(last, first);
   return best;
 }
@@ -144,7 +144,7 @@ HWY_INLINE void TileBlock(const S* const* inputs, int64_t from, int64_t j, S* y,
     Best<S, true> best = BestOfFour<S>(v);
     if constexpr (kTaps == 8) {
       const Best<S, true> second = BestOfFour<S>(v + 4);
-      best.code = CodeOfEight<S>(best.code, second.code, hn::Gt(second.key, best.key));
+      best.code = CodeOfEight<S>(best.code, second.code, Above<S>(second.key, best.key));
       best.key = Greatest<S>(second.key, best.key);
     }
     watch.SeeWinner(best.key);

@@ -5,6 +5,8 @@ namespace poolgrad {
 
 Kernel MakeForwardF64(ForwardWay, const Problem&, bool) { return {}; }
 Kernel MakeForwardHalf(ForwardWay, const Problem&, bool) { return {}; }
+Kernel MakeForwardHalfFmax(ForwardWay, const Problem&, bool) { return {}; }
+bool HasHalfFmax() { return false; }
 Kernel MakeForwardInt(ForwardWay, const Problem&, bool) { return {}; }
 Kernel MakeForwardBits32(ForwardWay, const Problem&, bool) { return {}; }
 Kernel MakeForwardBits16(ForwardWay, const Problem&, bool) { return {}; }

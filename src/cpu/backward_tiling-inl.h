@@ -27,6 +27,7 @@
 #include "cpu/backward_tiling.h"
 #include "cpu/backward_tiling_first-inl.h"
 #include "cpu/backward_tiling_last-inl.h"
+#include "cpu/backward_tiling_lines-inl.h"
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -358,6 +359,15 @@ class Tiling {
 
   template <int kBits>
   bool RunLast(int64_t begin, int64_t end) const {
+#if HWY_ARCH_ARM_A64
+    using Lines = TilingLines<T, kBits>;
+    if constexpr (Lines::kFits) {
+      if (Lines::Takes(p_, args_)) {
+        Lines(p_, args_).Run(begin, end);
+        return true;
+      }
+    }
+#endif
     using Packed = TilingLast<T, kBits>;
     if constexpr (Packed::kFits) {
       if (!Packed::Takes(p_)) return false;

@@ -9,6 +9,7 @@
 #include "cpu/backward_gather-inl.h"
 #include "cpu/backward_pixels.h"
 #include "cpu/backward_planes.h"
+#include "cpu/backward_ring.h"
 #include "cpu/backward_scatter-inl.h"
 #include "cpu/backward_single-inl.h"
 #include "cpu/backward_tiling-inl.h"
@@ -310,6 +311,7 @@ constexpr Algorithm kBackward[] = {
     {"tiling_windows", RefuseTiling, MakeTiling},
     {"pixels", RefusePixels, MakePixels},
     {"scatter_planes", RefusePlanes, MakePlanes},
+    {"ring_of_sums", RefuseRing, MakeRing},
     {"scatter", RefuseScatter, MakeScatter},
     {"gather_rows", RefuseGatherRows, MakeGatherRows},
     {"routes_at_once", RefuseFromX, MakeFromX},

@@ -50,7 +50,7 @@ class TilingLines {
   static constexpr int64_t kWatchedBytes = 256 << 10;  // of dy that is written again where a watch fired
 
  public:
-  static constexpr bool kFits = kStepBytes <= 16;
+  static constexpr bool kFits = sizeof(Bits) > 1;
 
   static bool Takes(const Problem& p, const Args& args) {
     const auto tiles = [](const Axis& a) {

@@ -19,8 +19,8 @@
 namespace poolgrad::oracle {
 
 Guarded::Guarded(int64_t bytes, int64_t offset, uint8_t poison)
-    : memory_(static_cast<size_t>(2 * kGuard + offset + bytes), poison),
-      offset_(offset),
+    : memory_(static_cast<size_t>(2 * kGuard + kLine + offset + bytes), poison),
+      offset_(kLine - static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory_.data() + kGuard) % kLine) + offset),
       bytes_(bytes),
       poison_(poison) {}
 

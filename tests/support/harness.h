@@ -14,7 +14,8 @@
 
 namespace poolgrad::oracle {
 
-// Memory between guards, poisoned with a byte that no run may leave behind unnoticed.
+// Memory between guards, `offset` bytes from the start of a cache line, poisoned with a byte that no run may leave
+// behind unnoticed.
 class Guarded {
  public:
   Guarded(int64_t bytes, int64_t offset, uint8_t poison);
@@ -24,6 +25,7 @@ class Guarded {
 
  private:
   static constexpr int64_t kGuard = 192;
+  static constexpr int64_t kLine = 64;
   std::vector<uint8_t> memory_;
   int64_t offset_;
   int64_t bytes_;

@@ -108,6 +108,14 @@ poolgrad_problem DrawProblem(Draw& draw) {
       p.pad_lo[i] = p.pad_hi[i] = 0;
     }
   }
+  if (draw.OneIn(16)) {  // windows that fill the input side by side
+    for (int i = 0; i < p.rank; ++i) {
+      p.stride[i] = p.kernel[i];
+      p.in[i] = p.kernel[i] * draw.Between(1, 3);
+      p.dilation[i] = 1;
+      p.pad_lo[i] = p.pad_hi[i] = 0;
+    }
+  }
   const bool long_width = draw.OneIn(2);
   const int64_t longest =
       draw.OneIn(3) ? draw.Pick<6>({15, 31, 32, 63, 64, 127}) + draw.Between(0, 3) : draw.Between(1, 24);

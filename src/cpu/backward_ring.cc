@@ -1,0 +1,69 @@
+// Instances of the halves' channels-last kernel with a ring of sums, and when it refuses.
+#include "cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/backward_ring.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/backward_ring-inl.h"
+#include "cpu/cpu.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR || defined(POOLGRAD_SMALL)
+
+RunFn SelectRing(const Problem&) { return nullptr; }
+
+#else
+
+template <class T>
+void RunRing(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Ring<T>(p, args, scratch).Run(begin, end);
+}
+
+RunFn SelectRing(const Problem& p) {
+  if (p.dtype == POOLGRAD_BF16) return RunRing<BF16>;
+  return p.dtype == POOLGRAD_F16 ? RunRing<F16> : nullptr;
+}
+
+#endif  // HWY_TARGET == HWY_SCALAR || defined(POOLGRAD_SMALL)
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace poolgrad {
+
+HWY_EXPORT(SelectRing);
+
+const char* RefuseRing(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
+  if (p.kind != POOLGRAD_MAX) return "an average has no single winner per window";
+  if (p.routes.masks) return "the routes are sets of taps";
+  if (p.dtype != POOLGRAD_BF16 && p.dtype != POOLGRAD_F16) return "sums need no wider type";
+  if (!p.channels_last() || p.channels < 8) return "it needs channels last, and eight of them";
+  if (p.y_elements() == 0) return "there is no output";
+  if (p.disjoint()) return "no two windows share an input";
+  if (p.depth().in != 1 || p.depth().kernel != 1) return "there is more than one slice";
+  if (p.taps() > 255 || p.routes.bits > 8) return "the window has too many taps";
+  const int64_t reach = int64_t{1} << 24;
+  const auto small = [&](const Axis& a) { return a.extent() < reach && a.out < reach && a.out * a.stride < reach; };
+  if (!small(p.height()) || !small(p.width()) || p.height().extent() > kMostRingRows) return "the windows span too much";
+  if (LayOutRing(p).ring() > kMostRingBytes / 4) return "the rows of sums do not stay in cache";
+  ChooseSimdTarget();
+  if (!HWY_DYNAMIC_DISPATCH(SelectRing)(p)) return "this processor has no vector instructions we know";
+  return nullptr;
+}
+
+Kernel MakeRing(const Problem& p, poolgrad_op) {
+  ChooseSimdTarget();
+  const RingTiles t = LayOutRing(p);
+  return {HWY_DYNAMIC_DISPATCH(SelectRing)(p), p.batch * t.blocks * t.bands, RingScratch(p, t, nullptr).bytes};
+}
+
+}  // namespace poolgrad
+#endif  // HWY_ONCE

@@ -1,5 +1,5 @@
-// dx of the halves where windows share inputs, channels last: sums are made in f32, in a ring of as many rows as a window
-// has, and each row is rounded into dx once when no later window reaches it.
+// dx where windows share inputs, channels last, of the halves and of f32 with large windows: sums are made in f32, in a
+// ring of as many rows as a window has, and each row is rounded into dx once when no later window reaches it.
 //
 // Outputs are walked in row-major order, one scalar add each at the winner, so every sum is made in that order from +0.
 // The ring has the padding as columns and rows of its own, and a row for codes that name no tap: whatever a code says, it
@@ -31,7 +31,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// T: BF16 or F16.
+// T: BF16, F16 or float.
 template <class T>
 class Ring {
   using D = hn::FixedTag<float, 4>;
@@ -129,6 +129,7 @@ class Ring {
 
   static bool RoundsAtOnce() {
 #if HWY_ARCH_ARM_A64 && defined(__linux__)
+    if constexpr (std::is_same_v<T, float>) return true;
     return std::is_same_v<T, F16> ? kNativeF16 : RoundsBF16();
 #else
     return false;
@@ -139,7 +140,12 @@ class Ring {
 #if HWY_ARCH_ARM_A64 && defined(__linux__)
     const D d;
     const V a = hn::LoadU(d, sums), b = hn::LoadU(d, sums + 4), c = hn::LoadU(d, sums + 8), e = hn::LoadU(d, sums + 12);
-    if constexpr (std::is_same_v<T, BF16>) {
+    if constexpr (std::is_same_v<T, float>) {
+      hn::StoreU(a, d, to);
+      hn::StoreU(b, d, to + 4);
+      hn::StoreU(c, d, to + 8);
+      hn::StoreU(e, d, to + 12);
+    } else if constexpr (std::is_same_v<T, BF16>) {
       RoundSixteen(a.raw, b.raw, c.raw, e.raw, to);
     } else {
       const hn::FixedTag<uint16_t, 8> d16;

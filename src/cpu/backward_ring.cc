@@ -1,4 +1,4 @@
-// Instances of the halves' channels-last kernel with a ring of sums, and when it refuses.
+// Instances of the channels-last backward kernel with a ring of sums, and when it refuses.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -26,7 +26,11 @@ void RunRing(const Problem& p, const Args& args, int64_t begin, int64_t end, std
 
 RunFn SelectRing(const Problem& p) {
   if (p.dtype == POOLGRAD_BF16) return RunRing<BF16>;
-  return p.dtype == POOLGRAD_F16 ? RunRing<F16> : nullptr;
+  if (p.dtype == POOLGRAD_F16) return RunRing<F16>;
+#if HWY_ARCH_ARM_A64
+  if (p.dtype == POOLGRAD_F32) return RunRing<float>;
+#endif
+  return nullptr;
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR || defined(POOLGRAD_SMALL)
@@ -44,7 +48,11 @@ const char* RefuseRing(const Problem& p, poolgrad_op op) {
   if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
   if (p.kind != POOLGRAD_MAX) return "an average has no single winner per window";
   if (p.routes.masks) return "the routes are sets of taps";
-  if (p.dtype != POOLGRAD_BF16 && p.dtype != POOLGRAD_F16) return "sums need no wider type";
+  if (p.dtype == POOLGRAD_F32) {  // a row of sums more to write and to read, against a look at every code
+    if (p.routes.bits != 8 || p.x_elements() > 2 * p.y_elements()) return "sums are made faster in dx itself";
+  } else if (p.dtype != POOLGRAD_BF16 && p.dtype != POOLGRAD_F16) {
+    return "sums need no wider type";
+  }
   if (!p.channels_last() || p.channels < 8) return "it needs channels last, and eight of them";
   if (p.y_elements() == 0) return "there is no output";
   if (p.disjoint()) return "no two windows share an input";

@@ -1,4 +1,4 @@
-// How the halves' channels-last kernel of backward_ring-inl.h cuts up its work: the scalar half, shared by all SIMD
+// How the channels-last kernel of backward_ring-inl.h cuts up its work: the scalar half, shared by all SIMD
 // targets.
 //
 // A unit is a band of rows of dx, of one image and one block of channels. It visits every output whose window reaches

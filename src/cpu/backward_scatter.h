@@ -20,7 +20,8 @@ inline constexpr int64_t kScatterReach = 1 << 30;  // elements between the taps 
 inline constexpr int64_t kScatterUnits = 32;       // wanted, so that threads find work
 inline constexpr int64_t kHotBytes = 48 << 10;     // of dx under one window, channels last: kept in L1
 inline constexpr int64_t kVettedOutputs = 512;     // at once, if rows are short
-inline constexpr int64_t kZeroedBytes = 12 << 10;  // at a time, if rows are short
+inline constexpr int64_t kZeroedBytes = 144 << 10;  // at a time, if rows are short: what stays in L2 beside dy
+inline constexpr int64_t kZeroedSums = 12 << 10;    // the same for rows of sums
 inline constexpr int64_t kSumBytes = 32 << 10;     // of rows of sums for the halves, if a window needs no more
 inline constexpr int64_t kMostSumBytes = 1 << 20;
 inline constexpr int64_t kAskedAhead = 1024;  // outputs, channels last: the adds leave no room to wait for dy
@@ -85,7 +86,7 @@ inline ScatterTiles LayOutScatter(const Problem& p) {
   t.position = t.staged ? t.block : t.channels;
   t.row = w.in * t.position;
   t.at_once = t.last ? 1 : std::clamp<int64_t>(kVettedOutputs / w.out, 1, h.out);
-  t.ahead = kZeroedBytes / (t.row * lane * t.together);
+  t.ahead = (t.staged ? kZeroedSums : kZeroedBytes) / (t.row * lane * t.together);
   if (t.staged) {
     const int64_t reach = (std::min(d.extent(), d.in) - 1) * h.in + std::min(h.extent(), h.in);
     const int64_t least = reach + t.at_once * h.stride + t.ahead;

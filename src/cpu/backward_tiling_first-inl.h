@@ -16,6 +16,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -52,6 +53,8 @@ class TilingFirst {
   static_assert(kStep * kVectorBits % 8 == 0);
   static constexpr int64_t kReadable = sizeof(uint64_t);  // bytes of codes that may be read in place of a step's
   static constexpr int64_t kFields = kPerLane * kTaps;    // vectors of dx with different fields
+  // Whether both rows of dx of windows two rows high may be written at once. Arm only.
+  static constexpr bool kPairs = HWY_ARCH_ARM_A64 && kTaps == 2 && !kLookUp && kStep * kTaps * kN * sizeof(Bits) % 64 == 0;
 
  public:
   TilingFirst(const Problem& problem, const Args& args)
@@ -60,6 +63,8 @@ class TilingFirst {
         in_(problem.width().in),
         whole_(std::min(out_, in_ / kTaps)),
         ragged_(out_ * kTaps != in_),
+        lines_(in_ * static_cast<int64_t>(sizeof(Bits)) % 64 == 0 && out_ % (kStep * kN) == 0 &&
+               reinterpret_cast<uintptr_t>(args.result) % 64 == 0),
         dy_(static_cast<const Bits*>(args.source)),
         routes_(args.routes),
         dx_(static_cast<Bits*>(args.result)) {
@@ -139,8 +144,11 @@ class TilingFirst {
     const Bits* dy = dy_ + job.unit * out_;
     const uint8_t* line = routes_ + LineOffset(p_.routes, job.unit);
     if (job.unit >= readable_) return WriteUnreadable<kValues>(job, dy, line, to);
-    return ragged_ ? WriteRows<kValues, true>(dy, line, job, whole_, to)
-                   : WriteRows<kValues, false>(dy, line, job, whole_, to);
+    if (ragged_) return WriteRows<kValues, true>(dy, line, job, whole_, to);
+    if constexpr (kPairs) {
+      if (lines_ && job.tap_rows == 2) return WritePairs<kValues>(dy, line, job, to);
+    }
+    return WriteRows<kValues, false>(dy, line, job, whole_, to);
   }
 
   // One output row where dy or the routes end: whole steps in place, the rest from a copy.
@@ -198,6 +206,57 @@ class TilingFirst {
       }
     }
     return watch.Fired();
+  }
+
+  // Windows two rows high, both rows of dx at once, by whole lines: the core writes these without reading them as well as
+  // it does one row after the other, and what dy and its codes become is found once. Rows are whole steps.
+  template <Values kValues>
+  HWY_NOINLINE bool WritePairs(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, const Job& job,
+                               Bits* HWY_RESTRICT to) const {
+    const D d;
+    const int64_t out = out_;
+    const int64_t in = in_;
+    Lanes lanes;
+    for (int i = 0; i < kFields; ++i) lanes.fields[i] = hn::LoadU(d, fields_ + i * kN);
+    for (int k = 0; k < kTaps; ++k) lanes.repeat[k] = lanes.own_codes[k] = hn::Zero(d);  // not looked at
+    const V columns = hn::LoadU(d, columns_);
+    const auto first_of = [&](int64_t row) {
+      return static_cast<Bits>(static_cast<uint64_t>(job.first_tap + row * kTaps) * OneInEveryField(kBits));
+    };
+    const V tap0 = hn::Add(columns, hn::Set(d, first_of(0)));
+    const V tap2 = hn::Add(columns, hn::Set(d, first_of(1)));
+    const V upper[kTaps] = {tap0, tap0}, lower[kTaps] = {tap2, tap2};
+    Watched watch;
+    for (int64_t r = job.rows; r > 0; --r, to += in) {
+      for (int64_t count = out; count > 0; count -= kStep * kN) {
+        V codes[kChunks], values[kStep];
+        for (int c = 0; c < kChunks; ++c) codes[c] = LoadChunk<kStepBytes>(line, c);
+        for (int q = 0; q < kStep; ++q) values[q] = LoadValues<T, kValues>(d, dy + q * kN, watch);
+        StoreStep<0>(codes, values, upper, lanes, to);
+        Bits* below = to + in;
+        asm("" : "+r"(below));  // so that stores go out in pairs
+        StoreStep<0>(codes, values, lower, lanes, below);
+        dy += kStep * kN;
+        line += kStepBytes;
+        to += kStep * kTaps * kN;
+      }
+    }
+    return watch.Fired();
+  }
+
+  // One row of dx of a step, from vector kAt on.
+  template <int kAt>
+  static HWY_INLINE void StoreStep(const V (&codes)[kChunks], const V (&values)[kStep], const V (&taps)[kTaps],
+                                   const Lanes& lanes, Bits* to) {
+    if constexpr (kAt < kStep * kTaps) {
+      constexpr int kQ = kAt / kTaps;
+      constexpr int kK = kAt % kTaps;
+      const V kept = Kept(values[kQ], codes[ChunkOf(kQ, kK)], kK, taps, lanes.fields[kAt % kFields], lanes);
+      hn::StoreU(kept, D(), to + kAt * kN);
+      // Compilers turn the order around, the processor minds.
+      if constexpr (kAt % 2 == 1) std::atomic_signal_fence(std::memory_order_seq_cst);
+      StoreStep<kAt + 1>(codes, values, taps, lanes, to);
+    }
   }
 
   template <Values kValues>
@@ -321,6 +380,7 @@ class TilingFirst {
   const int64_t out_, in_;
   const int64_t whole_;  // outputs of a row all of whose taps lie inside; at most the last one's do not
   const bool ragged_;    // they do not fill the row
+  const bool lines_;     // rows of dx are whole lines, and rows of dy whole steps
   const Bits* const dy_;
   const uint8_t* const routes_;
   Bits* const dx_;

@@ -50,7 +50,7 @@ class TilingLines {
   static constexpr int64_t kWatchedBytes = 256 << 10;  // of dy that is written again where a watch fired
 
  public:
-  static constexpr bool kFits = sizeof(Bits) > 1;
+  static constexpr bool kFits = sizeof(Bits) == 2 || sizeof(Bits) == 4;  // a vector's codes are whole bytes
 
   static bool Takes(const Problem& p, const Args& args) {
     const auto tiles = [](const Axis& a) {

@@ -1,5 +1,5 @@
-// Pieces: a group of whole planes (or of one channels-last image) where those are small, else bands of one along its
-// outermost axis. A piece is a problem of its own: the windows over a band of dx, seen by the forward kernel with all
+// Pieces: a group of whole planes (or channels-last images) where those are small, else bands of one along its outermost
+// axis. A piece is a problem of its own: the windows over a band of dx, seen by the forward kernel with all
 // the inputs they reach, and by the backward kernel with the band alone, where taps that land outside it are padding.
 // So any forward and any backward kernel serves, and both see the same windows and the same route format.
 #include "cpu/backward_x.h"
@@ -13,16 +13,18 @@
 namespace poolgrad {
 namespace {
 
-// Bytes of x, y and routes of one piece. Windows across the edge of a band are done in both its pieces, and their winners
+// Bytes of x, dy and dx of one piece. Windows across the edge of a band are done in both its pieces, and their winners
 // looked at one by one, which costs more than a piece that does not fit the cache: bands are only as small as it takes to
-// keep the threads busy.
+// keep the threads busy. What fits the caches is dealt out to the threads once; less than kWorthAThread is one piece.
 constexpr int64_t kLeastBytes = 384 << 10;
 constexpr int64_t kMostBytes = 8 << 20;
+constexpr int64_t kSmallShare = 1 << 20;
+constexpr int64_t kWorthAThread = 64 << 10;
 
 // Asked for once: a plan and its runs must cut alike, whatever the environment says in between.
-int64_t PiecesWanted() {
-  static const int64_t wanted = 4 * DefaultThreads();
-  return wanted;
+int64_t Threads() {
+  static const int64_t threads = DefaultThreads();
+  return threads;
 }
 
 struct Cut {
@@ -45,19 +47,25 @@ Cut CutOf(const Problem& p) {
   const int64_t inner = c.last ? p.channels : 1;
   c.x_step = p.in_plane() / a.in * inner;
   c.y_step = p.out_plane() / a.out * inner;
-  const int64_t image_bytes = (p.in_plane() + 2 * p.out_plane()) * inner * SizeOf(p.dtype);
-  const int64_t wanted = PiecesWanted();
-  const int64_t band_bytes = std::clamp(p.x_bytes() / wanted + 2 * (p.y_bytes() / wanted), kLeastBytes, kMostBytes);
+  const int64_t image_bytes = std::max<int64_t>(1, (p.in_plane() + 2 * p.out_plane()) * inner * SizeOf(p.dtype));
+  const int64_t share = p.x_bytes() / Threads() + 2 * (p.y_bytes() / Threads());
+  const bool small = share <= kSmallShare;
+  const int64_t wanted = small ? Threads() : 4 * Threads();
+  const int64_t piece_bytes =
+      small ? std::max(share, kWorthAThread) : std::clamp(share / 4, kLeastBytes, kMostBytes);
+  const int64_t bands = small                           ? (image_bytes + piece_bytes / 2) / piece_bytes
+                        : image_bytes > 2 * piece_bytes ? CeilDiv(image_bytes, piece_bytes)
+                                                        : 1;
   c.group = 1;
   c.band = a.in;
-  if (image_bytes > 2 * band_bytes) {
+  if (bands > 1) {
     const int64_t least = std::max<int64_t>(4 * a.extent(), 4 * a.stride);
-    c.band = std::min(a.in, std::max(least, CeilDiv(a.in, CeilDiv(image_bytes, band_bytes))));
+    c.band = std::min(a.in, std::max(least, CeilDiv(a.in, bands)));
     c.band = std::min(a.in, CeilDiv(c.band, a.stride) * a.stride);
-  } else if (!c.last) {
-    const int64_t fitting = kMostBytes / std::max<int64_t>(1, image_bytes);
-    const int64_t spread = CeilDiv(c.images, wanted);
-    c.group = std::max<int64_t>(1, std::min(fitting, spread));
+  } else {
+    const int64_t fitting = kMostBytes / image_bytes;
+    const int64_t worthwhile = kWorthAThread / image_bytes;
+    c.group = std::max<int64_t>(1, std::min(fitting, std::max(worthwhile, CeilDiv(c.images, wanted))));
     if (c.group > 16) c.group = c.group / 16 * 16;
   }
   c.groups = CeilDiv(c.images, c.group);
@@ -101,7 +109,7 @@ Piece PieceOf(const Problem& p, const Cut& c, int64_t images, int64_t band) {
     piece.dx_at = begin * c.x_step;
   }
   for (Problem* q : {&piece.forward, &piece.backward}) {
-    q->batch = 1;
+    q->batch = c.last ? images : 1;
     if (!c.last) q->channels = images;
     RouteFormat& f = q->routes;
     f.line = c.last ? q->channels : q->width().out;
@@ -139,7 +147,7 @@ bool SameShape(const Piece& a, const Piece& b, int outer) {
   const Axis& y = b.forward.axis[outer];
   const Axis& v = a.backward.axis[outer];
   const Axis& w = b.backward.axis[outer];
-  return a.forward.channels == b.forward.channels && a.covered == b.covered && x.in == y.in && x.out == y.out &&
+  return a.forward.batch == b.forward.batch && a.forward.channels == b.forward.channels && a.covered == b.covered && x.in == y.in && x.out == y.out &&
          x.pad_lo == y.pad_lo && v.in == w.in && v.pad_lo == w.pad_lo;
 }
 

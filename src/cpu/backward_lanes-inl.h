@@ -141,18 +141,20 @@ inline bool RoundsBF16() {
   return does;
 }
 
-// Sixteen sums by the processor's own instruction: to nearest even, NaN made quiet.
-HWY_INLINE void RoundSixteen(float32x4_t a, float32x4_t b, float32x4_t c, float32x4_t d, BF16* to) {
-  uint16x8_t low, high;
-  asm(".arch_extension bf16\n\t"
-      "bfcvtn %0.4h, %2.4s\n\t"
-      "bfcvtn %1.4h, %4.4s\n\t"
-      "bfcvtn2 %0.8h, %3.4s\n\t"
-      "bfcvtn2 %1.8h, %5.4s"
-      : "=&w"(low), "=&w"(high)
-      : "w"(a), "w"(b), "w"(c), "w"(d));
-  vst1q_u16(reinterpret_cast<uint16_t*>(to), low);
-  vst1q_u16(reinterpret_cast<uint16_t*>(to) + 8, high);
+// Sixteen sums by the processor's own instruction: to nearest even, NaN made quiet. (Assemblers differ in how they are
+// told that it may be used, hence its bits.)
+HWY_INLINE void RoundSixteen(const float* from, BF16* to) {
+  asm volatile(
+      "ldp q0, q1, [%0]\n\t"
+      "ldp q2, q3, [%0, #32]\n\t"
+      ".inst 0x0ea16804\n\t"  // bfcvtn v4.4h, v0.4s
+      ".inst 0x0ea16845\n\t"  // bfcvtn v5.4h, v2.4s
+      ".inst 0x4ea16824\n\t"  // bfcvtn2 v4.8h, v1.4s
+      ".inst 0x4ea16865\n\t"  // bfcvtn2 v5.8h, v3.4s
+      "stp q4, q5, [%1]"
+      :
+      : "r"(from), "r"(to)
+      : "memory", "v0", "v1", "v2", "v3", "v4", "v5");
 }
 #endif
 
@@ -164,8 +166,8 @@ void RoundRun(const Wide<T>* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
   int64_t i = 0;
   if constexpr (std::is_same_v<T, BF16>) {
 #if HWY_ARCH_ARM_A64 && defined(__linux__)
-    for (; RoundsBF16() && i + 16 <= n; i += 16) {
-      RoundSixteen(vld1q_f32(from + i), vld1q_f32(from + i + 4), vld1q_f32(from + i + 8), vld1q_f32(from + i + 12), to + i);
+    if (RoundsBF16()) {
+      for (; i + 16 <= n; i += 16) RoundSixteen(from + i, to + i);
     }
 #endif
     const int64_t begin = i;

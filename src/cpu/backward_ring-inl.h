@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "cpu/backward_adds-inl.h"
 #include "cpu/backward_lanes-inl.h"
@@ -139,19 +140,22 @@ class Ring {
   static HWY_INLINE void RoundSixteenAndClear(float* HWY_RESTRICT sums, T* HWY_RESTRICT to) {
 #if HWY_ARCH_ARM_A64 && defined(__linux__)
     const D d;
-    const V a = hn::LoadU(d, sums), b = hn::LoadU(d, sums + 4), c = hn::LoadU(d, sums + 8), e = hn::LoadU(d, sums + 12);
-    if constexpr (std::is_same_v<T, float>) {
-      hn::StoreU(a, d, to);
-      hn::StoreU(b, d, to + 4);
-      hn::StoreU(c, d, to + 8);
-      hn::StoreU(e, d, to + 12);
-    } else if constexpr (std::is_same_v<T, BF16>) {
-      RoundSixteen(a.raw, b.raw, c.raw, e.raw, to);
+    if constexpr (std::is_same_v<T, BF16>) {
+      RoundSixteen(sums, to);
     } else {
-      const hn::FixedTag<uint16_t, 8> d16;
-      uint16_t* const bits = reinterpret_cast<uint16_t*>(to);
-      hn::StoreU(hn::Combine(d16, NarrowTo<T>(d, b), NarrowTo<T>(d, a)), d16, bits);
-      hn::StoreU(hn::Combine(d16, NarrowTo<T>(d, e), NarrowTo<T>(d, c)), d16, bits + 8);
+      const V a = hn::LoadU(d, sums), b = hn::LoadU(d, sums + 4);
+      const V c = hn::LoadU(d, sums + 8), e = hn::LoadU(d, sums + 12);
+      if constexpr (std::is_same_v<T, float>) {
+        hn::StoreU(a, d, to);
+        hn::StoreU(b, d, to + 4);
+        hn::StoreU(c, d, to + 8);
+        hn::StoreU(e, d, to + 12);
+      } else {
+        const hn::FixedTag<uint16_t, 8> d16;
+        uint16_t* const bits = reinterpret_cast<uint16_t*>(to);
+        hn::StoreU(hn::Combine(d16, NarrowTo<T>(d, b), NarrowTo<T>(d, a)), d16, bits);
+        hn::StoreU(hn::Combine(d16, NarrowTo<T>(d, e), NarrowTo<T>(d, c)), d16, bits + 8);
+      }
     }
     for (int i = 0; i < 16; i += 4) hn::StoreU(hn::Zero(d), d, sums + i);
 #else

@@ -67,7 +67,7 @@ class Ring {
     const Axis& h = p_.height();
     const Axis& w = p_.width();
     for (int64_t phase = 0; phase < t_.phases; ++phase) {
-      const int64_t first = phase * h.stride % t_.rows;
+      const int64_t first = h.start(phase) - t_.first_row;
       uint32_t* const offsets = s_.offsets + phase * 256;
       std::fill_n(offsets, 256, static_cast<uint32_t>(t_.rows * t_.row()));
       for (int64_t tap = 0; tap < p_.taps(); ++tap) {
@@ -96,9 +96,9 @@ class Ring {
   // Rounds row `row` of dx if it is one of `rows`, and clears its place in the ring for the row that comes there next.
   void FinishRow(int64_t row, Range rows) const {
     const Axis& w = p_.width();
-    float* const sums = s_.sums + (row - p_.height().start(0)) % t_.rows * t_.row();
+    float* const sums = s_.sums + (row - t_.first_row) % t_.rows * t_.row();
     if (row < rows.begin) return Clear(sums, t_.row());
-    float* const from = sums - w.start(0) * t_.block;
+    float* const from = sums - t_.first_column * t_.block;
     T* const to = dx_ + (image_ * p_.height().in + row) * w.in * p_.channels + c0_;
     if (block_ == p_.channels) {
       RoundAndClear(from, 1, w.in * block_, to);
@@ -176,7 +176,7 @@ class Ring {
     const int64_t step = p_.width().stride * t_.block;
     const T* dy = dy_ + line * p_.channels + c0_;
     const uint8_t* routes = routes_ + LineOffset(f, line) + c0_ * f.bits / 8;
-    float* to = s_.sums;
+    float* to = s_.sums + (p_.width().start(0) - t_.first_column) * t_.block;
     for (int64_t ow = p_.width().out; ow > 0; --ow, to += step, dy += p_.channels, routes += f.line_bytes) {
       PrefetchRun(Ahead(dy, kRingAhead * static_cast<int64_t>(sizeof(T))), block_ * static_cast<int64_t>(sizeof(T)));
       PrefetchRun(Ahead(routes, kRingAhead * f.bits / 8), block_ * f.bits / 8);

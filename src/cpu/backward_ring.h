@@ -24,6 +24,7 @@ inline constexpr int64_t kRingAhead = 1024;  // outputs whose dy is asked for be
 struct RingTiles {
   int64_t rows;     // of the ring: those of a window
   int64_t columns;  // of a row, padding included
+  int64_t first_row, first_column;  // of dx or of its padding: where the ring begins
   int64_t block;    // channels taken together
   int64_t blocks;
   int64_t band;  // rows of dx per unit
@@ -39,7 +40,9 @@ inline RingTiles LayOutRing(const Problem& p) {
   const Axis& w = p.width();
   RingTiles t;
   t.rows = h.extent();
-  t.columns = std::max((w.out - 1) * w.stride + w.extent(), w.in + w.pad_lo);
+  t.first_row = std::min<int64_t>(0, h.start(0));  // padding may be negative: then windows begin inside
+  t.first_column = std::min<int64_t>(0, w.start(0));
+  t.columns = std::max(w.start(w.out - 1) + w.extent(), w.in) - t.first_column;
   const int64_t per_channel = t.rows * t.columns * static_cast<int64_t>(sizeof(float));
   const int64_t fits = std::max<int64_t>(1, kRingBytes / per_channel / kRingBlock) * kRingBlock;
   const int64_t blocks = CeilDiv(p.channels, fits);

@@ -13,9 +13,6 @@
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
-#if HWY_ARCH_ARM_A64 && defined(__linux__)
-#include <sys/auxv.h>
-#endif
 
 #include <bit>
 #include <cstdint>
@@ -134,30 +131,6 @@ HWY_INLINE hn::Vec<hn::Repartition<uint16_t, DF>> BF16FromOrdinary(DF /*d*/, hn:
   return hn::ConcatOdd(d16, hn::BitCast(d16, rounded_h), hn::BitCast(d16, rounded_l));
 }
 
-#if HWY_ARCH_ARM_A64 && defined(__linux__)
-// Whether the processor rounds f32 to bf16 itself.
-inline bool RoundsBF16() {
-  static const bool does = (getauxval(AT_HWCAP2) & (1u << 14)) != 0;
-  return does;
-}
-
-// Sixteen sums by the processor's own instruction: to nearest even, NaN made quiet. (Assemblers differ in how they are
-// told that it may be used, hence its bits.)
-HWY_INLINE void RoundSixteen(const float* from, BF16* to) {
-  asm volatile(
-      "ldp q0, q1, [%0]\n\t"
-      "ldp q2, q3, [%0, #32]\n\t"
-      ".inst 0x0ea16804\n\t"  // bfcvtn v4.4h, v0.4s
-      ".inst 0x0ea16845\n\t"  // bfcvtn v5.4h, v2.4s
-      ".inst 0x4ea16824\n\t"  // bfcvtn2 v4.8h, v1.4s
-      ".inst 0x4ea16865\n\t"  // bfcvtn2 v5.8h, v3.4s
-      "stp q4, q5, [%1]"
-      :
-      : "r"(from), "r"(to)
-      : "memory", "v0", "v1", "v2", "v3", "v4", "v5");
-}
-#endif
-
 // n sums; the type of each is Wide<T>.
 template <class T>
 void RoundRun(const Wide<T>* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
@@ -165,12 +138,6 @@ void RoundRun(const Wide<T>* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   if constexpr (std::is_same_v<T, BF16>) {
-#if HWY_ARCH_ARM_A64 && defined(__linux__)
-    if (RoundsBF16()) {
-      for (; i + 16 <= n; i += 16) RoundSixteen(from + i, to + i);
-    }
-#endif
-    const int64_t begin = i;
     const hn::Repartition<uint16_t, decltype(d)> d16;
     const auto zero = hn::Zero(d);
     auto watch_low = zero;  // NaN once a sum is not finite
@@ -182,7 +149,7 @@ void RoundRun(const Wide<T>* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
       watch_high = hn::MulAdd(high, zero, watch_high);
       hn::StoreU(BF16FromOrdinary(d, low, high), d16, reinterpret_cast<uint16_t*>(to) + i);
     }
-    if (!hn::AllFalse(d, hn::IsNaN(hn::Add(watch_low, watch_high)))) i = begin;  // once more, slowly
+    if (!hn::AllFalse(d, hn::IsNaN(hn::Add(watch_low, watch_high)))) i = 0;  // once more, slowly
   }
   for (; i + lanes <= n; i += lanes) StoreNarrow(d, hn::LoadU(d, from + i), to + i);
   for (; i < n; ++i) to[i] = Narrow<T>(from[i]);

@@ -2,8 +2,8 @@
 // ring of as many rows as a window has, and each row is rounded into dx once when no later window reaches it.
 //
 // Outputs are walked in row-major order, one scalar add each at the winner, so every sum is made in that order from +0.
-// The ring has the padding as columns and rows of its own, and a row for codes that name no tap: whatever a code says, it
-// lands in the ring, and what must not count is never written out. So codes are not looked at before they are used.
+// The ring has the padding as columns and rows of its own, and a row for codes that name no tap: whatever a code says,
+// it lands in the ring, and what must not count is never written out. So codes are not looked at before they are used.
 // Which rows of the ring a window's rows are depends on where the ring stands: there is a table of offsets for each
 // phase. A block of channels small enough for its ring to stay in cache is taken down the image.
 #if defined(POOLGRAD_CPU_BACKWARD_RING_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -23,6 +23,7 @@
 #include "cpu/backward_adds-inl.h"
 #include "cpu/backward_lanes-inl.h"
 #include "cpu/backward_ring.h"
+#include "cpu/backward_round-inl.h"
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -111,57 +112,36 @@ class Ring {
 
   static void Clear(float* sums, int64_t n) { std::memset(sums, 0, static_cast<size_t>(n) * sizeof(float)); }
 
-  // `runs` of n sums. Where rounding is an instruction sums are cleared at once, with plain stores; anything slower
-  // between the lines of dx, and the core would no longer write them without reading them first.
-  HWY_NOINLINE void RoundAndClear(float* HWY_RESTRICT from, int64_t runs, int64_t n, T* HWY_RESTRICT to) const {
-    const int64_t from_step = t_.block;
-    const int64_t to_step = p_.channels;
-    const bool at_once = RoundsAtOnce();
-    for (int64_t run = 0; run < runs; ++run, to += to_step) {
-      float* HWY_RESTRICT sums = from + run * from_step;
-      int64_t i = 0;
-      for (; at_once && i + 16 <= n; i += 16) RoundSixteenAndClear(sums + i, to + i);
-      if (i == n) continue;
-      RoundRun<T>(sums + i, n - i, to + i);
-      if (at_once) Clear(sums + i, n - i);
-    }
-    if (!at_once) Clear(from, (runs - 1) * from_step + n);
-  }
-
-  static bool RoundsAtOnce() {
-#if HWY_ARCH_ARM_A64 && defined(__linux__)
-    if constexpr (std::is_same_v<T, float>) return true;
-    return std::is_same_v<T, F16> ? kNativeF16 : RoundsBF16();
-#else
-    return false;
-#endif
-  }
-
-  static HWY_INLINE void RoundSixteenAndClear(float* HWY_RESTRICT sums, T* HWY_RESTRICT to) {
-#if HWY_ARCH_ARM_A64 && defined(__linux__)
-    const D d;
-    if constexpr (std::is_same_v<T, BF16>) {
-      RoundSixteen(sums, to);
+  // `runs` of n sums of the block become dx and are cleared.
+  HWY_INLINE void RoundAndClear(float* from, int64_t runs, int64_t n, T* to) const {
+    if constexpr (std::is_same_v<T, float>) {
+      CopyAndClear(from, runs, n, to);
     } else {
-      const V a = hn::LoadU(d, sums), b = hn::LoadU(d, sums + 4);
-      const V c = hn::LoadU(d, sums + 8), e = hn::LoadU(d, sums + 12);
-      if constexpr (std::is_same_v<T, float>) {
-        hn::StoreU(a, d, to);
-        hn::StoreU(b, d, to + 4);
-        hn::StoreU(c, d, to + 8);
-        hn::StoreU(e, d, to + 12);
-      } else {
-        const hn::FixedTag<uint16_t, 8> d16;
-        uint16_t* const bits = reinterpret_cast<uint16_t*>(to);
-        hn::StoreU(hn::Combine(d16, NarrowTo<T>(d, b), NarrowTo<T>(d, a)), d16, bits);
-        hn::StoreU(hn::Combine(d16, NarrowTo<T>(d, e), NarrowTo<T>(d, c)), d16, bits + 8);
+      rounder_.Run(from, runs, n, t_.block, to, p_.channels);
+    }
+  }
+
+  HWY_NOINLINE void CopyAndClear(float* HWY_RESTRICT from, int64_t runs, int64_t n, float* HWY_RESTRICT to) const {
+    const D d;
+    const V zero = hn::Zero(d);
+    const int64_t step = t_.block;
+    const int64_t to_step = p_.channels;
+    for (; runs > 0; --runs, from += step, to += to_step) {
+      int64_t i = 0;
+      for (; i + 16 <= n; i += 16) {
+        const V v0 = hn::LoadU(d, from + i), v1 = hn::LoadU(d, from + i + 4);
+        const V v2 = hn::LoadU(d, from + i + 8), v3 = hn::LoadU(d, from + i + 12);
+        hn::StoreU(v0, d, to + i);
+        hn::StoreU(v1, d, to + i + 4);
+        hn::StoreU(v2, d, to + i + 8);
+        hn::StoreU(v3, d, to + i + 12);
+        for (int k = 0; k < 16; k += 4) hn::StoreU(zero, d, from + i + k);
+      }
+      for (; i < n; ++i) {
+        to[i] = from[i];
+        from[i] = 0;
       }
     }
-    for (int i = 0; i < 16; i += 4) hn::StoreU(hn::Zero(d), d, sums + i);
-#else
-    (void)sums;
-    (void)to;
-#endif
   }
 
   // An address to ask for, which may lie past the end.
@@ -248,6 +228,7 @@ class Ring {
   const T* const dy_;
   const uint8_t* const routes_;
   T* const dx_;
+  const SumRounder<std::conditional_t<std::is_same_v<T, float>, BF16, T>> rounder_;
   // The unit at work.
   int64_t image_ = 0, c0_ = 0, block_ = 0;
 };

@@ -60,7 +60,8 @@ const char* RefuseRing(const Problem& p, poolgrad_op op) {
   if (p.taps() > 255 || p.routes.bits > 8) return "the window has too many taps";
   const int64_t reach = int64_t{1} << 24;
   const auto small = [&](const Axis& a) { return a.extent() < reach && a.out < reach && a.out * a.stride < reach; };
-  if (!small(p.height()) || !small(p.width()) || p.height().extent() > kMostRingRows) return "the windows span too much";
+  if (!small(p.height()) || !small(p.width())) return "the windows span too much";
+  if (p.height().extent() > kMostRingRows) return "the windows span too many rows";
   if (LayOutRing(p).ring() > kMostRingBytes / 4) return "the rows of sums do not stay in cache";
   ChooseSimdTarget();
   if (!HWY_DYNAMIC_DISPATCH(SelectRing)(p)) return "this processor has no vector instructions we know";

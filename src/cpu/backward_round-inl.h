@@ -30,11 +30,28 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Rounds [sums, sums + n) to `to`; the sums are zero afterwards.
+// Rounds sums to `to`; the sums are zero afterwards.
 template <class T>
 class SumRounder {
  public:
   HWY_NOINLINE void Run(float* HWY_RESTRICT sums, int64_t n, T* HWY_RESTRICT to) const {
+    const int64_t done = RunSixteens(sums, n, to);
+    if (done < n) Finish(sums + done, n - done, to + done);
+  }
+
+  // `runs` of n sums each, `step` from one to the next, and to_step in dx. (One loop: a call for each would store to
+  // the stack between the lines of dx, and the core would read these before it writes them.)
+  HWY_NOINLINE void Run(float* HWY_RESTRICT sums, int64_t runs, int64_t n, int64_t step, T* HWY_RESTRICT to,
+                        int64_t to_step) const {
+    for (; runs > 0; --runs, sums += step, to += to_step) {
+      const int64_t done = RunSixteens(sums, n, to);
+      if (done < n) Finish(sums + done, n - done, to + done);
+    }
+  }
+
+ private:
+  // Returns how many sums it rounded.
+  HWY_INLINE int64_t RunSixteens(float* HWY_RESTRICT sums, int64_t n, T* HWY_RESTRICT to) const {
     int64_t i = 0;
 #if HWY_ARCH_ARM_A64
     if (by_instruction_) {
@@ -57,13 +74,19 @@ class SumRounder {
         hn::StoreU(high, d16, bits + i + 8);
       }
     }
+#else
+    (void)sums;
+    (void)n;
+    (void)to;
 #endif
-    if (i == n) return;
-    RoundRun<T>(sums + i, n - i, to + i);
-    std::memset(sums + i, 0, static_cast<size_t>(n - i) * sizeof(float));
+    return i;
   }
 
- private:
+  static HWY_NOINLINE void Finish(float* HWY_RESTRICT sums, int64_t n, T* HWY_RESTRICT to) {
+    RoundRun<T>(sums, n, to);
+    std::memset(sums, 0, static_cast<size_t>(n) * sizeof(float));
+  }
+
 #if HWY_ARCH_ARM_A64
   using Four = hn::Vec<hn::FixedTag<float, 4>>;
   using Eight = hn::Vec<hn::FixedTag<uint16_t, 8>>;

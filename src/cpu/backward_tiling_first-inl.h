@@ -54,7 +54,8 @@ class TilingFirst {
   static constexpr int64_t kReadable = sizeof(uint64_t);  // bytes of codes that may be read in place of a step's
   static constexpr int64_t kFields = kPerLane * kTaps;    // vectors of dx with different fields
   // Whether both rows of dx of windows two rows high may be written at once. Arm only.
-  static constexpr bool kPairs = HWY_ARCH_ARM_A64 && kTaps == 2 && !kLookUp && kStep * kTaps * kN * sizeof(Bits) % 64 == 0;
+  static constexpr bool kPairs =
+      HWY_ARCH_ARM_A64 && kTaps == 2 && !kLookUp && kStep * kTaps * kN * sizeof(Bits) % 64 == 0;
 
  public:
   TilingFirst(const Problem& problem, const Args& args)
@@ -208,8 +209,8 @@ class TilingFirst {
     return watch.Fired();
   }
 
-  // Windows two rows high, both rows of dx at once, by whole lines: the core writes these without reading them as well as
-  // it does one row after the other, and what dy and its codes become is found once. Rows are whole steps.
+  // Windows two rows high, both rows of dx at once, by whole lines: the core writes these without reading them as well
+  // as it does one row after the other, and what dy and its codes become is found once. Rows are whole steps.
   template <Values kValues>
   HWY_NOINLINE bool WritePairs(const Bits* HWY_RESTRICT dy, const uint8_t* HWY_RESTRICT line, const Job& job,
                                Bits* HWY_RESTRICT to) const {

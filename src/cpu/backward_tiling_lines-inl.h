@@ -1,8 +1,8 @@
 // dx of windows that tile the whole input, channels last, where a position's channels are whole cache lines: a line of
 // dx for every tap of a window in turn. Arm only.
 //
-// dy and the codes are read once, in order, and dx is written by whole lines in as many places as a window has taps. The
-// core writes such lines without reading them first, as it does in one ascending stream, and reads of dy are spread
+// dy and the codes are read once, in order, and dx is written by whole lines in as many places as a window has taps.
+// The core writes such lines without reading them first, as it does in one ascending stream, and reads of dy are spread
 // evenly between the writes: 2x2 windows in f32 went from 0.6 of copy, row after row, to 0.95. Lines that are not whole
 // (dx that does not begin at a line) take four times as long that way, so they are left to backward_tiling_last-inl.h.
 // Nothing but dx is stored, not even between rows: hence one function with all loops in it.
@@ -245,7 +245,8 @@ class TilingLines {
               to + offsets_[tap]);
   }
 
-  // In order, and in pairs: compilers turn the order around and split pairs to save an addition, and the processor minds.
+  // In order, and in pairs: compilers turn the order around and split pairs to save an addition, and the processor
+  // minds.
   static HWY_INLINE void StoreLine(const Four& v, Bits* to) {
     const D d;
     asm("" : "+r"(to));

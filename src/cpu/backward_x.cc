@@ -1,5 +1,5 @@
-// Pieces: a group of whole planes (or channels-last images) where those are small, else bands of one along its outermost
-// axis. A piece is a problem of its own: the windows over a band of dx, seen by the forward kernel with all
+// Pieces: a group of whole planes (or channels-last images) where those are small, else bands of one along its
+// outermost axis. A piece is a problem of its own: the windows over a band of dx, seen by the forward kernel with all
 // the inputs they reach, and by the backward kernel with the band alone, where taps that land outside it are padding.
 // So any forward and any backward kernel serves, and both see the same windows and the same route format.
 #include "cpu/backward_x.h"
@@ -14,8 +14,8 @@ namespace poolgrad {
 namespace {
 
 // Bytes of x, dy and dx of one piece. Windows across the edge of a band are done in both its pieces, and their winners
-// looked at one by one, which costs more than a piece that does not fit the cache: bands are only as small as it takes to
-// keep the threads busy. What fits the caches is dealt out to the threads once; less than kWorthAThread is one piece.
+// looked at one by one, which costs more than a piece that does not fit the cache: bands are only as small as it takes
+// to keep the threads busy. What fits the caches is dealt out to the threads once; less than kWorthAThread is one piece.
 constexpr int64_t kLeastBytes = 384 << 10;
 constexpr int64_t kMostBytes = 8 << 20;
 constexpr int64_t kSmallShare = 1 << 20;
@@ -147,8 +147,8 @@ bool SameShape(const Piece& a, const Piece& b, int outer) {
   const Axis& y = b.forward.axis[outer];
   const Axis& v = a.backward.axis[outer];
   const Axis& w = b.backward.axis[outer];
-  return a.forward.batch == b.forward.batch && a.forward.channels == b.forward.channels && a.covered == b.covered && x.in == y.in && x.out == y.out &&
-         x.pad_lo == y.pad_lo && v.in == w.in && v.pad_lo == w.pad_lo;
+  return a.forward.batch == b.forward.batch && a.forward.channels == b.forward.channels && a.covered == b.covered &&
+         x.in == y.in && x.out == y.out && x.pad_lo == y.pad_lo && v.in == w.in && v.pad_lo == w.pad_lo;
 }
 
 struct Needs {

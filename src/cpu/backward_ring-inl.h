@@ -228,7 +228,7 @@ class Ring {
   const T* const dy_;
   const uint8_t* const routes_;
   T* const dx_;
-  const SumRounder<std::conditional_t<std::is_same_v<T, float>, BF16, T>> rounder_;
+  const SumRounder<std::conditional_t<std::is_same_v<T, float>, BF16, T>> rounder_{};
   // The unit at work.
   int64_t image_ = 0, c0_ = 0, block_ = 0;
 };

@@ -1,6 +1,6 @@
 // From a way and an element type to the kernel that runs it. POOLGRAD_SMALL (the WebAssembly build) leaves out the ways that
 // cost more bytes than they are worth there. For bits (order-inl.h) there are the ways that gain from them: kPlanes does not,
-// because zeros would tie with its padding.
+// because zeros would tie with its padding. So it stays with keys for halves, for which zeros are no special values.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -100,7 +100,7 @@ Kernel MakeForward(ForwardWay way, const Problem& p) {
       break;
 #endif
     case ForwardWay::kPlanes:
-      if constexpr (kRoutes && !kIsBits<S>) kernel.run = SelectPlanes<S>(p, take);
+      if constexpr (kRoutes && !kIsBits<S> && !kByFmax<S>) kernel.run = SelectPlanes<S>(p, take);
       break;
     case ForwardWay::kExact:
       if constexpr (!kIsBits<S>) {

@@ -14,7 +14,10 @@ Kernel Make(ForwardWay way, const Problem& p, poolgrad_op op) {
     case POOLGRAD_F32: return MakeForwardF32(way, p, routes);
     case POOLGRAD_F64: return MakeForwardF64(way, p, routes);
     case POOLGRAD_F16:
-    case POOLGRAD_BF16: return HasHalfFmax() ? MakeForwardHalfFmax(way, p, routes) : MakeForwardHalf(way, p, routes);
+    case POOLGRAD_BF16: {
+      const Kernel kernel = HasHalfFmax() ? MakeForwardHalfFmax(way, p, routes) : Kernel{};
+      return kernel.run ? kernel : MakeForwardHalf(way, p, routes);
+    }
     default: return MakeForwardInt(way, p, routes);
   }
 }

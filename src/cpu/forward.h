@@ -14,7 +14,7 @@ enum class ForwardWay { kGlobal, kInterleaved, kWindows, kStream, kMiddles, kSha
 Kernel MakeForwardF32(ForwardWay way, const Problem& problem, bool routes);
 Kernel MakeForwardF64(ForwardWay way, const Problem& problem, bool routes);
 Kernel MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes);  // f16 and bf16
-Kernel MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes);  // the same, if HasHalfFmax()
+Kernel MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes);  // the same, faster, if HasHalfFmax(); not every way
 Kernel MakeForwardInt(ForwardWay way, const Problem& problem, bool routes);   // i8, u8, i32
 
 // The same for x that holds no negative value (spec/kernel.h, Shortcut). Every window must have a valid tap.

@@ -15,7 +15,6 @@
 #define POOLGRAD_CPU_BACKWARD_PLANES_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -24,6 +23,7 @@
 
 #include "cpu/backward_lanes-inl.h"
 #include "cpu/backward_offsets-inl.h"
+#include "cpu/backward_plane_adds-inl.h"
 #include "cpu/backward_planes.h"
 #include "cpu/backward_round-inl.h"
 #include "cpu/backward_zero-inl.h"
@@ -35,103 +35,6 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
-
-#if HWY_ARCH_ARM_A64
-// Eight values as two vectors of f32.
-template <class T>
-HWY_INLINE void LoadEight(const T* from, hn::Vec<hn::FixedTag<float, 4>>& first,
-                          hn::Vec<hn::FixedTag<float, 4>>& second) {
-  const hn::FixedTag<float, 4> d;
-  if constexpr (std::is_same_v<T, BF16>) {
-    const hn::FixedTag<uint16_t, 8> d16;
-    const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from));
-    first = hn::BitCast(d, hn::InterleaveLower(d16, hn::Zero(d16), bits));
-    second = hn::BitCast(d, hn::InterleaveUpper(d16, hn::Zero(d16), bits));
-  } else {
-    first = LoadWide(d, from);
-    second = LoadWide(d, from + 4);
-  }
-}
-#endif
-
-// Eight outputs: to[offsets[i]] += values[i], one after the other.
-template <class T>
-HWY_INLINE void AddEight(Wide<T>* to, const T* values, const uint16_t* offsets) {
-  uint64_t low, high;
-  std::memcpy(&low, offsets, 8);
-  std::memcpy(&high, offsets + 4, 8);
-#if HWY_ARCH_ARM_A64
-  if constexpr (sizeof(Wide<T>) == 4) {  // taking lanes out of a vector leaves the load pipes to dx
-    hn::Vec<hn::FixedTag<float, 4>> first, second;
-    LoadEight(values, first, second);
-    asm("" : "+w"(first.raw), "+w"(second.raw));  // or the compiler loads the lanes one by one after all
-    to[low & 0xFFFF] += hn::ExtractLane(first, 0);
-    to[low >> 16 & 0xFFFF] += hn::ExtractLane(first, 1);
-    to[low >> 32 & 0xFFFF] += hn::ExtractLane(first, 2);
-    to[low >> 48] += hn::ExtractLane(first, 3);
-    to[high & 0xFFFF] += hn::ExtractLane(second, 0);
-    to[high >> 16 & 0xFFFF] += hn::ExtractLane(second, 1);
-    to[high >> 32 & 0xFFFF] += hn::ExtractLane(second, 2);
-    to[high >> 48] += hn::ExtractLane(second, 3);
-    return;
-  }
-#endif
-  Wide<T> widened[8];
-  const Wide<T>* wide;
-  if constexpr (std::is_same_v<T, Wide<T>>) {
-    wide = values;
-  } else {
-    const hn::CappedTag<Wide<T>, 8> d;
-    for (size_t i = 0; i < 8; i += hn::Lanes(d)) hn::StoreU(LoadWide(d, values + i), d, widened + i);
-    wide = widened;
-  }
-  to[low & 0xFFFF] += wide[0];
-  to[low >> 16 & 0xFFFF] += wide[1];
-  to[low >> 32 & 0xFFFF] += wide[2];
-  to[low >> 48] += wide[3];
-  to[high & 0xFFFF] += wide[4];
-  to[high >> 16 & 0xFFFF] += wide[5];
-  to[high >> 32 & 0xFFFF] += wide[6];
-  to[high >> 48] += wide[7];
-}
-
-template <class T>
-HWY_INLINE void AddRest(Wide<T>* to, const T* values, const uint16_t* offsets, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[offsets[i]] += Widen(values[i]);
-}
-
-// Asks for dy `kBytes` behind `at`, which may lie past its end.
-template <uintptr_t kBytes>
-HWY_INLINE void AskAhead(const void* at) {
-  hwy::Prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(at) + kBytes));
-}
-
-template <class T>
-HWY_NOINLINE void AddOutputs(Wide<T>* to, const T* values, const uint16_t* offsets, int64_t n) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    AskAhead<2048>(values + i);
-    AddEight(to, values + i, offsets + i);
-  }
-  AddRest(to, values + i, offsets + i, n - i);
-}
-
-// The same, and `pace` bytes more of `zeroer` are zero before each eight outputs, from `zeroed` on.
-template <class T>
-HWY_NOINLINE void AddAndZero(T* to, const T* values, const uint16_t* offsets, int64_t n, Zeroer& zeroer,
-                             uintptr_t zeroed, uintptr_t pace) {
-  Zeroer mine = zeroer;
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    zeroed += pace;
-    mine.UpTo(zeroed);
-    AskAhead<2048>(values + i);
-    AddEight(to, values + i, offsets + i);
-  }
-  mine.UpTo(zeroed + pace);
-  AddRest(to, values + i, offsets + i, n - i);
-  zeroer = mine;
-}
 
 template <class T>
 class PlaneScatter {
@@ -149,18 +52,19 @@ class PlaneScatter {
         in_(problem.width().in),
         out_(problem.width().out),
         offsets_(problem, t_, s_, args.routes) {
-    if constexpr (kStaged) std::memset(s_.sums, 0, RowBytes<V>(t_.kept));
+    if constexpr (kStaged) std::memset(s_.sums, 0, RowBytes<V>(t_.together * t_.kept));
   }
 
   void Run(int64_t begin, int64_t end) {
-    if constexpr (!kStaged) zeroer_ = Zeroer(UnitRow(begin), UnitRow(end));
+    if constexpr (!kStaged) zeroers_[0] = Zeroer(UnitRow(begin), UnitRow(end));
     for (int64_t unit = begin; unit < end;) {
       const int64_t band = unit % t_.bands;
       const int64_t past = std::min(t_.bands, band + end - unit);  // neighbouring bands are one
       plane_ = unit / t_.bands;
+      planes_ = t_.bands == 1 && end - unit >= t_.together ? t_.together : 1;
       rows_ = {band * t_.band, std::min(past * t_.band, p_.height().in)};
       RunBand();
-      unit += past - band;
+      unit += planes_ > 1 ? planes_ : past - band;
     }
   }
 
@@ -170,11 +74,16 @@ class PlaneScatter {
   }
   T* UnitRow(int64_t unit) const { return DxRow(unit / t_.bands, unit % t_.bands * t_.band); }
 
-  // ---- A band, block by block.
+  // ---- A band of one plane or of some in step, block by block.
 
   void RunBand() {
     const Axis& h = p_.height();
     first_ = ready_ = origin_ = rows_.begin;
+    if constexpr (!kStaged) {  // in step each plane has its own, else one goes on through all bands
+      for (int64_t i = 0; t_.together > 1 && i < planes_; ++i) {
+        zeroers_[i] = Zeroer(DxRow(plane_ + i, rows_.begin), DxRow(plane_ + i, rows_.end));
+      }
+    }
     const Range ohs = {h.covering(rows_.begin).begin, h.covering(rows_.end - 1).end};
     for (int64_t oh = ohs.begin; oh < ohs.end;) {
       int64_t count = std::min(t_.at_once, ohs.end - oh);
@@ -185,7 +94,7 @@ class PlaneScatter {
     if constexpr (kStaged) {
       MoveOn(rows_.end, rows_.end);
     } else {
-      zeroer_.UpTo(Zeroer::Address(DxRow(plane_, rows_.end)));
+      ZeroTo(rows_.end);
     }
   }
 
@@ -206,24 +115,48 @@ class PlaneScatter {
   void RunBlock(int64_t oh, int64_t count) {
     const Axis& h = p_.height();
     const int64_t start = h.start(oh);
-    const T* dy = static_cast<const T*>(args_.source) + (plane_ * h.out + oh) * out_;
-    const bool good = offsets_.Find(plane_, rows_, oh, count, s_.offsets);
-    const int64_t n = count * out_;
-    if constexpr (kStaged) {
-      MoveOn(start, start + (count - 1) * h.stride + h.extent());
-      V* const to = Sums(start) + p_.width().start(0);
-      if (good) return AddOutputs(to, dy, s_.offsets, n);
-      for (int64_t i = 0; i < count; ++i) AddOneByOne(to + i * h.stride * in_, dy + i * out_, oh + i);
-    } else {
-      V* const to = DxRow(plane_, start) + p_.width().start(0);
-      const uintptr_t needed = Zeroer::Address(DxRow(plane_, start + h.extent()));
-      const uintptr_t row_bytes = static_cast<uintptr_t>(h.stride * in_) * sizeof(T);
-      const bool paced = good && t_.paced;
-      zeroer_.UpTo(paced ? needed : needed + static_cast<uintptr_t>(count - 1) * row_bytes);
-      const uintptr_t pace = paced ? static_cast<uintptr_t>(t_.pace) : 0;
-      if (good) return AddAndZero(to, dy, s_.offsets, n, zeroer_, needed, pace);
-      for (int64_t i = 0; i < count; ++i) AddOneByOne(to + i * h.stride * in_, dy + i * out_, oh + i);
+    bool good[kPlanesTogether] = {};
+    bool all_good = true;
+    for (int64_t i = 0; i < planes_; ++i) {
+      good[i] = offsets_.Find(plane_ + i, rows_, oh, count, s_.offsets + i * t_.offset_step);
+      all_good &= good[i];
     }
+    const int64_t n = count * out_;
+    const int64_t past = start + (count - 1) * h.stride + h.extent();
+    PlaneAdds<T> adds{nullptr, kStaged ? t_.kept * in_ : h.in * in_, Dy(0, oh), h.out * out_, s_.offsets, t_.offset_step};
+    if constexpr (kStaged) {
+      MoveOn(start, past);
+      adds.to = Sums(0, start) + p_.width().start(0);
+    } else {
+      adds.to = DxRow(plane_, start) + p_.width().start(0);
+      if (all_good && t_.paced) {
+        ZeroTo(start + h.extent());
+        const PlaneZeros zeros{zeroers_, Zeroer::Address(DxRow(plane_, start + h.extent())),
+                               static_cast<uintptr_t>(h.in * in_) * sizeof(T), static_cast<uintptr_t>(t_.pace)};
+        return planes_ > 1 ? AddFour<true>(adds, n, zeros) : AddOne<true>(adds, n, zeros);
+      }
+      ZeroTo(past);
+    }
+    if (all_good && planes_ > 1) return AddFour<false>(adds, n, PlaneZeros{});
+    for (int64_t i = 0; i < planes_; ++i) {
+      if (good[i]) {
+        AddOne<false>(adds, n, PlaneZeros{});
+      } else {
+        for (int64_t row = 0; row < count; ++row) AddOneByOne(adds.to + row * h.stride * in_, i, oh + row);
+      }
+      adds.to += adds.to_step;
+      adds.values += adds.value_step;
+      adds.offsets += adds.offset_step;
+    }
+  }
+
+  const T* Dy(int64_t i, int64_t oh) const {
+    return static_cast<const T*>(args_.source) + ((plane_ + i) * p_.height().out + oh) * out_;
+  }
+
+  // Not staged: the rows before `row` are zero afterwards.
+  void ZeroTo(int64_t row) {
+    for (int64_t i = 0; i < planes_; ++i) zeroers_[i].UpTo(Zeroer::Address(DxRow(plane_ + i, row)));
   }
 
   // Staged: rows before `done` get no more adds and are rounded into dx; rows up to `needed` are ready for some.
@@ -231,22 +164,27 @@ class PlaneScatter {
     done = std::clamp(done, first_, rows_.end);
     needed = std::clamp(needed, done, rows_.end);
     const int64_t past = std::min(done, ready_);
-    rounder_.Run(Sums(first_), (past - first_) * in_, DxRow(plane_, first_));
-    if (done > ready_) std::memset(static_cast<void*>(DxRow(plane_, ready_)), 0, RowBytes<T>(done - ready_));
+    for (int64_t i = 0; i < planes_; ++i) {
+      rounder_.Run(Sums(i, first_), (past - first_) * in_, DxRow(plane_ + i, first_));
+      if (done > ready_) std::memset(static_cast<void*>(DxRow(plane_ + i, ready_)), 0, RowBytes<T>(done - ready_));
+    }
     first_ = done;
     ready_ = std::max(ready_, done);
     if (needed - origin_ > t_.kept) MoveSums();
     ready_ = std::max(ready_, needed);
   }
-  V* Sums(int64_t row) const { return s_.sums + (row - origin_) * in_; }
+  V* Sums(int64_t i, int64_t row) const { return s_.sums + (i * t_.kept + row - origin_) * in_; }
 
   // Rows that still get adds go to the front; what they leave behind is zero again.
   HWY_NOINLINE void MoveSums() {
     const int64_t from = (first_ - origin_) * in_;
     const int64_t count = (ready_ - first_) * in_;
-    std::memmove(s_.sums, s_.sums + from, RowBytes<V>(ready_ - first_));
     const int64_t left = std::max(from, count);
-    std::memset(s_.sums + left, 0, static_cast<size_t>(from + count - left) * sizeof(V));
+    for (int64_t i = 0; i < planes_; ++i) {
+      V* const sums = Sums(i, origin_);
+      std::memmove(sums, sums + from, RowBytes<V>(ready_ - first_));
+      std::memset(sums + left, 0, static_cast<size_t>(from + count - left) * sizeof(V));
+    }
     origin_ = first_;
   }
   template <class E>
@@ -256,11 +194,12 @@ class PlaneScatter {
 
   // ---- Any codes: what lands outside goes nowhere.
 
-  HWY_NOINLINE void AddOneByOne(V* to, const T* values, int64_t oh) const {
+  HWY_NOINLINE void AddOneByOne(V* to, int64_t plane, int64_t oh) const {
     const Axis& h = p_.height();
     const Axis& w = p_.width();
     const Range rows = TapsInside(h, h.start(oh), rows_);
-    const uint8_t* const line = offsets_.Line(plane_, oh);
+    const uint8_t* const line = offsets_.Line(plane_ + plane, oh);
+    const T* const values = Dy(plane, oh);
     for (int64_t i = 0; i < out_; ++i) {
       const int64_t tap = LoadCode(p_.routes, line, i);
       const int64_t tap_row = tap / w.kernel;
@@ -277,10 +216,10 @@ class PlaneScatter {
   const PlaneScratch s_;
   const int64_t in_, out_;
   const PlaneOffsets offsets_;
-  Zeroer zeroer_;
-  // The band at work.
-  int64_t plane_ = 0;
+  // The band at work, of planes [plane_, plane_ + planes_).
+  int64_t plane_ = 0, planes_ = 1;
   Range rows_;
+  Zeroer zeroers_[kPlanesTogether];
   // Staged: rows [first_, ready_) may be added to; the sums of row origin_ stand in front. All other sums are zero.
   int64_t first_ = 0, ready_ = 0, origin_ = 0;
   const Rounder rounder_{};

@@ -53,8 +53,6 @@ const char* RefusePlanes(const Problem& p, poolgrad_op op) {
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is no output";
   if (p.width().out == 1) return "a row has a single window";
   if (p.taps() > kPlaneTaps || p.routes.bits > 8) return "the window has too many taps";
-  if (p.routes.bits == 8 && p.width().dilation == 1 && p.width().kernel / p.width().stride >= kPlaneLongRuns)
-    return "one input wins long runs of windows: planes are better walked in step";
   for (const Axis* a : {&p.height(), &p.width()}) {
     if (a->extent() >= kPlaneReach || a->in >= kPlaneReach || a->stride >= kPlaneReach || a->out >= kPlaneReach)
       return "offsets do not fit 16 bits";

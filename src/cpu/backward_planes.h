@@ -17,9 +17,11 @@ inline constexpr int64_t kPlaneBlock = 512;      // outputs per block, if rows a
 inline constexpr int64_t kPlaneStagedBlock = 1024;
 inline constexpr int64_t kPlaneReach = 1 << 16;  // elements under the windows of a block: offsets have 16 bits
 inline constexpr int64_t kPlaneUnits = 32;       // wanted, so that threads find work
+inline constexpr int64_t kPlanesTogether = 4;    // planes walked in step where neighbours share winners for long
 inline constexpr int64_t kPlaneLongRuns = 6;     // windows along a row that one input can win
+inline constexpr int64_t kPacedOutputs = 8;      // outputs of a plane between two steps of zeroing
 inline constexpr int64_t kPlanePacedRow = 1024;  // new bytes of dx per output row that are zeroed as adds go
-inline constexpr int64_t kPlanePace = 192;       // and per eight outputs
+inline constexpr int64_t kPlanePace = 192;       // and per kPacedOutputs
 inline constexpr int64_t kPlaneHotSums = 24 << 10;  // bytes of sums that are kept where a block needs less
 inline constexpr int64_t kPlaneSumBytes = 1 << 20;
 
@@ -50,12 +52,14 @@ struct PlaneTiles {
   bool listed;           // taps are looked up, else computed
   bool short_offsets;    // listed: a tap lies less than 256 elements behind its window's start
   TapDivision division;  // not listed
+  int64_t together;      // planes walked in step
+  int64_t offset_step;   // offsets from plane to plane
   int64_t at_once;  // output rows per block; 0 when not even one has offsets of 16 bits
   int64_t band;     // input rows per unit
   int64_t bands;    // of a plane
   int64_t kept;     // staged: rows of sums
   int64_t groups;   // of 16 outputs per output row
-  int64_t pace;     // not staged: bytes of dx that eight outputs bring, rounded up
+  int64_t pace;     // not staged: bytes of dx that kPacedOutputs bring, rounded up
   bool paced;  // and they are zeroed as adds go: else lines would leave the cache again, and a block is zeroed at once
 };
 
@@ -64,6 +68,7 @@ inline PlaneTiles LayOutPlanes(const Problem& p) {
   const Axis& w = p.width();
   PlaneTiles t{};
   t.staged = SizeOf(p.dtype) == 2;
+  t.together = w.dilation == 1 && w.kernel / w.stride >= kPlaneLongRuns ? kPlanesTogether : 1;
   t.nibbles = p.routes.bits == 4 && h.kernel + w.kernel < 8;
   t.short_offsets = (h.extent() - 1) * w.in + w.extent() <= 256;
   t.listed = t.nibbles || p.taps() < 32;  // so that 32 and more are no column of any window
@@ -74,12 +79,13 @@ inline PlaneTiles LayOutPlanes(const Problem& p) {
     const int64_t fits = (kPlaneReach - one) / std::max<int64_t>(1, h.stride * w.in) + 1;
     t.at_once = std::min({std::max<int64_t>(1, (t.staged ? kPlaneStagedBlock : kPlaneBlock) / w.out), fits, h.out});
   }
+  t.offset_step = t.at_once * w.out + 32;
   const int64_t wanted = CeilDiv(kPlaneUnits, std::max<int64_t>(1, p.batch * p.channels));
   const int64_t bands = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, h.in / (8 * h.extent())));
   t.band = CeilDiv(h.in, bands);
   t.bands = CeilDiv(h.in, t.band);
   const int64_t row_bytes = h.stride * w.in * SizeOf(p.dtype);
-  t.pace = 8 * row_bytes / w.out + 1;
+  t.pace = kPacedOutputs * row_bytes / w.out + 1;
   t.paced = row_bytes <= kPlanePacedRow;
   if (t.staged) {
     t.kept = std::min(h.in, std::max((t.at_once - 1) * h.stride + h.extent(), kPlaneHotSums / (4 * w.in)));
@@ -92,11 +98,11 @@ struct PlaneScratch {
   PlaneScratch(const Problem& p, const PlaneTiles& t, std::byte* memory) {
     ScratchTaker taker(memory);
     const int64_t run = 16 * t.groups;
-    offsets = taker.Take<uint16_t>(t.at_once * p.width().out + 32);
+    offsets = taker.Take<uint16_t>(t.together * t.offset_step);
     line = taker.Take<uint8_t>(run + 32);
     columns = taker.Take<uint8_t>(run);
     spans = taker.Take<uint8_t>(t.nibbles ? 0 : run);
-    sums = taker.Take<float>(t.kept * p.width().in);
+    sums = taker.Take<float>(t.together * t.kept * p.width().in);
     bytes = taker.used();
   }
   uint16_t* offsets;  // by output of a block: where its dy goes, in elements from the block's first window

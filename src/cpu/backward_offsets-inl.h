@@ -2,9 +2,10 @@
 // first window. They are vetted meanwhile: a code that names no tap, or a tap outside the input or the band, makes the
 // whole block bad.
 //
-// Packed codes of small windows are looked up: a tap's offset, and a byte with a bit for its row and one for its column,
-// which must be among those allowed. Codes of a byte give the first tap of their row, which subtracted leaves the column:
-// looked up for fewer than 32 taps, else by a multiplication and a shift in 16-bit lanes, exact for every tap (FindDivision).
+// Packed codes of small windows are looked up: a tap's offset, and a byte with a bit for its row and one for its
+// column, which must be among those allowed. Codes of a byte give the first tap of their row, which subtracted leaves
+// the column: looked up for fewer than 32 taps, else by a multiplication and a shift in 16-bit lanes, exact for every
+// tap (FindDivision).
 #if defined(POOLGRAD_CPU_BACKWARD_OFFSETS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_OFFSETS_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_OFFSETS_INL_H_
@@ -280,8 +281,8 @@ class PlaneOffsets {
         V16 low, high;
         taps.Find(tap, row_tap, low, high);
         const auto column = hn::Sub(hn::Sub(tap, row_tap), hn::LoadU(d8, columns + i));
-        outside = hn::Or(hn::SaturatedSub(column, hn::LoadU(d8, spans + i)),
-                         hn::SaturatedSub(hn::Sub(row_tap, first), more));
+        outside =
+            hn::Or(hn::SaturatedSub(column, hn::LoadU(d8, spans + i)), hn::SaturatedSub(hn::Sub(row_tap, first), more));
         hn::StoreU(hn::Add(at, low), d, to + i);
         at = hn::Add(at, step);
         hn::StoreU(hn::Add(at, high), d, to + i + 8);

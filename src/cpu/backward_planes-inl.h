@@ -2,9 +2,10 @@
 // block's first window (backward_offsets-inl.h), and one scalar loop over all its outputs adds dy there. Outputs are
 // visited in row-major order, so every input gets its sum in that order.
 //
-// The loop is bound by the core's loads and stores, so it makes few: one load fetches four offsets, one four dy, and
-// what remains is a load and a store of dx per output. dx is zeroed as the loop goes (backward_zero-inl.h). The halves
-// add in rows of f32 sums, rounded when no later window reaches them.
+// The loop (backward_plane_adds-inl.h) is bound by the core's loads and stores, so it makes few: one load fetches four
+// offsets, one four dy, and what remains is a load and a store of dx per output. dx is zeroed as the loop goes
+// (backward_zero-inl.h). The halves add in rows of f32 sums, rounded when no later window reaches them
+// (backward_round-inl.h).
 //
 // Codes are vetted while they become offsets. A block with a code that lands outside the unit's rows is added one by
 // one, and what lands outside is left out. A sum starts from +0, so it never becomes -0.
@@ -123,7 +124,8 @@ class PlaneScatter {
     }
     const int64_t n = count * out_;
     const int64_t past = start + (count - 1) * h.stride + h.extent();
-    PlaneAdds<T> adds{nullptr, kStaged ? t_.kept * in_ : h.in * in_, Dy(0, oh), h.out * out_, s_.offsets, t_.offset_step};
+    PlaneAdds<T> adds{nullptr,       kStaged ? t_.kept * in_ : h.in * in_, Dy(0, oh), h.out * out_, s_.offsets,
+                      t_.offset_step};
     if constexpr (kStaged) {
       MoveOn(start, past);
       adds.to = Sums(0, start) + p_.width().start(0);

@@ -1,7 +1,7 @@
 // How accumulation by winner over channels-first planes is cut: the scalar half of backward_planes-inl.h.
 //
 // A unit is a band of input rows of a plane. It visits every output row whose windows reach the band, some rows at a
-// time (a block), and leaves out what lands outside it.
+// time (a block), and leaves out what lands outside it. Whole planes of large windows are walked four at a time.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +12,16 @@
 
 namespace poolgrad {
 
-inline constexpr int64_t kPlaneTaps = 255;       // a code that names no tap still fits a byte
-inline constexpr int64_t kPlaneBlock = 512;      // outputs per block, if rows are short
+inline constexpr int64_t kPlaneTaps = 255;   // a code that names no tap still fits a byte
+inline constexpr int64_t kPlaneBlock = 512;  // outputs per block, if rows are short
 inline constexpr int64_t kPlaneStagedBlock = 1024;
-inline constexpr int64_t kPlaneReach = 1 << 16;  // elements under the windows of a block: offsets have 16 bits
-inline constexpr int64_t kPlaneUnits = 32;       // wanted, so that threads find work
-inline constexpr int64_t kPlanesTogether = 4;    // planes walked in step where neighbours share winners for long
-inline constexpr int64_t kPlaneLongRuns = 6;     // windows along a row that one input can win
-inline constexpr int64_t kPacedOutputs = 8;      // outputs of a plane between two steps of zeroing
-inline constexpr int64_t kPlanePacedRow = 1024;  // new bytes of dx per output row that are zeroed as adds go
-inline constexpr int64_t kPlanePace = 192;       // and per kPacedOutputs
+inline constexpr int64_t kPlaneReach = 1 << 16;     // elements under the windows of a block: offsets have 16 bits
+inline constexpr int64_t kPlaneUnits = 32;          // wanted, so that threads find work
+inline constexpr int64_t kPlanesTogether = 4;       // planes walked in step where neighbours share winners for long
+inline constexpr int64_t kPlaneLongRuns = 6;        // windows along a row that one input can win
+inline constexpr int64_t kPacedOutputs = 8;         // outputs of a plane between two steps of zeroing
+inline constexpr int64_t kPlanePacedRow = 1024;     // new bytes of dx per output row that are zeroed as adds go
+inline constexpr int64_t kPlanePace = 192;          // and per kPacedOutputs
 inline constexpr int64_t kPlaneHotSums = 24 << 10;  // bytes of sums that are kept where a block needs less
 inline constexpr int64_t kPlaneSumBytes = 1 << 20;
 
@@ -47,19 +47,19 @@ inline TapDivision FindDivision(const Axis& h, const Axis& w) {
 }
 
 struct PlaneTiles {
-  bool staged;      // sums are made in rows of scratch and rounded once
-  bool nibbles;     // codes are looked up as they are packed, else they are bytes
+  bool staged;           // sums are made in rows of scratch and rounded once
+  bool nibbles;          // codes are looked up as they are packed, else they are bytes
   bool listed;           // taps are looked up, else computed
   bool short_offsets;    // listed: a tap lies less than 256 elements behind its window's start
   TapDivision division;  // not listed
   int64_t together;      // planes walked in step
   int64_t offset_step;   // offsets from plane to plane
-  int64_t at_once;  // output rows per block; 0 when not even one has offsets of 16 bits
-  int64_t band;     // input rows per unit
-  int64_t bands;    // of a plane
-  int64_t kept;     // staged: rows of sums
-  int64_t groups;   // of 16 outputs per output row
-  int64_t pace;     // not staged: bytes of dx that kPacedOutputs bring, rounded up
+  int64_t at_once;       // output rows per block; 0 when not even one has offsets of 16 bits
+  int64_t band;          // input rows per unit
+  int64_t bands;         // of a plane
+  int64_t kept;          // staged: rows of sums
+  int64_t groups;        // of 16 outputs per output row
+  int64_t pace;          // not staged: bytes of dx that kPacedOutputs bring, rounded up
   bool paced;  // and they are zeroed as adds go: else lines would leave the cache again, and a block is zeroed at once
 };
 
@@ -107,9 +107,9 @@ struct PlaneScratch {
   }
   uint16_t* offsets;  // by output of a block: where its dy goes, in elements from the block's first window
   uint8_t* line;      // the codes of an output row that must not be read past its end, or that are unpacked
-  uint8_t* columns;   // by output of a row, the tap columns inside the input: nibbles, as bits; bytes, the first of them
-  uint8_t* spans;     // and bytes, how many more there are
-  float* sums;  // staged: rows of sums
+  uint8_t* columns;   // by output of a row, the tap columns inside the input: as bits (nibbles), or the first (bytes)
+  uint8_t* spans;     // bytes: how many more there are
+  float* sums;        // staged: rows of sums
   int64_t bytes;
 };
 

@@ -261,8 +261,9 @@ class Gather {
       return (p_.count_padding ? a.padded_taps(o) : a.valid_taps(o)).size();
     };
     const int64_t rows = taps(p_.depth(), od) * taps(p_.height(), oh);
-    if (rows == divisor_rows_ && lo == divisor_lo_ && hi == divisor_hi_) return;
+    if (rows == divisor_rows_ && block_ == divisor_block_ && lo == divisor_lo_ && hi == divisor_hi_) return;
     divisor_rows_ = rows;
+    divisor_block_ = block_;
     divisor_lo_ = lo;
     divisor_hi_ = hi;
     for (int64_t ow = lo; ow < hi; ++ow) {
@@ -473,7 +474,7 @@ class Gather {
   int64_t plane_ = 0;  // the unit and tile at work
   int64_t c0_ = 0, block_ = 0;
   int64_t q0_ = 0, q1_ = 0;
-  int64_t divisor_rows_ = -1, divisor_lo_ = -1, divisor_hi_ = -1;  // what divisors_ holds (average)
+  int64_t divisor_rows_ = -1, divisor_block_ = -1, divisor_lo_ = -1, divisor_hi_ = -1;  // what divisors_ holds (average)
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -43,7 +43,7 @@ struct InterleavedScratch {
   Code<S>* exact_codes;  // of one row
 
   InterleavedScratch(const Problem& p, bool with_codes, ScratchTaker& take) {
-    group = std::clamp<int64_t>(2048 / p.width().out, 1, 64);
+    group = std::clamp<int64_t>(8192 / p.width().out, 1, 64);
     const int64_t rows = p.depth().kernel * p.height().kernel;
     inputs = take.Take<const S*>(rows);
     input_codes = take.Take<Code<S>>(rows * p.width().kernel);
@@ -63,7 +63,8 @@ struct InterleavedJob {
   int64_t runs, in_pitch, length;
   S* y;
   OutCodes<S> y_codes;
-  Lookahead* lookahead;
+  RowsAhead* ahead;
+  const S* ahead_of;  // where the first row's windows begin to read
 };
 
 // One vector of outputs without routes. No lambdas here: they would keep the watch in memory.
@@ -95,6 +96,12 @@ HWY_INLINE VecOf<S> GreatestOfTiles(const S* const* inputs, int64_t n, int64_t a
     if constexpr (kStride == 2) return low;
     return PairMax<S>(low, PairMax<S>(v[kStride - 2], v[kStride - 1]));
   }
+}
+
+// One vector of outputs from output j of a row on.
+template <class S, int kStride>
+HWY_INLINE void MaxOfTiles(const S* const* inputs, int64_t n, int64_t from, int64_t j, S* y, Watch<S>& watch) {
+  PutMax<S, MaxFlow::kKeysToY, 0>(GreatestOfTiles<S, kStride>(inputs, n, from + j * kStride, watch), y + j, watch);
 }
 
 // One vector of outputs with the taps they come from.
@@ -161,43 +168,39 @@ HWY_NOINLINE void InterleavedRows(const InterleavedJob<S>& job, Watch<S>& shared
   const S* const* inputs = kN > 0 ? known : job.inputs;
   const Code<S>* codes = kN > 0 ? known_codes : job.codes;
   Watch<S> watch = shared_watch;
+  RowsAhead ahead = *job.ahead;
+  constexpr int kBlock = sizeof(S);
+  const int64_t block = kBlock * lanes;
+  const auto block_bytes = static_cast<uintptr_t>(block * n) * kStride * sizeof(S);
   S* y = job.y;
   OutCodes<S> y_codes = job.y_codes;
   for (int64_t r = 0; r < job.runs; ++r, y += length, y_codes = y_codes + length) {
     const int64_t from = r * job.in_pitch;
-    // Long rows in pieces, so that input is asked for little by little.
-    constexpr int64_t kPiece = 64;
-    for (int64_t begin = 0; begin < length; begin += kPiece) {
-      const int64_t end = std::min(begin + kPiece, length);
-      job.lookahead->At(inputs[backwards ? 0 : n - 1] + from + end * kStride);
-      if constexpr (kRoutes) {
-        constexpr int kBlock = sizeof(S);
-        const int64_t block = kBlock * lanes;
-        int64_t j = begin;
-        for (; y_codes.bytes && j + block <= end; j += block) {
-          TilesStep<S, kStride, kBlock>(inputs, codes, n, backwards, from, j, y, y_codes, watch);
-        }
-        if (y_codes.bytes && j > begin && j + lanes < end) {  // over the block before it
-          TilesStep<S, kStride, kBlock>(inputs, codes, n, backwards, from, end - block, y, y_codes, watch);
-          j = end;
-        }
-        for (; j < end; j += lanes) {
-          TilesStep<S, kStride, 1>(inputs, codes, n, backwards, from, std::min(j, end - lanes), y, y_codes, watch);
-        }
-      } else {
-        int64_t j = begin;
-        for (; j + lanes <= end; j += lanes) {
-          PutMax<S, MaxFlow::kKeysToY, 0>(GreatestOfTiles<S, kStride>(inputs, n, from + j * kStride, watch), y + j,
-                                          watch);
-        }
-        if (j < end) {
-          j = end - lanes;
-          PutMax<S, MaxFlow::kKeysToY, 0>(GreatestOfTiles<S, kStride>(inputs, n, from + j * kStride, watch), y + j,
-                                          watch);
-        }
+    ahead.Start(job.ahead_of + from);
+    int64_t j = 0;
+    if constexpr (kRoutes) {
+      for (; y_codes.bytes && j + block <= length; j += block) {
+        ahead.Block(block_bytes);
+        TilesStep<S, kStride, kBlock>(inputs, codes, n, backwards, from, j, y, y_codes, watch);
       }
+      if (j < length) ahead.Block(block_bytes);
+      if (y_codes.bytes && j > 0 && j + lanes < length) {  // over the block before it
+        TilesStep<S, kStride, kBlock>(inputs, codes, n, backwards, from, length - block, y, y_codes, watch);
+        j = length;
+      }
+      for (; j < length; j += lanes) {
+        TilesStep<S, kStride, 1>(inputs, codes, n, backwards, from, std::min(j, length - lanes), y, y_codes, watch);
+      }
+    } else {
+      while (j + lanes <= length) {
+        ahead.Block(block_bytes);
+        const int64_t end = std::min(j + block, length - lanes + 1);
+        for (; j < end; j += lanes) MaxOfTiles<S, kStride>(inputs, n, from, j, y, watch);
+      }
+      if (j < length) MaxOfTiles<S, kStride>(inputs, n, from, length - lanes, y, watch);
     }
   }
+  *job.ahead = ahead;
   shared_watch = watch;
 }
 
@@ -233,7 +236,8 @@ bool RunTiles(const Problem& p, const InterleavedJob<S>& job, uint8_t* line, Wat
                             job.y,
                             packed ? line : reinterpret_cast<uint8_t*>(job.y_codes.lanes),
                             packed ? p.routes.line_bytes : job.length,
-                            job.lookahead};
+                            job.ahead,
+                            job.ahead_of};
   if (!packed) {
     TileRows<S, kStride, kTaps, 8>(tiles, watch);
   } else if (bits == 4) {
@@ -264,7 +268,7 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
   const int64_t out = p.width().out;
   ScratchTaker take(memory);
   const InterleavedScratch<S> scratch(p, kRoutes, take);
-  Lookahead lookahead = depth.kernel == 1 ? Lookahead(rows.x, rows.x_end) : Lookahead();
+  RowsAhead ahead = RowsToAskFor(rows);
   const Range whole_d = depth.interior();
   const Range whole_h = height.interior();
   // Planes whose windows leave no rows over follow each other as if they were one.
@@ -301,7 +305,8 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
                                      out,
                                      rows.y_row(r + g),
                                      OutCodesOf<S>(p, scratch.out_codes) + g * out,
-                                     &lookahead};
+                                     &ahead,
+                                     n == 0 ? nullptr : scratch.inputs[rows.backwards ? n - 1 : 0]};
       bool packed = false;
       if (kInPairs && TakesTiles<S>(p, job)) {
         if constexpr (kInPairs) {

@@ -8,7 +8,8 @@
 //   last row                meets it on the way to y
 //
 // Windows that a row closes and opens share one accumulator: it is read before it is written. ties=last walks rows
-// and taps backwards; everything else is the same.
+// and taps backwards; everything else is the same. Windows of four or eight taps that share nothing are read whole
+// (stream_tiles-inl.h).
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_STREAM_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -27,6 +28,7 @@
 #include "cpu/rows-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/stream_runs-inl.h"
+#include "cpu/stream_tiles-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -286,6 +288,13 @@ class StreamRunner {
 
 template <class S, bool kRoutes>
 void RunStream(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+#ifndef POOLGRAD_SMALL
+  if (TakesPixelTiles<S, kRoutes>(p)) {
+    ScratchTaker take(memory);
+    const StreamScratch<S> scratch(p, kRoutes, take);
+    return RunPixelTiles<S, kRoutes>(p, args, begin, end, scratch.exact_codes);
+  }
+#endif
   StreamRunner<S, kRoutes>(p, args, memory).Run(begin, end);
 }
 

@@ -1,12 +1,14 @@
-// Routes of windows with four or eight taps that tile the width, channels first: the taps of a vector of outputs lie in
-// registers, meet in pairs (so that no comparison waits for more than two others), and the codes leave packed.
+// Routes of windows with four or eight taps: the taps of a vector of outputs lie in registers and meet in pairs (so
+// that no comparison waits for more than two others), and the codes leave packed. Here are the meeting and the codes,
+// which stream_tiles-inl.h shares, and the rows of channels first, where windows tile the width.
 //
-// Of equal taps the first must win. Pairs are neighbours in row-major order, and pairs of pairs too: whoever is later
-// has to be greater, at every level, so the winner is the first of the greatest.
+// Of equal taps the first must win. Pairs are neighbours in row-major order, and pairs of pairs too, so at every level
+// the earlier one wins if it has the bits of the best. Only the pair that won is asked which of its taps it was.
+// (Zeros of different sign differ in their bits, but then a Watch has fired.)
 //
-// On Arm a comparison gives a vector of ones and zeros, and a code is put together from those: bit b of the code in
-// every bit that is b modulo 2 (modulo 4 for eight taps), so that narrowing to bytes keeps it and one AND leaves it at
-// its place in the line. Elsewhere comparisons select numbers.
+// On Arm a comparison gives a vector of ones and zeros, and a code is put together from those: the complement of bit b
+// of the code in every bit that is b modulo 2 (modulo 4 for eight taps), so that narrowing to bytes keeps it and one
+// BIC leaves the code at its place in the line. Elsewhere comparisons select numbers.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_TILE_ROUTES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -25,7 +27,7 @@
 #include "cpu/prefetch.h"
 #include "cpu/reduce-inl.h"
 #include "cpu/routes-inl.h"
-#include "cpu/split-inl.h"
+#include "cpu/rows-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -44,39 +46,88 @@ inline constexpr bool kCodesFromMasks = false;
 template <class S>
 using KeyMask = hn::Mask<hn::ScalableTag<S>>;
 
-// Which of four taps: `second` and `fourth` say whether they beat the one before, `later` whether the second pair won.
+// What to ask for where windows share nothing: something only if they leave nothing out. Channels first, rows of two
+// slices are so short that four runs of addresses are followed better without.
 template <class S>
-HWY_INLINE CodeVec<S> CodeOfFour(KeyMask<S> second, KeyMask<S> fourth, KeyMask<S> later) {
+RowsAhead RowsToAskFor(const Rows<S>& rows) {
+  const Axis& height = rows.p.height();
+  const Axis& width = rows.p.width();
+  if (height.stride != height.kernel || width.stride != width.kernel) return RowsAhead();
+  if (rows.inner == 1 && rows.p.depth().kernel > 1) return RowsAhead();
+  const int64_t row = width.in * rows.inner * static_cast<int64_t>(sizeof(S));
+  return RowsAhead(rows.x, rows.x_end, height.kernel * row, height.kernel == 1, rows.p.depth().kernel,
+                   rows.p.depth().dilation * height.in * row);
+}
+
+template <class S>
+HWY_INLINE KeyMask<S> SameBits(VecOf<S> a, VecOf<S> b) {
+  const hn::ScalableTag<Code<S>> du;
+  return hn::RebindMask(hn::ScalableTag<S>(), hn::Eq(hn::BitCast(du, a), hn::BitCast(du, b)));
+}
+
+// The best of four taps: whether the first pair won, and the earlier tap of the pair that did.
+template <class S>
+struct BestPair {
+  VecOf<S> key;
+  VecOf<S> earlier;
+  KeyMask<S> first;
+
+  HWY_INLINE BestPair() {}  // GCC compiles implicit constructors without the target's instructions
+};
+
+// From the best, the greater tap of the first pair, and the earlier tap of either pair.
+template <class S>
+HWY_INLINE BestPair<S> PairOfBest(VecOf<S> key, VecOf<S> first, VecOf<S> earlier_of_first, VecOf<S> earlier_of_second) {
+  BestPair<S> best;
+  best.key = key;
+  best.first = SameBits<S>(first, key);
+  best.earlier = hn::IfThenElse(best.first, earlier_of_first, earlier_of_second);
+  return best;
+}
+
+// Which of four taps it was.
+template <class S>
+HWY_INLINE CodeVec<S> CodeOfFour(const BestPair<S>& best) {
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
+  const auto earlier = SameBits<S>(best.earlier, best.key);
   if constexpr (kCodesFromMasks) {
-    const auto high = hn::BitCast(du, hn::VecFromMask(d, later));
-    const auto low = hn::IfVecThenElse(high, hn::BitCast(du, hn::VecFromMask(d, fourth)),
-                                       hn::BitCast(du, hn::VecFromMask(d, second)));
-    return hn::IfVecThenElse(hn::Set(du, static_cast<Code<S>>(0xAAAAAAAAAAAAAAAAu)), high, low);
+    return hn::IfVecThenElse(hn::Set(du, static_cast<Code<S>>(0xAAAAAAAAAAAAAAAAu)),
+                             hn::BitCast(du, hn::VecFromMask(d, best.first)),
+                             hn::BitCast(du, hn::VecFromMask(d, earlier)));
   } else {
-    const auto first = hn::IfThenElseZero(hn::RebindMask(du, second), hn::Set(du, Code<S>{1}));
-    const auto last = hn::IfThenElse(hn::RebindMask(du, fourth), hn::Set(du, Code<S>{3}), hn::Set(du, Code<S>{2}));
-    return hn::IfThenElse(hn::RebindMask(du, later), last, first);
+    return hn::Or(hn::IfThenZeroElse(hn::RebindMask(du, best.first), hn::Set(du, Code<S>{2})),
+                  hn::IfThenZeroElse(hn::RebindMask(du, earlier), hn::Set(du, Code<S>{1})));
   }
 }
 
-// Which of eight, from the codes of both halves.
+// The best of eight taps and which it was, from both halves.
 template <class S>
-HWY_INLINE CodeVec<S> CodeOfEight(CodeVec<S> first, CodeVec<S> second, KeyMask<S> later) {
+HWY_INLINE Best<S, true> BestOfHalves(const BestPair<S>& first, const BestPair<S>& second) {
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
+  BestPair<S> pair;
+  pair.key = Greatest<S>(second.key, first.key);
+  const auto in_first = SameBits<S>(first.key, pair.key);
+  pair.earlier = hn::IfThenElse(in_first, first.earlier, second.earlier);
+  Best<S, true> best;
+  best.key = pair.key;
   if constexpr (kCodesFromMasks) {
-    const auto high = hn::BitCast(du, hn::VecFromMask(d, later));
-    const auto low = hn::IfVecThenElse(high, second, first);
-    return hn::IfVecThenElse(hn::Set(du, static_cast<Code<S>>(0x4444444444444444u)), high, low);
+    const auto half = hn::VecFromMask(d, in_first);
+    pair.first =
+        hn::MaskFromVec(hn::IfVecThenElse(half, hn::VecFromMask(d, first.first), hn::VecFromMask(d, second.first)));
+    best.code = hn::IfVecThenElse(hn::Set(du, static_cast<Code<S>>(0x4444444444444444u)), hn::BitCast(du, half),
+                                  CodeOfFour<S>(pair));
   } else {
-    return hn::IfThenElse(hn::RebindMask(du, later), hn::Add(second, hn::Set(du, Code<S>{4})), first);
+    pair.first = hn::Or(hn::And(in_first, first.first), hn::AndNot(in_first, second.first));
+    best.code = hn::Or(hn::IfThenZeroElse(hn::RebindMask(du, in_first), hn::Set(du, Code<S>{4})), CodeOfFour<S>(pair));
   }
+  return best;
 }
 
-// A vector of codes of kTaps taps, narrowed to bytes: stored as numbers (kBits 8) or packed.
-template <int kTaps, int kBits>
+// A vector of codes of kTaps taps, narrowed to bytes: stored as numbers (kBits 8) or packed. kVectors: how many of the
+// vectors of S it comes from count; numbers may be written beyond them.
+template <class S, int kTaps, int kBits, int kVectors>
 HWY_INLINE void StoreTileCodes(hn::Vec<hn::ScalableTag<uint8_t>> codes, uint8_t* to) {
 #if HWY_TARGET == HWY_NEON && HWY_ARCH_ARM_A64
   // Each code is kept where it belongs in its byte of the line: sums of neighbours then are these bytes.
@@ -84,17 +135,23 @@ HWY_INLINE void StoreTileCodes(hn::Vec<hn::ScalableTag<uint8_t>> codes, uint8_t*
   constexpr uint32_t kPlaces = kBits == 8   ? kOnes * 0x01010101u
                                : kBits == 4 ? kOnes * 0x10011001u
                                             : kOnes * 0x40100401u;
-  uint8x16_t line = vandq_u8(codes.raw, vreinterpretq_u8_u32(vdupq_n_u32(kPlaces)));
+  uint8x16_t line = vbicq_u8(vreinterpretq_u8_u32(vdupq_n_u32(kPlaces)), codes.raw);
   if constexpr (kBits < 8) line = vpaddq_u8(line, line);
   if constexpr (kBits < 4) line = vpaddq_u8(line, line);
-  if constexpr (kBits == 8) vst1q_u8(to, line);
-  if constexpr (kBits == 4) vst1_u8(to, vget_low_u8(line));
-  if constexpr (kBits == 2) {
-    const uint32_t word = vgetq_lane_u32(vreinterpretq_u32_u8(line), 0);
-    std::memcpy(to, &word, sizeof(word));
+  if constexpr (kBits == 8) {
+    vst1q_u8(to, line);
+  } else {
+    const uint64_t word = vgetq_lane_u64(vreinterpretq_u64_u8(line), 0);
+    std::memcpy(to, &word, 2 * kBits * kVectors / sizeof(S));
   }
 #else
-  StorePacked<kBits>(codes, to);
+  if constexpr (kBits == 8 || kVectors == sizeof(S)) {
+    StorePacked<kBits>(codes, to);
+  } else {
+    HWY_ALIGN uint8_t packed[hn::MaxLanes(hn::ScalableTag<uint8_t>())];
+    StorePacked<kBits>(codes, packed);
+    std::memcpy(to, packed, static_cast<size_t>(LaneCount<S>()) * kVectors * kBits / 8);
+  }
 #endif
 }
 
@@ -106,76 +163,95 @@ struct TileJob {
   S* y;
   uint8_t* codes;  // a byte each, or packed
   int64_t codes_pitch;
-  Lookahead* lookahead;
+  RowsAhead* ahead;
+  const S* ahead_of;  // where the first row's windows begin to read
 };
 
-// The four taps at v[0] to v[3], as keys.
-template <class S>
-HWY_INLINE Best<S, true> BestOfFour(const VecOf<S>* v) {
-  const auto first = Greatest<S>(v[1], v[0]);
-  const auto last = Greatest<S>(v[3], v[2]);
-  Best<S, true> best;
-  best.code = CodeOfFour<S>(Above<S>(v[1], v[0]), Above<S>(v[3], v[2]), Above<S>(last, first));
-  best.key = Greatest<S>(last, first);
-  return best;
-}
-
-// The taps of a vector of outputs, in order: those of kPhases columns of one input row after the other.
-template <class S, int kStride, int kTaps>
-HWY_INLINE void LoadTaps(const S* const* inputs, int64_t at, VecOf<S>* v, Watch<S>& watch) {
-  for (int i = 0; i < kTaps / kStride; ++i) LoadPhases<S, kStride>(inputs[i] + at, v + i * kStride);
-  for (int t = 0; t < kTaps; t += 2) {
-    v[t] = Key<S>(v[t]);
-    v[t + 1] = Key<S>(v[t + 1]);
-    watch.template See<0>(v[t]);
-    watch.template See<1>(v[t + 1]);
+// Four taps of each of a vector of outputs: two of two input rows, or four of one.
+template <class S, int kStride>
+HWY_INLINE BestPair<S> BestOfTile(const S* const* inputs, int64_t at, Watch<S>& watch) {
+  const hn::ScalableTag<S> d;
+  const int64_t lanes = LaneCount<S>();
+  VecOf<S> v[4];
+  for (int t = 0; t < 4; ++t) v[t] = Key<S>(hn::LoadU(d, inputs[t / kStride] + at + t % kStride * lanes));
+  watch.template See<0>(v[0]);
+  watch.template See<1>(v[1]);
+  watch.template See<2>(v[2]);
+  watch.template See<3>(v[3]);
+  const auto low = PairMax<S>(v[0], v[1]), high = PairMax<S>(v[2], v[3]);
+  const auto low_earlier = hn::ConcatEven(d, v[1], v[0]), high_earlier = hn::ConcatEven(d, v[3], v[2]);
+  if constexpr (kStride == 2) {
+    return PairOfBest<S>(Greatest<S>(high, low), low, low_earlier, high_earlier);
+  } else {
+    return PairOfBest<S>(PairMax<S>(low, high), hn::ConcatEven(d, high, low),
+                         hn::ConcatEven(d, high_earlier, low_earlier), hn::ConcatOdd(d, high_earlier, low_earlier));
   }
 }
 
-// One vector of bytes of codes, and as many vectors of outputs, from output j of a row on.
-template <class S, int kStride, int kTaps, int kBits>
+// kVectors vectors of outputs from output j of a row on, at most as many as have their codes in one vector of bytes.
+template <class S, int kStride, int kTaps, int kBits, int kVectors>
 HWY_INLINE void TileBlock(const S* const* inputs, int64_t from, int64_t j, S* y, uint8_t* codes, Watch<S>& watch) {
   const int64_t lanes = LaneCount<S>();
   CodeVec<S> of[sizeof(S)];
-  for (size_t k = 0; k < sizeof(S); ++k) {
-    const int64_t at = j + static_cast<int64_t>(k) * lanes;
-    VecOf<S> v[kTaps];
-    LoadTaps<S, kStride, kTaps>(inputs, from + at * kStride, v, watch);
-    Best<S, true> best = BestOfFour<S>(v);
+  POOLGRAD_UNROLL
+  for (int k = 0; k < kVectors; ++k) {
+    const int64_t at = j + k * lanes;
+    const auto first = BestOfTile<S, kStride>(inputs, from + at * kStride, watch);
+    Best<S, true> best;
     if constexpr (kTaps == 8) {
-      const Best<S, true> second = BestOfFour<S>(v + 4);
-      best.code = CodeOfEight<S>(best.code, second.code, Above<S>(second.key, best.key));
-      best.key = Greatest<S>(second.key, best.key);
+      best = BestOfHalves<S>(first, BestOfTile<S, kStride>(inputs + 4 / kStride, from + at * kStride, watch));
+    } else {
+      best.key = first.key;
+      best.code = CodeOfFour<S>(first);
     }
     watch.SeeWinner(best.key);
     hn::StoreU(Key<S>(best.key), hn::ScalableTag<S>(), y + at);
     of[k] = best.code;
   }
-  StoreTileCodes<kTaps, kBits>(BytesOf<Code<S>>(of), codes + j * kBits / 8);
+  POOLGRAD_UNROLL
+  for (int k = kVectors; k < static_cast<int>(sizeof(S)); ++k) of[k] = of[0];  // do not count
+  StoreTileCodes<S, kTaps, kBits, kVectors>(BytesOf<Code<S>>(of), codes + j * kBits / 8);
 }
 
 // Rows of at least a vector of bytes; packed only if their codes fill whole bytes.
 template <class S, int kStride, int kTaps, int kBits>
 HWY_NOINLINE void TileRows(const TileJob<S>& job, Watch<S>& shared_watch) {
   constexpr int kRows = kTaps / kStride;
-  constexpr int64_t kPiece = 64;  // long rows in pieces, so that input is asked for little by little
+  constexpr int kBlock = sizeof(S);
+  const int64_t lanes = LaneCount<S>();
   const int64_t block = LaneCount<uint8_t>();
+  const auto block_bytes = static_cast<uintptr_t>(block) * kTaps * sizeof(S);
   const int64_t length = job.length;
+  // What is left of a row is done in single vectors where their codes fill bytes, else with a block over the last one.
+  const bool in_vectors = kBlock <= 4 && length % lanes == 0 && lanes * kBits % 8 == 0;
   const S* inputs[kRows];
   for (int i = 0; i < kRows; ++i) inputs[i] = job.inputs[i];
   Watch<S> watch = shared_watch;
+  RowsAhead ahead = *job.ahead;
   S* y = job.y;
   uint8_t* codes = job.codes;
   for (int64_t r = 0; r < job.runs; ++r, y += length, codes += job.codes_pitch) {
     const int64_t from = r * job.in_pitch;
+    ahead.Start(job.ahead_of + from);
     int64_t j = 0;
-    while (j + block <= length) {
-      job.lookahead->At(inputs[kRows - 1] + from + std::min(j + kPiece, length) * kStride);
-      const int64_t end = std::min(j + kPiece, length);
-      for (; j + block <= end; j += block) TileBlock<S, kStride, kTaps, kBits>(inputs, from, j, y, codes, watch);
+    for (; j + block <= length; j += block) {
+      ahead.Block(block_bytes);
+      TileBlock<S, kStride, kTaps, kBits, kBlock>(inputs, from, j, y, codes, watch);
     }
-    if (j < length) TileBlock<S, kStride, kTaps, kBits>(inputs, from, length - block, y, codes, watch);
+    if (j == length) continue;
+    ahead.Block(block_bytes);
+    if (!in_vectors) {
+      TileBlock<S, kStride, kTaps, kBits, kBlock>(inputs, from, length - block, y, codes, watch);
+    } else if constexpr (kBlock <= 4) {
+      const int64_t left = (length - j) / lanes;
+      if (left == 1) TileBlock<S, kStride, kTaps, kBits, 1>(inputs, from, j, y, codes, watch);
+      if constexpr (kBlock == 4) {
+        if (left == 2) TileBlock<S, kStride, kTaps, kBits, 2>(inputs, from, j, y, codes, watch);
+        if (left == 3) TileBlock<S, kStride, kTaps, kBits, 3>(inputs, from, j, y, codes, watch);
+      }
+    }
   }
+  *job.ahead = ahead;
   shared_watch = watch;
 }
 

@@ -103,6 +103,18 @@ struct NoWatch {
 template <class T, class D>
 using WatchOf = std::conditional_t<kIsHalfType<T>, SumWatch<T, D>, NoWatch>;
 
+// How a vector of dx leaves: to the caches, or (x86) past them straight to memory. Elsewhere the core does that by itself.
+enum class Way { kCached, kPast };
+
+template <Way kWay, class D>
+HWY_INLINE void Put(D d, hn::Vec<D> v, hn::TFromD<D>* to) {
+  if constexpr (kWay == Way::kPast) {
+    hn::Stream(v, d, to);
+  } else {
+    hn::StoreU(v, d, to);
+  }
+}
+
 // 1 in every field of a word of 64 bits.
 constexpr uint64_t OneInEveryField(int64_t bits) { return ~uint64_t{0} / ((uint64_t{1} << bits) - 1); }
 

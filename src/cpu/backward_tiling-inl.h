@@ -15,6 +15,7 @@
 #define POOLGRAD_CPU_BACKWARD_TILING_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -351,8 +352,25 @@ class Tiling {
 #endif
   }
 
+#if HWY_ARCH_X86
+  // Whether dx is more than caches hold, and in its rows vectors of so many bytes are aligned, as Way::kPast needs them.
+  bool GoesPast(size_t vector_bytes) const {
+    const int64_t row = p_.width().in * (p_.channels_last() ? p_.channels : 1) * SizeOf(p_.dtype);
+    return p_.x_bytes() >= bytes_past_caches.load(std::memory_order_relaxed) &&
+           static_cast<size_t>(row) % vector_bytes == 0 &&
+           reinterpret_cast<uintptr_t>(args_.result) % vector_bytes == 0;
+  }
+#endif
+
   template <int kTaps, int kBits>
   bool RunFirst(int64_t begin, int64_t end) const {
+#if HWY_ARCH_X86
+    if (GoesPast(16)) {
+      TilingFirst<T, kTaps, kBits, Way::kPast>(p_, args_).Run(begin, end);
+      hwy::FlushStream();
+      return true;
+    }
+#endif
     TilingFirst<T, kTaps, kBits>(p_, args_).Run(begin, end);
     return true;
   }
@@ -371,6 +389,13 @@ class Tiling {
     using Packed = TilingLast<T, kBits>;
     if constexpr (Packed::kFits) {
       if (!Packed::Takes(p_)) return false;
+#if HWY_ARCH_X86
+      if (GoesPast(hn::MaxLanes(hn::ScalableTag<uint8_t>()))) {
+        TilingLast<T, kBits, Way::kPast>(p_, args_).Run(begin, end);
+        hwy::FlushStream();
+        return true;
+      }
+#endif
       Packed(p_, args_).Run(begin, end);
     }
     return Packed::kFits;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "spec/problem.h"
@@ -11,6 +12,11 @@ namespace poolgrad {
 inline constexpr int64_t kTilingElements = 2048;  // codes unpacked at a time, about
 
 inline constexpr int64_t kMostTilingChannels = 1 << 20;
+
+// dx of so many bytes, more than most caches hold, is written past them where the processor has instructions for that
+// (x86). Tests lower it.
+inline constexpr int64_t kBytesPastCaches = 64 << 20;
+inline std::atomic<int64_t> bytes_past_caches = kBytesPastCaches;
 
 // Inputs of an axis that output o answers for, its own taps or not: from its window's start to the next one's.
 inline Range OwnedBy(const Axis& a, int64_t o) {

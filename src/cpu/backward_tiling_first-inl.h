@@ -32,7 +32,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 #if HWY_TARGET != HWY_SCALAR
 
 // T: the element type, or for unpool the unsigned integer of its size. Units are output rows.
-template <class T, int kTaps, int kBits>
+template <class T, int kTaps, int kBits, Way kWay = Way::kCached>
 class TilingFirst {
   using Bits = typename UnsignedOfSize<sizeof(T)>::Type;
   static constexpr int64_t kN = 16 / sizeof(Bits);
@@ -271,8 +271,8 @@ class TilingFirst {
       for (int q = 0; q < kStep; ++q) values[q] = LoadValues<T, kValues>(d, dy + q * kN, watch);
       for (int q = 0; q < kStep; ++q) {
         for (int k = 0; k < kTaps; ++k) {
-          hn::StoreU(Kept(values[q], codes[ChunkOf(q, k)], k, taps, lanes.fields[q % kPerLane * kTaps + k], lanes), d,
-                     to + (q * kTaps + k) * kN);
+          Put<kWay>(d, Kept(values[q], codes[ChunkOf(q, k)], k, taps, lanes.fields[q % kPerLane * kTaps + k], lanes),
+                    to + (q * kTaps + k) * kN);
         }
       }
     }
@@ -292,7 +292,7 @@ class TilingFirst {
       const V codes = LoadChunk<kReadable>(line, ChunkOf(kQ, kK));
       const V kept = Kept(value, codes, kK, taps, lanes.fields[kAt % kFields], lanes);
       if (left < (kAt + 1) * kN) return StoreFirst(kept, left - kAt * kN, to + kAt * kN);
-      hn::StoreU(kept, d, to + kAt * kN);
+      Put<kWay>(d, kept, to + kAt * kN);
       WriteRest<kValues, kAt + 1>(dy, line, left, value, taps, lanes, to, watch);
     }
   }

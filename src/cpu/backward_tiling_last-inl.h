@@ -31,7 +31,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 #if HWY_TARGET != HWY_SCALAR
 
 // T: the element type, or for unpool the unsigned integer of its size. Units are output rows.
-template <class T, int kBits>
+template <class T, int kBits, Way kWay = Way::kCached>
 class TilingLast {
   using Bits = typename UnsignedOfSize<sizeof(T)>::Type;
   using D = hn::ScalableTag<Bits>;
@@ -224,11 +224,11 @@ class TilingLast {
     const V kept1 = Kept<1, kVectors>(different, lanes.fields1, lanes.places1, v1);
     const V kept2 = Kept<2, kVectors>(different, lanes.fields2, lanes.places2, v2);
     const V kept3 = Kept<3, kVectors>(different, lanes.fields3, lanes.places3, v3);
-    hn::StoreU(kept0, d, to);
-    if constexpr (kVectors > 1) hn::StoreU(kept1, d, to + kN);
+    Put<kWay>(d, kept0, to);
+    if constexpr (kVectors > 1) Put<kWay>(d, kept1, to + kN);
     std::atomic_signal_fence(std::memory_order_seq_cst);  // compilers turn the order around, the processor minds
-    if constexpr (kVectors > 2) hn::StoreU(kept2, d, to + 2 * kN);
-    if constexpr (kVectors > 3) hn::StoreU(kept3, d, to + 3 * kN);
+    if constexpr (kVectors > 2) Put<kWay>(d, kept2, to + 2 * kN);
+    if constexpr (kVectors > 3) Put<kWay>(d, kept3, to + 3 * kN);
   }
 
   // Vector kAt of a step where the tap won. `different`: the step's codes, in every 8 bytes, against the tap.

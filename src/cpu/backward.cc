@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/backward.h"
 #include "cpu/backward_gather-inl.h"
 #include "cpu/backward_pixels.h"
 #include "cpu/backward_planes.h"
@@ -207,9 +208,7 @@ int64_t ScatterBytes(const Problem& p) {
 }
 
 const char* RefuseScatter(const Problem& p, poolgrad_op op) {
-  if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
-  if (p.kind == POOLGRAD_AVERAGE) return "an average has no single winner per window";
-  if (p.routes.masks) return "the routes are sets of taps";
+  if (const char* reason = RefuseAllButBackward(p, op)) return reason;
   if (p.disjoint()) return "no two windows share an input";
   if (p.taps() > kMostScatterTaps || p.routes.bits > 8) return "the window has too many taps";
   int64_t reach = p.channels_last() ? p.channels : 1;
@@ -235,8 +234,7 @@ HWY_EXPORT(SelectWinners);
 
 const char* RefuseWinners(const Problem& p, poolgrad_op op) {
   if (op != POOLGRAD_OP_GATHER) return "it does gather only";
-  if (p.kind == POOLGRAD_AVERAGE) return "an average has no single winner per window";
-  if (p.routes.masks) return "the routes are sets of taps";
+  if (const char* reason = RefuseManyWinners(p)) return reason;
   if (p.taps() > kMostWinnerTaps) return "the window has too many taps";
   ChooseSimdTarget();
   if (!HWY_DYNAMIC_DISPATCH(SelectWinners)(p)) return "this processor has no vector instructions we know";
@@ -261,8 +259,7 @@ HWY_EXPORT(SelectSingle);
 // What single windows and tiling windows have in common: null, or why not.
 const char* RefuseUnshared(const Problem& p, poolgrad_op op) {
   if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
-  if (p.kind == POOLGRAD_AVERAGE) return "an average has no single winner per window";
-  if (p.routes.masks) return "the routes are sets of taps";
+  if (const char* reason = RefuseManyWinners(p)) return reason;
   if (p.y_elements() == 0) return "there is no output";
   if (!p.disjoint()) return "windows share inputs";
   return nullptr;
@@ -310,7 +307,7 @@ constexpr Algorithm kBackward[] = {
     {"single_window", RefuseSingle, MakeSingle},
     {"tiling_windows", RefuseTiling, MakeTiling},
     {"pixels", RefusePixels, MakePixels},
-    {"scatter_planes", RefusePlanes, MakePlanes},
+    {"scatter_planes", RefusePlaneScatter, MakePlaneScatter},
     {"ring_of_sums", RefuseRing, MakeRing},
     {"scatter", RefuseScatter, MakeScatter},
     {"gather_rows", RefuseGatherRows, MakeGatherRows},

@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/backward.h"
 #include "cpu/backward_pixels-inl.h"
 #include "cpu/cpu.h"
 
@@ -82,9 +83,7 @@ namespace poolgrad {
 HWY_EXPORT(SelectPixels);
 
 const char* RefusePixels(const Problem& p, poolgrad_op op) {
-  if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
-  if (p.kind != POOLGRAD_MAX) return "an average has no single winner per window";
-  if (p.routes.masks) return "the routes are sets of taps";
+  if (const char* reason = RefuseAllButBackward(p, op)) return reason;
   if (!p.channels_last()) return "it needs channels last";
   if (p.channels < 8) return "there are too few channels to fill a vector";
   if (p.y_elements() == 0) return "there is no output";

@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/backward.h"
 #include "cpu/backward_planes-inl.h"
 #include "cpu/cpu.h"
 
@@ -15,19 +16,19 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR || defined(POOLGRAD_SMALL)  // WebAssembly keeps to one way of scattering
 
-RunFn SelectPlanes(const Problem&) { return nullptr; }
+RunFn SelectPlaneScatter(const Problem&) { return nullptr; }
 
 #else
 
 template <class T>
-void RunPlanes(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+void RunPlaneScatter(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
   PlaneScatter<T>(p, args, scratch).Run(begin, end);
 }
 
-RunFn SelectPlanes(const Problem& p) {
+RunFn SelectPlaneScatter(const Problem& p) {
   return VisitDtype(p.dtype, [&](auto zero) -> RunFn {
     using T = decltype(zero);
-    if constexpr (!std::is_integral_v<T>) return RunPlanes<T>;
+    if constexpr (!std::is_integral_v<T>) return RunPlaneScatter<T>;
     return nullptr;
   });
 }
@@ -41,12 +42,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace poolgrad {
 
-HWY_EXPORT(SelectPlanes);
+HWY_EXPORT(SelectPlaneScatter);
 
-const char* RefusePlanes(const Problem& p, poolgrad_op op) {
-  if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
-  if (p.kind != POOLGRAD_MAX) return "an average has no single winner per window";
-  if (p.routes.masks) return "the routes are sets of taps";
+const char* RefusePlaneScatter(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseAllButBackward(p, op)) return reason;
   if (p.channels_last()) return "it needs channels first";
   if (p.disjoint()) return "no two windows share an input";
   if (p.depth().in != 1 || p.depth().out != 1 || p.depth().kernel != 1) return "there is more than one slice";
@@ -63,14 +62,15 @@ const char* RefusePlanes(const Problem& p, poolgrad_op op) {
   if (!t.staged && t.pace > kPlanePace) return "an output brings so many inputs that zeroing them should go far ahead";
   if (t.kept * p.width().in * 4 > kPlaneSumBytes) return "the rows of sums do not stay in cache";
   ChooseSimdTarget();
-  if (!HWY_DYNAMIC_DISPATCH(SelectPlanes)(p)) return "this processor has no vector instructions we know";
+  if (!HWY_DYNAMIC_DISPATCH(SelectPlaneScatter)(p)) return "this processor has no vector instructions we know";
   return nullptr;
 }
 
-Kernel MakePlanes(const Problem& p, poolgrad_op) {
+Kernel MakePlaneScatter(const Problem& p, poolgrad_op) {
   ChooseSimdTarget();
   const PlaneTiles t = LayOutPlanes(p);
-  return {HWY_DYNAMIC_DISPATCH(SelectPlanes)(p), p.batch * p.channels * t.bands, PlaneScratch(p, t, nullptr).bytes};
+  const int64_t units = p.batch * p.channels * t.bands;
+  return {HWY_DYNAMIC_DISPATCH(SelectPlaneScatter)(p), units, PlaneScratch(p, t, nullptr).bytes};
 }
 
 }  // namespace poolgrad

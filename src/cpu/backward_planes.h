@@ -114,7 +114,7 @@ struct PlaneScratch {
 };
 
 // The algorithm's row in the list of backward.cc.
-const char* RefusePlanes(const Problem& p, poolgrad_op op);
-Kernel MakePlanes(const Problem& p, poolgrad_op op);
+const char* RefusePlaneScatter(const Problem& p, poolgrad_op op);
+Kernel MakePlaneScatter(const Problem& p, poolgrad_op op);
 
 }  // namespace poolgrad

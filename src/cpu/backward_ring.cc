@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/backward.h"
 #include "cpu/backward_ring-inl.h"
 #include "cpu/cpu.h"
 
@@ -45,9 +46,7 @@ namespace poolgrad {
 HWY_EXPORT(SelectRing);
 
 const char* RefuseRing(const Problem& p, poolgrad_op op) {
-  if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
-  if (p.kind != POOLGRAD_MAX) return "an average has no single winner per window";
-  if (p.routes.masks) return "the routes are sets of taps";
+  if (const char* reason = RefuseAllButBackward(p, op)) return reason;
   if (p.dtype == POOLGRAD_F32) {  // a row of sums more to write and to read, against a look at every code
     if (p.routes.bits != 8 || p.x_elements() > 2 * p.y_elements()) return "sums are made faster in dx itself";
   } else if (p.dtype != POOLGRAD_BF16 && p.dtype != POOLGRAD_F16) {

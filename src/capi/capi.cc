@@ -324,7 +324,9 @@ const char* poolgrad_version(void) { return POOLGRAD_VERSION_TEXT; }
 
 const char* poolgrad_simd_target(void) {
 #ifdef POOLGRAD_HAVE_SIMD
-  return poolgrad::SimdTarget();
+  static thread_local poolgrad::SimdSet set;
+  if (const auto chosen = poolgrad::ChooseSimd(); chosen.ok()) set = *chosen;
+  return set.name;
 #else
   return "scalar";
 #endif

@@ -1,9 +1,11 @@
-// SIMD kernels over Highway: what the plan may choose from on a CPU. The instruction set is picked at run time, when `make` is
-// called; a kernel made once keeps its target.
+// SIMD kernels over Highway: what the plan may choose from on a CPU. A kernel is made for one instruction set (Host::simd) and
+// keeps it.
 #pragma once
 
 #include <span>
+#include <vector>
 
+#include "base/status.h"
 #include "spec/kernel.h"
 
 namespace poolgrad {
@@ -14,7 +16,15 @@ std::span<const Algorithm> ForwardAlgorithms();
 // Backward, backward from x, gather and unpool; fastest first.
 std::span<const Algorithm> BackwardAlgorithms();
 
-// The SIMD target that kernels made now would use, as Highway names it: "NEON", "AVX2", "AVX3", ...
-const char* SimdTarget();
+struct SimdSet {
+  int64_t simd = 0;            // for Host::simd
+  const char* name = "none";  // as Highway names it: "NEON", "AVX2", "AVX3", ...
+};
+
+// Those that were built and that this processor has, best first.
+std::vector<SimdSet> SimdSets();
+
+// The best of them, or the one that the environment variable POOLGRAD_SIMD names.
+Result<SimdSet> ChooseSimd();
 
 }  // namespace poolgrad

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/parallel.h"
+#include "cpu/tuning.h"
 #include "plan/indices.h"
 #include "reference/reference.h"
 #ifdef POOLGRAD_HAVE_SIMD
@@ -16,8 +17,6 @@
 namespace poolgrad {
 namespace {
 
-// Under this much memory traffic per thread, waking a thread costs more than it saves.
-constexpr int64_t kBytesPerThread = 192 << 10;
 constexpr int64_t kAlignment = 64;
 
 // The list to walk, fastest first, the reference last.
@@ -79,6 +78,13 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
   plan.raw_ = raw;
   plan.problem_ = *problem;
   const Problem& p = plan.problem_;
+  plan.bytes_per_thread_ = Tuning().bytes_per_thread;
+  plan.host_.threads = DefaultThreads();
+#ifdef POOLGRAD_HAVE_SIMD
+  const Result<SimdSet> simd = ChooseSimd();
+  if (!simd.ok()) return simd.status();
+  plan.host_.simd = simd->simd;
+#endif
   if (!algorithm) algorithm = std::getenv("POOLGRAD_ALGORITHM");
   if (algorithm && !*algorithm) algorithm = nullptr;
   bool known = algorithm == nullptr;
@@ -92,17 +98,17 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
   }
   const bool empty =
       p.x_elements() == 0 || p.y_elements() == 0;  // left to the last resort: kernels may divide by sizes
-  const auto walk = [&](Choice& choice, poolgrad_op op, const auto& candidates, auto Choice::*slot) {
+  // make(candidate, slot) gives null, or why not.
+  const auto walk = [&](Choice& choice, const auto& candidates, const auto& make) {
     for (const auto* candidate : candidates) {
       const bool named = algorithm && std::strcmp(candidate->name, algorithm) == 0;
       known = known || named;
       const bool last_resort = candidate == candidates.back();
       const char* reason = algorithm && !named && !last_resort ? "another algorithm was asked for"
                            : empty && !last_resort             ? "there is nothing to pool"
-                                                               : candidate->refuse(p, op);
+                                                               : make(*candidate, choice);
       if (!reason) {
         choice.name = candidate->name;
-        choice.*slot = candidate->make(p, op);
         return;
       }
       choice.refusals.emplace_back(candidate->name, reason);
@@ -115,11 +121,19 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
     if (p.device == POOLGRAD_CUDA) {
       std::vector<const CudaAlgorithm*> list;
       for (const CudaAlgorithm& a : CudaAlgorithms()) list.push_back(&a);
-      walk(plan.chosen_[i], op, list, &Choice::cuda);
+      walk(plan.chosen_[i], list, [&](const CudaAlgorithm& candidate, Choice& choice) {
+        const char* reason = candidate.refuse(p, op);
+        if (!reason) choice.cuda = candidate.make(p, op);
+        return reason;
+      });
       continue;
     }
 #endif
-    walk(plan.chosen_[i], op, AlgorithmsFor(op), &Choice::kernel);
+    walk(plan.chosen_[i], AlgorithmsFor(op), [&](const Algorithm& candidate, Choice& choice) {
+      Made made = candidate.make(p, op, plan.host_);
+      if (!made.refusal) choice.kernel = std::move(made.kernel);
+      return made.refusal;
+    });
   }
   if (!known) {
     return Status::Invalid(std::string("algorithm is '") + algorithm +
@@ -139,9 +153,9 @@ Status Plan::can(poolgrad_op op) const {
 }
 
 int Plan::ThreadsFor(int threads) const {
-  if (threads <= 0) threads = DefaultThreads();
+  if (threads <= 0) threads = host_.threads;
   const int64_t bytes = problem_.x_bytes() + problem_.y_bytes();
-  return static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads));
+  return static_cast<int>(std::clamp<int64_t>(bytes / bytes_per_thread_, 1, threads));
 }
 
 int64_t Plan::TasksFor(poolgrad_op op, int threads) const {
@@ -248,8 +262,8 @@ std::string Plan::Explain() const {
     const Choice& choice = chosen_[i];
     text += std::string(Name(op)).append(16 - std::strlen(Name(op)), ' ') + (choice.name ? choice.name : "none");
     if (choice.kernel.shortcut.run) text += ", faster where no value of x is negative";
-    for (const auto& [name, reason] : choice.refusals) text += std::string("; not ") + name + ": " + reason;
     text += "\n";
+    for (const auto& [name, reason] : choice.refusals) text += std::string("  not ") + name + ": " + reason + "\n";
   }
   return text;
 }

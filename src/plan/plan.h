@@ -47,6 +47,8 @@ class Plan {
 
   poolgrad_problem raw_{};
   Problem problem_;
+  Host host_;
+  int64_t bytes_per_thread_ = 0;
   Choice chosen_[POOLGRAD_OP_COUNT];
 };
 

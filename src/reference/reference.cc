@@ -204,8 +204,6 @@ void AverageBackward(const Problem& p, const Args& args, int64_t begin, int64_t 
   }
 }
 
-const char* Refuse(const Problem&, poolgrad_op) { return nullptr; }
-
 template <class T>
 RunFn RunOf(const Problem& p, poolgrad_op op) {
   constexpr bool real = !std::is_integral_v<T>;
@@ -230,7 +228,7 @@ RunFn RunOf(const Problem& p, poolgrad_op op) {
   return nullptr;
 }
 
-Kernel Make(const Problem& p, poolgrad_op op) {
+Made Make(const Problem& p, poolgrad_op op, const Host&) {
   Kernel kernel;
   kernel.run = VisitDtype(p.dtype, [&](auto zero) { return RunOf<decltype(zero)>(p, op); });
   const bool by_input = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
@@ -239,7 +237,7 @@ Kernel Make(const Problem& p, poolgrad_op op) {
   return kernel;
 }
 
-constexpr Algorithm kReference[] = {{"reference", Refuse, Make}};
+constexpr Algorithm kReference[] = {{"reference", Make}};
 
 }  // namespace
 

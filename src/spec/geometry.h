@@ -60,6 +60,17 @@ struct Axis {
     return {begin, std::max(begin, end)};
   }
 
+  // The windows `outputs` over the inputs `inputs` of this axis, as an axis of its own: taps keep their numbers, and those that
+  // land outside `inputs` are padding. `outputs` is not empty.
+  Axis Part(Range outputs, Range inputs) const {
+    Axis part = *this;
+    part.in = inputs.size();
+    part.out = outputs.size();
+    part.pad_lo = inputs.begin - start(outputs.begin);
+    part.pad_hi = std::max<int64_t>(0, start(outputs.end - 1) + extent() - inputs.end);
+    return part;
+  }
+
   // Windows do not share inputs: every input has at most one writer.
   bool disjoint() const { return stride >= extent() || out <= 1; }
 

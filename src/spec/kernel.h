@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 
 #include "spec/problem.h"
 
@@ -23,7 +25,14 @@ struct Args {
   const void* x = nullptr;
   uint8_t* routes = nullptr;
   void* result = nullptr;
-  bool* unfit = nullptr;  // a Shortcut's: where it says that the input was not its kind
+  const void* layout = nullptr;  // Kernel::layout, set by Kernel::Run
+  bool* unfit = nullptr;         // a Shortcut's: where it says that the input was not its kind
+};
+
+// What kernels are made for. A plan asks once and keeps the answer: nothing is chosen again while it runs.
+struct Host {
+  int64_t simd = 0;  // the instruction set, as Highway numbers them; 0: none that was built
+  int threads = 1;   // that a run may have; kernels that cut their work ahead cut it for so many
 };
 
 // Runs units [begin, end). Source and result have at least one element each (only the reference sees less). `scratch` is this
@@ -46,8 +55,10 @@ struct Kernel {
   int64_t scratch_bytes = 0;  // per task
   int tasks_per_thread = kTasksPerThread;  // fewer where tasks begin slowly
   Shortcut shortcut = {};
+  std::shared_ptr<const void> layout = {};  // what was laid out when it was made, for its runs to read
 
-  void Run(const Problem& problem, const Args& args, int64_t begin, int64_t end, std::byte* scratch) const {
+  void Run(const Problem& problem, Args args, int64_t begin, int64_t end, std::byte* scratch) const {
+    args.layout = layout.get();
     if (shortcut.run && shortcut.suits(problem, args, begin, end, units) &&
         RunShortcut(problem, args, begin, end, scratch)) {
       return;
@@ -63,12 +74,18 @@ struct Kernel {
   }
 };
 
+// A kernel, or why there is none, e.g. "the windows overlap".
+struct Made {
+  Made(const char* reason) : refusal(reason) {}           // NOLINT: returned as it is
+  Made(Kernel made) : kernel(std::move(made)) {}          // NOLINT
+  Kernel kernel;
+  const char* refusal = nullptr;
+};
+
 // One way to do one operation. The plan walks a list of these, fastest first.
 struct Algorithm {
   const char* name;
-  // Null when it takes the problem; else why not, e.g. "the windows overlap".
-  const char* (*refuse)(const Problem& problem, poolgrad_op op);
-  Kernel (*make)(const Problem& problem, poolgrad_op op);
+  Made (*make)(const Problem& problem, poolgrad_op op, const Host& host);
 };
 
 }  // namespace poolgrad

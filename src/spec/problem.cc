@@ -266,6 +266,13 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
   return p;
 }
 
+void SetRouteLines(Problem* p) {
+  RouteFormat& f = p->routes;
+  f.line = p->channels_last() ? p->channels : p->width().out;
+  f.lines = f.line == 0 ? 0 : p->y_elements() / f.line;
+  f.line_bytes = CeilDiv(f.line * f.bits, 8);
+}
+
 int64_t AverageCount(const Problem& p, int64_t od, int64_t oh, int64_t ow) {
   if (p.divisor != 0) return p.divisor;
   const int64_t at[] = {od, oh, ow};

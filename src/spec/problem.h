@@ -49,6 +49,9 @@ struct Problem {
 // Checks everything; the error names the argument, its value and what was expected.
 Result<Problem> Resolve(const poolgrad_problem& raw);
 
+// Sets the lines of p->routes after batch, channels or axes were changed (parts of a problem).
+void SetRouteLines(Problem* p);
+
 // What an average divides by, forward, at output (od, oh, ow).
 int64_t AverageCount(const Problem& p, int64_t od, int64_t oh, int64_t ow);
 

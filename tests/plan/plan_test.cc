@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "reference/reference.h"
 #include "support/harness.h"
@@ -28,17 +30,19 @@ class Environment {
 
 const std::string kStem = "max f32 nchw 2x8x16x16 k3 s2 p1";
 
-Plan Made(const std::string& text, const char* algorithm = nullptr) {
+Plan PlanOf(const std::string& text, const char* algorithm = nullptr) {
   auto plan = Plan::Create(*ParseProblem(text), algorithm);
   EXPECT_TRUE(plan.ok()) << plan.status().sentence();
   return *plan;
 }
 
+Host BestHost() { return {oracle::SimdTargets().front(), poolgrad_default_threads()}; }
+
 TEST(Plan, TakesTheFirstAlgorithmThatDoesNotRefuse) {
   for (const char* text :
        {"max f32 nchw 2x8x16x16 k3 s2 p1", "max f32 nhwc 2x16x16x8 k2", "max f16 ncw 1x2x99 k5 s1 d3",
         "max i8 ndhwc 1x4x4x4x3 k2 ties=split", "avg f64 nchw 1x2x8x8 k2"}) {
-    const Plan plan = Made(text);
+    const Plan plan = PlanOf(text);
     for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
       const auto op = static_cast<poolgrad_op>(i);
       if (!plan.can(op).ok()) {
@@ -47,7 +51,7 @@ TEST(Plan, TakesTheFirstAlgorithmThatDoesNotRefuse) {
       }
       std::string expected = "reference";
       for (const Algorithm& algorithm : oracle::SimdAlgorithms(op)) {
-        if (!algorithm.refuse(plan.problem(), op)) {
+        if (!algorithm.make(plan.problem(), op, BestHost()).refusal) {
           expected = algorithm.name;
           break;
         }
@@ -60,7 +64,7 @@ TEST(Plan, TakesTheFirstAlgorithmThatDoesNotRefuse) {
 TEST(Plan, EmptyProblemsAreLeftToTheReference) {
   for (const char* text :
        {"max f32 nchw 0x8x16x16 k2", "max f32 nhwc 2x16x16x0 k3 s1", "max f32 ncw 1x1x3 k4 s1 jax"}) {
-    const Plan plan = Made(text);
+    const Plan plan = PlanOf(text);
     for (int i = 0; i < POOLGRAD_OP_COUNT; ++i)
       EXPECT_STREQ(plan.algorithm(static_cast<poolgrad_op>(i)), "reference") << text;
   }
@@ -81,7 +85,7 @@ TEST(Plan, VectorKernelsTakeWhatNetworksUse) {
        {"max f32 nchw 8x64x112x112 k3 s2 p1", "max f32 nhwc 8x112x112x64 k3 s2 p1", "max f32 nchw 8x64x224x224 k2",
         "max f16 nhwc 8x56x56x64 k2", "max bf16 nchw 8x64x56x56 k3 s1 p1", "max i8 nhwc 8x56x56x64 k3 s2 p1",
         "max f64 nchw 1x8x32x32 k5 s1 p2"}) {
-    const Plan plan = Made(text);
+    const Plan plan = PlanOf(text);
     EXPECT_STRNE(plan.algorithm(POOLGRAD_OP_FORWARD_ROUTES), "reference") << text;
     if (!IsInteger(plan.problem().dtype)) {
       EXPECT_STRNE(plan.algorithm(POOLGRAD_OP_BACKWARD), "reference") << text;
@@ -90,20 +94,20 @@ TEST(Plan, VectorKernelsTakeWhatNetworksUse) {
 }
 
 TEST(Plan, AnAlgorithmCanBeForcedByOptionOrEnvironment) {
-  EXPECT_STREQ(Made(kStem, "reference").algorithm(POOLGRAD_OP_FORWARD), "reference");
+  EXPECT_STREQ(PlanOf(kStem, "reference").algorithm(POOLGRAD_OP_FORWARD), "reference");
   {
     const Environment forced("POOLGRAD_ALGORITHM", "reference");
-    EXPECT_STREQ(Made(kStem).algorithm(POOLGRAD_OP_BACKWARD), "reference");
+    EXPECT_STREQ(PlanOf(kStem).algorithm(POOLGRAD_OP_BACKWARD), "reference");
   }
   for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
     const auto op = static_cast<poolgrad_op>(i);
     for (const Algorithm& algorithm : oracle::SimdAlgorithms(op)) {
       const Problem problem = *Resolve(*ParseProblem(kStem));
-      if (algorithm.refuse(problem, op)) continue;
-      EXPECT_STREQ(Made(kStem, algorithm.name).algorithm(op), algorithm.name);
+      if (algorithm.make(problem, op, BestHost()).refusal) continue;
+      EXPECT_STREQ(PlanOf(kStem, algorithm.name).algorithm(op), algorithm.name);
       const Environment forced("POOLGRAD_ALGORITHM", algorithm.name);
-      EXPECT_STREQ(Made(kStem).algorithm(op), algorithm.name);
-      EXPECT_STREQ(Made(kStem, "reference").algorithm(op), "reference") << "the option outranks the environment";
+      EXPECT_STREQ(PlanOf(kStem).algorithm(op), algorithm.name);
+      EXPECT_STREQ(PlanOf(kStem, "reference").algorithm(op), "reference") << "the option outranks the environment";
     }
   }
 }
@@ -121,6 +125,50 @@ TEST(Plan, EverySimdTargetCanBeForcedByTheEnvironment) {
   }
 }
 
+TEST(Plan, AnUnknownSimdTargetIsAnError) {
+  if (oracle::SimdAlgorithms(POOLGRAD_OP_FORWARD).empty()) GTEST_SKIP() << "this build has no vector kernels";
+  const Environment forced("POOLGRAD_SIMD", "avx2");
+  const auto plan = Plan::Create(*ParseProblem(kStem), nullptr);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_NE(plan.status().sentence().find("POOLGRAD_SIMD is 'avx2'"), std::string::npos) << plan.status().sentence();
+}
+
+// What a plan chose, it keeps: made for one instruction set, it runs with it (and its scratch) whatever is asked for later.
+TEST(Plan, APlanKeepsItsSimdTarget) {
+  for (const char* text : {"max f32 nchw 1x3x40x40 k3 s2 p1", "max bf16 nhwc 2x24x24x24 k3 s1 p1", "max f32 ncw 2x3x999 k5 s2"}) {
+    for (const int64_t made_for : oracle::SimdTargets()) {
+      oracle::UseSimdTarget(made_for);
+      const Plan plan = PlanOf(text);
+      const Problem& p = plan.problem();
+      const int64_t scratch_bytes = static_cast<int64_t>(plan.scratch_bytes(POOLGRAD_OP_BACKWARD_X, 1));
+      std::vector<uint8_t> x(static_cast<size_t>(p.x_bytes()), 0x3d), dy(static_cast<size_t>(p.y_bytes()), 0x3e);
+      std::vector<uint8_t> first;
+      for (const int64_t run_under : oracle::SimdTargets()) {
+        oracle::UseSimdTarget(run_under);
+        oracle::Guarded dx(p.x_bytes(), 0, 0xA5), scratch(scratch_bytes, 0, 0xA6);
+        Args args;
+        args.source = dy.data();
+        args.x = x.data();
+        args.result = dx.data();
+        poolgrad_exec exec{};
+        exec.threads = 1;
+        std::vector<std::byte> aligned(static_cast<size_t>(scratch_bytes) + 128);
+        exec.scratch = aligned.data() + (64 - reinterpret_cast<uintptr_t>(aligned.data()) % 64) % 64;
+        exec.scratch_bytes = static_cast<uint64_t>(scratch_bytes);
+        std::memset(static_cast<std::byte*>(exec.scratch) + scratch_bytes, 0x5A, 64);
+        ASSERT_TRUE(plan.Run(POOLGRAD_OP_BACKWARD_X, args, exec).ok());
+        for (int i = 0; i < 64; ++i) {
+          ASSERT_EQ(static_cast<std::byte*>(exec.scratch)[scratch_bytes + i], std::byte{0x5A}) << text;
+        }
+        ASSERT_TRUE(dx.GuardsIntact());
+        if (first.empty()) first.assign(dx.data(), dx.data() + dx.size());
+        EXPECT_EQ(std::memcmp(first.data(), dx.data(), first.size()), 0) << text;
+      }
+    }
+    oracle::UseSimdTarget(0);
+  }
+}
+
 TEST(Plan, TheDefaultNumberOfThreadsCanBeSetByTheEnvironment) {
   {
     const Environment forced("POOLGRAD_THREADS", "7");
@@ -131,13 +179,13 @@ TEST(Plan, TheDefaultNumberOfThreadsCanBeSetByTheEnvironment) {
 }
 
 TEST(Plan, ExplainSaysWhyTheFasterOnesRefused) {
-  const std::string text = Made("max f32 nchw 2x8x16x16 k3 s2 p1 d3").Explain();
+  const std::string text = PlanOf("max f32 nchw 2x8x16x16 k3 s2 p1 d3").Explain();
   EXPECT_NE(text.find("max f32 nchw 2x8x16x16 k3 s2 p1x1 d3"), std::string::npos) << text;
   EXPECT_NE(text.find("dilation 3"), std::string::npos) << text;
   EXPECT_NE(text.find("backward"), std::string::npos) << text;
   const Problem problem = *Resolve(*ParseProblem("max f32 nchw 2x8x16x16 k3 s2 p1 d3"));
   for (const Algorithm& algorithm : oracle::SimdAlgorithms(POOLGRAD_OP_FORWARD)) {
-    const char* reason = algorithm.refuse(problem, POOLGRAD_OP_FORWARD);
+    const char* reason = algorithm.make(problem, POOLGRAD_OP_FORWARD, BestHost()).refusal;
     if (!reason) break;
     EXPECT_NE(text.find(std::string(algorithm.name) + ": " + reason), std::string::npos) << text;
   }

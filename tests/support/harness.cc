@@ -8,12 +8,13 @@
 #include <cstdlib>
 
 #include "base/parallel.h"
-#include "cpu/backward_tiling.h"
+#include "cpu/backward/tiling.h"
+#include "cpu/tuning.h"
 #include "reference/reference.h"
 #include "support/random_problem.h"
 #ifdef POOLGRAD_HAVE_SIMD
 #include "cpu/cpu.h"
-#include "cpu/targets.h"  // before Highway: it says which targets are compiled
+#include "cpu/simd/targets.h"  // before Highway: it says which targets are compiled
 #include "hwy/highway.h"
 #endif
 
@@ -118,7 +119,7 @@ std::string Difference(poolgrad_dtype dtype, const uint8_t* expected, const uint
 }
 
 Outcome RunReference(const Problem& p, poolgrad_op op, Data& data, std::vector<uint8_t>& routes) {
-  const Kernel kernel = ReferenceAlgorithms().front().make(p, op);
+  const Kernel kernel = ReferenceAlgorithms().front().make(p, op, {}).kernel;
   if (!kernel.run) return {};
   Outcome outcome;
   outcome.result.resize(static_cast<size_t>(ResultBytes(p, op)));
@@ -137,18 +138,19 @@ Outcome RunReference(const Problem& p, poolgrad_op op, Data& data, std::vector<u
 
 std::vector<int64_t> SimdTargets() {
   std::vector<int64_t> targets;
-  hwy::SetSupportedTargetsForTest(0);
-  const int64_t supported = hwy::SupportedTargets();
-  for (int bit = 0; bit < 62; ++bit) {  // Highway gives better targets lower bits
-    const int64_t target = int64_t{1} << bit;
-    if (supported & target & HWY_TARGETS) targets.push_back(target);
-  }
+  for (const SimdSet& set : SimdSets()) targets.push_back(set.simd);
   return targets;
 }
 
 const char* SimdTargetName(int64_t target) { return hwy::TargetName(target); }
 
-void UseSimdTarget(int64_t target) { hwy::SetSupportedTargetsForTest(target); }
+void UseSimdTarget(int64_t target) {
+  if (target == 0) {
+    unsetenv("POOLGRAD_SIMD");
+  } else {
+    setenv("POOLGRAD_SIMD", SimdTargetName(target), 1);
+  }
+}
 
 std::span<const Algorithm> SimdAlgorithms(poolgrad_op op) {
   const bool forward = op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES;
@@ -165,6 +167,17 @@ std::span<const Algorithm> SimdAlgorithms(poolgrad_op) { return {}; }
 #endif
 
 namespace {
+
+// Cut sizes so small that drawn problems cross them: threads really split, blocks really end.
+CpuTuning SmallTuning(int64_t size) {
+  CpuTuning t;
+  t.bytes_per_thread = 64 << size;
+  t.piece_least = 512 << size;
+  t.piece_most = 4096 << size;
+  t.piece_small_share = 256 << size;
+  t.piece_worth = 128 << size;
+  return t;
+}
 
 Data RandomData(const Problem& p, uint64_t seed) {
   Data data;
@@ -204,6 +217,7 @@ class Checker {
 
   Checked Run() {
     const std::vector<int64_t> targets = SimdTargets();
+    Tuning() = random_.OneIn(4) ? CpuTuning{} : SmallTuning(random_.Between(0, 3));
     setenv("POOLGRAD_HALF_FMAX", random_.OneIn(3) ? "0" : "1", 1);  // not every processor has it
     for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
       const auto op = static_cast<poolgrad_op>(i);
@@ -215,6 +229,7 @@ class Checker {
       if (ReadsRoutes(op) && p_.kind == POOLGRAD_MAX) CheckOp(op, data_.hostile, "hostile routes", targets);
     }
     UseSimdTarget(0);
+    Tuning() = CpuTuning{};
     return checked_;
   }
 
@@ -233,13 +248,15 @@ class Checker {
       UseSimdTarget(target);
       where_ = std::string(Name(op)) + " from " + routes_kind + " on " + SimdTargetName(target);
       for (const Algorithm& algorithm : SimdAlgorithms(op)) {
-        if (empty || algorithm.refuse(p_, op)) continue;
-        const Kernel kernel = algorithm.make(p_, op);
+        if (empty) continue;
+        const Made made = algorithm.make(p_, op, {target, static_cast<int>(random_.Between(1, 4))});
+        if (made.refusal) continue;
+        const Kernel& kernel = made.kernel;
         for (const int tasks : effort_.splits) RunKernel(algorithm, kernel, op, routes, expected, tasks);
       }
       for (const int threads : effort_.splits) RunPlan(op, routes, expected, threads);
     }
-    const Kernel kernel = ReferenceAlgorithms().front().make(p_, op);  // its units must be independent too
+    const Kernel kernel = ReferenceAlgorithms().front().make(p_, op, {}).kernel;  // its units must be independent too
     where_ = std::string(Name(op)) + " from " + routes_kind;
     RunKernel(ReferenceAlgorithms().front(), kernel, op, routes, expected, 3);
   }
@@ -271,6 +288,7 @@ class Checker {
     Output output(p_, op, random_);
     Args args = ArgsFor(p_, op, data_, routes);
     args.result = output.result.data();
+    args.layout = kernel.layout.get();
     if (op == POOLGRAD_OP_FORWARD_ROUTES) args.routes = output.routes.data();
 
     // Cut anywhere, not only where the plan would: units promise to be independent.

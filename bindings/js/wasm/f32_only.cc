@@ -1,5 +1,5 @@
 // The forward kernels that this module does not have; see f32_only.h.
-#include "cpu/forward.h"
+#include "cpu/forward/forward.h"
 
 namespace poolgrad {
 

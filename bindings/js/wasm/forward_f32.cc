@@ -4,12 +4,12 @@
 //   f32x4.max    one on Arm, about eight on x86; it passes NaN on, so watching winners is enough
 // Which processor is below is told by the sign of a NaN that it makes, positive on Arm and negative on x86. A wrong
 // guess costs time and nothing else.
-#include "cpu/targets.h"
+#include "cpu/simd/targets.h"
 
 #include <cmath>
 #include <limits>
 
-#include "cpu/forward-inl.h"
+#include "cpu/forward/forward-inl.h"
 
 namespace poolgrad {
 

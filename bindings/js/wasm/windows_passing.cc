@@ -1,7 +1,7 @@
 // The kernel of windows-inl.h once more, with the maximum instruction that passes NaN on; see forward_f32.cc.
 //
 // The same source in a namespace of its own: one program may not hold two definitions under one name.
-#include "cpu/targets.h"
+#include "cpu/simd/targets.h"
 #include "hwy/highway.h"
 
 namespace hwy {
@@ -11,7 +11,7 @@ namespace N_WASM_PASSING = HWY_NAMESPACE;
 #define HWY_NAMESPACE N_WASM_PASSING
 #define POOLGRAD_WASM_PASSES_NAN
 
-#include "cpu/windows-inl.h"
+#include "cpu/forward/windows-inl.h"
 
 namespace poolgrad {
 

@@ -1,0 +1,235 @@
+// Pieces: a group of whole planes (or channels-last images) where those are small, else bands of one along its
+// outermost axis. A piece is a problem of its own: the windows over a band of dx, seen by the forward kernel with all
+// the inputs they reach, and by the backward kernel with the band alone, where taps that land outside it are padding.
+// So any forward and any backward kernel serves, and both see the same windows and the same route format. Pieces have few
+// shapes; the kernels of each are chosen when the plan is made.
+#include "cpu/backward/from_x.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "cpu/cpu.h"
+#include "cpu/tuning.h"
+
+namespace poolgrad {
+namespace {
+
+struct Cut {
+  bool last;       // channels innermost
+  int outer;       // the axis that bands are cut along
+  int64_t images;  // batch, or batch times channels
+  int64_t group;   // images per piece
+  int64_t groups;
+  int64_t band;  // inputs of the outer axis per piece
+  int64_t bands;
+  int64_t x_step, y_step;  // elements per position of the outer axis
+};
+
+Cut CutOf(const Problem& p, int64_t threads) {
+  const CpuTuning& tuning = Tuning();
+  Cut c{};
+  c.last = p.channels_last();
+  c.outer = 3 - p.rank;
+  c.images = c.last ? p.batch : p.batch * p.channels;
+  const Axis& a = p.axis[c.outer];
+  const int64_t inner = c.last ? p.channels : 1;
+  c.x_step = p.in_plane() / a.in * inner;
+  c.y_step = p.out_plane() / a.out * inner;
+  const int64_t image_bytes = std::max<int64_t>(1, (p.in_plane() + 2 * p.out_plane()) * inner * SizeOf(p.dtype));
+  const int64_t share = p.x_bytes() / threads + 2 * (p.y_bytes() / threads);
+  const bool small = share <= tuning.piece_small_share;
+  const int64_t wanted = small ? threads : 4 * threads;
+  const int64_t piece_bytes =
+      small ? std::max(share, tuning.piece_worth) : std::clamp(share / 4, tuning.piece_least, tuning.piece_most);
+  const int64_t bands = small                           ? (image_bytes + piece_bytes / 2) / piece_bytes
+                        : image_bytes > 2 * piece_bytes ? CeilDiv(image_bytes, piece_bytes)
+                                                        : 1;
+  c.group = 1;
+  c.band = a.in;
+  if (bands > 1) {
+    const int64_t least = std::max<int64_t>(4 * a.extent(), 4 * a.stride);
+    c.band = std::min(a.in, std::max(least, CeilDiv(a.in, bands)));
+    c.band = std::min(a.in, CeilDiv(c.band, a.stride) * a.stride);
+  } else {
+    const int64_t fitting = tuning.piece_most / image_bytes;
+    const int64_t worthwhile = tuning.piece_worth / image_bytes;
+    c.group = std::max<int64_t>(1, std::min(fitting, std::max(worthwhile, CeilDiv(c.images, wanted))));
+    if (c.group > 16) c.group = c.group / 16 * 16;
+  }
+  c.groups = CeilDiv(c.images, c.group);
+  c.bands = CeilDiv(a.in, c.band);
+  return c;
+}
+
+// The windows over a band of inputs, and the inputs those reach.
+struct Band {
+  Range inputs, outputs, reach;
+  bool covered() const { return outputs.size() > 0; }
+};
+
+Band BandOf(const Axis& a, const Cut& c, int64_t band) {
+  Band b;
+  b.inputs = {band * c.band, std::min(band * c.band + c.band, a.in)};
+  if (c.bands == 1) {
+    b.outputs = {0, a.out};
+    b.reach = b.inputs;
+    return b;
+  }
+  const Range first = a.covering(b.inputs.begin);
+  const Range last = a.covering(b.inputs.end - 1);
+  b.outputs = {first.begin, std::max(first.end, last.end)};
+  if (b.covered()) {
+    b.reach = {std::max<int64_t>(0, a.start(b.outputs.begin)), std::min(a.in, a.start(b.outputs.end - 1) + a.extent())};
+  }
+  return b;
+}
+
+// The kernels of one shape of piece.
+struct Shape {
+  Problem forward, backward;
+  Kernel find, use;
+};
+
+bool SameAxis(const Axis& a, const Axis& b) { return a.in == b.in && a.out == b.out && a.pad_lo == b.pad_lo; }
+
+struct Layout {
+  Cut cut;
+  std::vector<Shape> shapes;
+  int64_t find_bytes = 0, use_bytes = 0, y_bytes = 0, route_bytes = 0;  // of scratch
+
+  int64_t bytes() const { return find_bytes + use_bytes + y_bytes + route_bytes; }
+
+  // The shape of `images` images over band `b`, which is covered: its two problems alone.
+  Shape ShapeOf(const Problem& p, int64_t images, const Band& b) const {
+    Shape s{p, p, {}, {}};
+    if (cut.bands > 1) {
+      s.forward.axis[cut.outer] = p.axis[cut.outer].Part(b.outputs, b.reach);
+      s.backward.axis[cut.outer] = p.axis[cut.outer].Part(b.outputs, b.inputs);
+    }
+    for (Problem* q : {&s.forward, &s.backward}) {
+      q->batch = cut.last ? images : 1;
+      if (!cut.last) q->channels = images;
+      SetRouteLines(q);
+    }
+    return s;
+  }
+
+  const Shape* Find(const Shape& wanted) const {
+    for (const Shape& s : shapes) {
+      if (s.forward.batch == wanted.forward.batch && s.forward.channels == wanted.forward.channels &&
+          SameAxis(s.forward.axis[cut.outer], wanted.forward.axis[cut.outer]) &&
+          SameAxis(s.backward.axis[cut.outer], wanted.backward.axis[cut.outer])) {
+        return &s;
+      }
+    }
+    return nullptr;
+  }
+};
+
+const Algorithm* MakeFirst(std::span<const Algorithm> list, const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
+  for (const Algorithm& a : list) {
+    Made made = a.make(p, op, host);
+    if (made.refusal) continue;
+    *kernel = std::move(made.kernel);
+    return &a;
+  }
+  return nullptr;
+}
+
+int64_t Round64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Adds the shape of `images` images over band `b`, if it is new. Null, or why it cannot be done.
+const char* AddShape(const Problem& p, const Host& host, int64_t images, const Band& b, Layout* layout) {
+  if (!b.covered()) return nullptr;
+  Shape s = layout->ShapeOf(p, images, b);
+  if (layout->Find(s)) return nullptr;
+  if (!MakeFirst(ForwardAlgorithms(), s.forward, POOLGRAD_OP_FORWARD_ROUTES, host, &s.find)) {
+    return "no vector kernel finds its routes";
+  }
+  if (!MakeFirst(BackwardAlgorithms(), s.backward, POOLGRAD_OP_BACKWARD, host, &s.use)) {
+    return "no vector kernel uses its routes";
+  }
+  layout->find_bytes = std::max(layout->find_bytes, Round64(s.find.scratch_bytes));
+  layout->use_bytes = std::max(layout->use_bytes, Round64(s.use.scratch_bytes));
+  layout->y_bytes = std::max(layout->y_bytes, Round64(s.forward.y_bytes()));
+  layout->route_bytes = std::max(layout->route_bytes, Round64(s.forward.routes.bytes()));
+  layout->shapes.push_back(std::move(s));
+  return nullptr;
+}
+
+// Bands that no border of the axis clips have one shape (a band is a multiple of the stride): one of them stands for all, so
+// that a plan's cost does not grow with its tensors.
+const char* AddShapes(const Problem& p, const Host& host, Layout* layout) {
+  const Cut& c = layout->cut;
+  const Axis& a = p.axis[c.outer];
+  const auto inner = [&](const Band& b) {
+    return b.inputs.size() == c.band && b.covered() && b.outputs.begin > 0 && b.outputs.end < a.out &&
+           a.start(b.outputs.begin) >= 0 && b.reach.end < a.in;
+  };
+  const int64_t images = std::min(c.group, c.images);
+  int64_t band = std::max<int64_t>(0, a.start(0)) / c.band;  // before it there are no windows
+  bool skipped = false;
+  for (; band < c.bands; ++band) {
+    const Band b = BandOf(a, c, band);
+    if (!b.covered()) break;
+    if (const char* reason = AddShape(p, host, images, b, layout)) return reason;
+    if (!skipped && inner(b)) {
+      // The last inputs that are inner: their windows end before the last output's and before the end of the axis.
+      const int64_t end = std::min(a.start(a.out - 1), a.in - a.extent() - a.stride);
+      band = std::max(band, end / c.band - 2);
+      skipped = true;
+    }
+  }
+  return c.images % c.group == 0 ? nullptr : AddShape(p, host, c.images % c.group, BandOf(a, c, 0), layout);
+}
+
+void Run(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  const Layout& layout = *static_cast<const Layout*>(args.layout);
+  const Cut& c = layout.cut;
+  const Axis& a = p.axis[c.outer];
+  std::byte* const use_scratch = scratch + layout.find_bytes;
+  std::byte* const y = use_scratch + layout.use_bytes;
+  uint8_t* const routes = reinterpret_cast<uint8_t*>(y + layout.y_bytes);
+  const int64_t inner = c.last ? p.channels : 1;
+  const int64_t size = SizeOf(p.dtype);
+  const auto place = [&](const void* base, int64_t elements) {
+    return static_cast<const std::byte*>(base) + elements * size;
+  };
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const int64_t image = unit / c.bands * c.group;
+    const Band b = BandOf(a, c, unit % c.bands);
+    std::byte* dx = static_cast<std::byte*>(args.result) +
+                    (image * p.in_plane() * inner + b.inputs.begin * c.x_step) * size;
+    if (!b.covered()) {
+      std::memset(dx, 0, static_cast<size_t>(b.inputs.size() * c.x_step * size));
+      continue;
+    }
+    const Shape& s = *layout.Find(layout.ShapeOf(p, std::min(c.group, c.images - image), b));
+    Args find;
+    find.source = place(args.x, image * p.in_plane() * inner + b.reach.begin * c.x_step);
+    find.routes = routes;
+    find.result = y;
+    s.find.Run(s.forward, find, 0, s.find.units, scratch);
+    Args use;
+    use.source = place(args.source, image * p.out_plane() * inner + b.outputs.begin * c.y_step);
+    use.routes = routes;
+    use.result = dx;
+    s.use.Run(s.backward, use, 0, s.use.units, use_scratch);
+  }
+}
+
+}  // namespace
+
+Made MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host) {
+  if (op != POOLGRAD_OP_BACKWARD_X) return "it does backward from x only";
+  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to cut into pieces";
+  auto layout = std::make_shared<Layout>();
+  layout->cut = CutOf(p, host.threads);
+  if (const char* reason = AddShapes(p, host, layout.get())) return reason;
+  Kernel kernel{Run, layout->cut.groups * layout->cut.bands, layout->bytes()};
+  kernel.layout = std::move(layout);
+  return kernel;
+}
+
+}  // namespace poolgrad

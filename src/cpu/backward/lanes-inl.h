@@ -1,0 +1,320 @@
+// The vector side of reading dy and routes and of writing dx: values widened to the type sums are made in, codes
+// unpacked to one per lane, sums rounded once. Everything is spread into rows of scratch once, so that the kernels'
+// inner loops read plain arrays whatever the element type and the width of the codes.
+//
+// Assumes little-endian memory (as the route format does). Rows of codes are overwritten past their end, by less than
+// kRowSlack.
+#if defined(POOLGRAD_CPU_BACKWARD_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_BACKWARD_LANES_INL_H_
+#undef POOLGRAD_CPU_BACKWARD_LANES_INL_H_
+#else
+#define POOLGRAD_CPU_BACKWARD_LANES_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "base/dtype.h"
+#include "cpu/backward/tiles.h"
+#include "cpu/simd/types-inl.h"
+#include "spec/problem.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+template <int kBytes>
+struct UnsignedOfSize;
+template <>
+struct UnsignedOfSize<1> {
+  using Type = uint8_t;
+};
+template <>
+struct UnsignedOfSize<2> {
+  using Type = uint16_t;
+};
+template <>
+struct UnsignedOfSize<4> {
+  using Type = uint32_t;
+};
+template <>
+struct UnsignedOfSize<8> {
+  using Type = uint64_t;
+};
+
+// table[places[i]], byte by byte. (Highway walks the bytes one by one on WebAssembly, where this is one instruction.)
+template <class V8>
+HWY_INLINE V8 LookUpBytes(V8 table, V8 places) {
+#if HWY_TARGET == HWY_WASM
+  return V8{wasm_i8x16_swizzle(table.raw, places.raw)};
+#else
+  return hn::TableLookupBytes(table, places);
+#endif
+}
+
+// What StoreU writes for T: floats as they are, halves as their bits.
+template <class T, class DF>
+HWY_INLINE auto NarrowTo(DF d, hn::Vec<DF> v) {
+  [[maybe_unused]] const hn::Rebind<uint16_t, DF> d16;
+  if constexpr (std::is_same_v<T, BF16>) {
+    return hn::TruncateTo(d16, BF16BitsFromF32(d, v));
+  } else if constexpr (std::is_same_v<T, F16> && kNativeF16) {
+    return hn::BitCast(d16, hn::DemoteTo(hn::Rebind<hwy::float16_t, DF>(), v));
+  } else if constexpr (std::is_same_v<T, F16>) {
+    return hn::TruncateTo(d16, F16BitsFromF32(d, v));
+  } else {
+    (void)d;
+    return v;
+  }
+}
+
+// The lane type NarrowTo gives for T from lanes of type L.
+template <class T, class L>
+using Stored = std::conditional_t<std::is_same_v<T, BF16> || std::is_same_v<T, F16>, uint16_t, L>;
+
+// Asks for `bytes` at `from` ahead of use; the hardware does not see short runs with gaps between them coming.
+HWY_INLINE void PrefetchRun(const void* from, int64_t bytes) {
+  const uint8_t* line = static_cast<const uint8_t*>(from);
+  for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(line + i);
+}
+
+// ---- Values of one row, spread to lanes.
+
+// As a sum starts: 0 + value, in the wide type.
+template <class T>
+void SpreadSum(const void* from, int64_t count, void* to) {
+  using V = Wide<T>;
+  const hn::ScalableTag<V> d;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+  const T* source = static_cast<const T*>(from);
+  V* out = static_cast<V*>(to);
+  const auto zero = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + n <= count; i += n) hn::StoreU(hn::Add(LoadWide(d, source + i), zero), d, out + i);
+  for (; i < count; ++i) out[i] = Widen(source[i]) + V{0};
+}
+
+template <class T>
+void SpreadHalfBits(const void* from, int64_t count, void* to) {
+  const hn::ScalableTag<uint16_t> d;
+  const hn::CappedTag<uint16_t, 1> d1;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+  const uint16_t* source = static_cast<const uint16_t*>(from);
+  uint16_t* out = static_cast<uint16_t*>(to);
+  int64_t i = 0;
+  for (; i + n <= count; i += n) hn::StoreU(HalfAsSum<T>(d, hn::LoadU(d, source + i)), d, out + i);
+  for (; i < count; ++i) out[i] = hn::GetLane(HalfAsSum<T>(d1, hn::Set(d1, source[i])));
+}
+
+// ---- Sums to dx, each rounded once.
+
+// Two vectors of f32 to one of bf16; wrong for NaN.
+template <class DF>
+HWY_INLINE hn::Vec<hn::Repartition<uint16_t, DF>> BF16FromOrdinary(DF /*d*/, hn::Vec<DF> low, hn::Vec<DF> high) {
+  const hn::RebindToUnsigned<DF> du;
+  const hn::Repartition<uint16_t, DF> d16;
+  const auto half = hn::Set(du, 0x7FFFu);
+  const auto last = hn::Set(du, 0x10000u);  // the last bit kept: half of it is rounded to even
+  const auto l = hn::BitCast(du, low);
+  const auto h = hn::BitCast(du, high);
+  const auto rounded_l = hn::Add(l, hn::Sub(half, hn::VecFromMask(du, hn::TestBit(l, last))));
+  const auto rounded_h = hn::Add(h, hn::Sub(half, hn::VecFromMask(du, hn::TestBit(h, last))));
+  return hn::ConcatOdd(d16, hn::BitCast(d16, rounded_h), hn::BitCast(d16, rounded_l));
+}
+
+// n sums; the type of each is Wide<T>.
+template <class T>
+void RoundRun(const Wide<T>* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
+  const hn::ScalableTag<Wide<T>> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  if constexpr (std::is_same_v<T, BF16>) {
+    const hn::Repartition<uint16_t, decltype(d)> d16;
+    const auto zero = hn::Zero(d);
+    auto watch_low = zero;  // NaN once a sum is not finite
+    auto watch_high = zero;
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      const auto low = hn::LoadU(d, from + i);
+      const auto high = hn::LoadU(d, from + i + lanes);
+      watch_low = hn::MulAdd(low, zero, watch_low);
+      watch_high = hn::MulAdd(high, zero, watch_high);
+      hn::StoreU(BF16FromOrdinary(d, low, high), d16, reinterpret_cast<uint16_t*>(to) + i);
+    }
+    if (!hn::AllFalse(d, hn::IsNaN(hn::Add(watch_low, watch_high)))) i = 0;  // once more, slowly
+  }
+  for (; i + lanes <= n; i += lanes) StoreNarrow(d, hn::LoadU(d, from + i), to + i);
+  for (; i < n; ++i) to[i] = Narrow<T>(from[i]);
+}
+
+template <class L>
+void SpreadCopy(const void* from, int64_t count, void* to) {
+  std::memcpy(to, from, static_cast<size_t>(count) * sizeof(L));
+}
+
+// values[i] = values[i] / divisors[i], never -0.
+template <class V>
+void DivideRow(V* values, const V* divisors, int64_t count) {
+  const hn::ScalableTag<V> d;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + n <= count; i += n) {
+    const auto quotient = hn::Div(hn::LoadU(d, values + i), hn::LoadU(d, divisors + i));
+    hn::StoreU(hn::Add(quotient, hn::Zero(d)), d, values + i);
+  }
+  for (; i < count; ++i) values[i] = values[i] / divisors[i] + V{0};
+}
+
+// ---- Codes of one line, one per lane.
+
+// 16 codes, a byte each, stored one per Code.
+template <class Code, class V8>
+HWY_INLINE void StoreSpread(V8 codes, Code* to) {
+  const hn::FixedTag<uint8_t, 16> d8;
+  const auto zero = hn::Zero(d8);
+  if constexpr (sizeof(Code) == 1) {
+    hn::StoreU(codes, d8, to);
+  } else {
+    const hn::FixedTag<uint16_t, 8> d16;
+    const auto store16 = [&](auto half, Code* at) HWY_ATTR {
+      if constexpr (sizeof(Code) == 2) {
+        hn::StoreU(half, d16, at);
+      } else {
+        const hn::FixedTag<uint32_t, 4> d32;
+        const auto zero16 = hn::BitCast(d16, zero);
+        const auto store32 = [&](auto quarter, Code* place) HWY_ATTR {
+          if constexpr (sizeof(Code) == 4) {
+            hn::StoreU(quarter, d32, place);
+          } else {
+            const hn::FixedTag<uint64_t, 2> d64;
+            const auto zero32 = hn::BitCast(d32, zero);
+            hn::StoreU(hn::BitCast(d64, hn::InterleaveLower(d32, quarter, zero32)), d64, place);
+            hn::StoreU(hn::BitCast(d64, hn::InterleaveUpper(d32, quarter, zero32)), d64, place + 2);
+          }
+        };
+        store32(hn::BitCast(d32, hn::InterleaveLower(d16, half, zero16)), at);
+        store32(hn::BitCast(d32, hn::InterleaveUpper(d16, half, zero16)), at + 4);
+      }
+    };
+    store16(hn::BitCast(d16, hn::InterleaveLower(d8, codes, zero)), to);
+    store16(hn::BitCast(d16, hn::InterleaveUpper(d8, codes, zero)), to + 8);
+  }
+}
+
+// 32 packed codes of kBits (2, 4 or 8) each: 4 * kBits bytes from `from`.
+template <int kBits, class Code>
+HWY_INLINE void Spread32(const uint8_t* from, Code* to) {
+  const hn::FixedTag<uint8_t, 16> d8;
+  if constexpr (kBits == 8) {
+    StoreSpread(hn::LoadU(d8, from), to);
+    StoreSpread(hn::LoadU(d8, from + 16), to + 16);
+  } else {
+    const auto low_nibble = hn::Set(d8, 15);
+    const auto shift4 = [&](auto v) HWY_ATTR {
+      const hn::FixedTag<uint16_t, 8> d16;
+      return hn::And(hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, v))), low_nibble);
+    };
+    if constexpr (kBits == 4) {
+      const auto packed = hn::LoadU(d8, from);
+      const auto even = hn::And(packed, low_nibble);
+      const auto odd = shift4(packed);
+      StoreSpread(hn::InterleaveLower(d8, even, odd), to);
+      StoreSpread(hn::InterleaveUpper(d8, even, odd), to + 16);
+    } else {
+      uint64_t bytes;
+      std::memcpy(&bytes, from, sizeof(bytes));
+      const auto packed = hn::BitCast(d8, hn::Set(hn::FixedTag<uint64_t, 2>(), bytes));
+      const auto nibbles = hn::InterleaveLower(d8, hn::And(packed, low_nibble), shift4(packed));
+      const hn::FixedTag<uint16_t, 8> d16;
+      const auto three = hn::Set(d8, 3);
+      const auto even = hn::And(nibbles, three);
+      const auto odd = hn::And(hn::BitCast(d8, hn::ShiftRight<2>(hn::BitCast(d16, nibbles))), three);
+      StoreSpread(hn::InterleaveLower(d8, even, odd), to);
+      StoreSpread(hn::InterleaveUpper(d8, even, odd), to + 16);
+    }
+  }
+}
+
+template <int kBits, class Code>
+void SpreadPacked(const uint8_t* from, int64_t count, Code* to) {
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) Spread32<kBits>(from + i * kBits / 8, to + i);
+  if (i < count) {
+    uint8_t bytes[4 * kBits] = {};
+    std::memcpy(bytes, from + i * kBits / 8, static_cast<size_t>((count - i) * kBits + 7) / 8);
+    Spread32<kBits>(bytes, to + i);
+  }
+}
+
+// A code too wide for its lane names no tap (the kernels take no more taps than a lane can tell apart).
+template <class Code, class Wider>
+void SpreadWide(const uint8_t* from, int64_t count, Code* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    Wider code;
+    std::memcpy(&code, from + i * static_cast<int64_t>(sizeof(Wider)), sizeof(Wider));
+    to[i] = static_cast<Code>(sizeof(Code) < sizeof(Wider) && code > std::numeric_limits<Code>::max()
+                                  ? std::numeric_limits<Code>::max()
+                                  : code);
+  }
+}
+
+// Codes [0, count) of the packed codes at `from`, a byte boundary. Writes up to kRowSlack codes more.
+template <class Code>
+void SpreadCodes(int bits, const uint8_t* from, int64_t count, Code* to) {
+  switch (bits) {
+    case 2:
+      return SpreadPacked<2>(from, count, to);
+    case 4:
+      return SpreadPacked<4>(from, count, to);
+    case 8:
+      return SpreadPacked<8>(from, count, to);
+    case 16:
+      return SpreadWide<Code, uint16_t>(from, count, to);
+    default:
+      return SpreadWide<Code, uint32_t>(from, count, to);
+  }
+}
+
+// Tie masks: lane-sized words of them, word w of output i at to[w * word_step + i].
+template <class Code>
+void SpreadMasks(int64_t mask_bytes, const uint8_t* from, int64_t count, int64_t word_step, Code* to) {
+  constexpr int64_t kWord = sizeof(Code);
+  if (mask_bytes == 1) return SpreadCodes<Code>(8, from, count, to);
+  if (mask_bytes == 2 && kWord >= 2) return SpreadWide<Code, uint16_t>(from, count, to);
+  for (int64_t w = 0; w * kWord < mask_bytes; ++w) {
+    const int64_t bytes = mask_bytes - w * kWord < kWord ? mask_bytes - w * kWord : kWord;
+    for (int64_t i = 0; i < count; ++i) {
+      Code word = 0;
+      for (int64_t b = 0; b < bytes; ++b) {
+        word = static_cast<Code>(word | static_cast<Code>(Code{from[i * mask_bytes + w * kWord + b]} << (8 * b)));
+      }
+      to[w * word_step + i] = word;
+    }
+  }
+}
+
+// How many taps share each win, as what a share is divided by; 1 where nobody won.
+template <class V>
+void CountMasks(int64_t mask_bytes, const uint8_t* from, int64_t count, V* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    int taps = 0;
+    for (int64_t b = 0; b < mask_bytes; ++b) taps += std::popcount(from[i * mask_bytes + b]);
+    to[i] = static_cast<V>(taps > 0 ? taps : 1);
+  }
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // POOLGRAD_CPU_BACKWARD_LANES_INL_H_

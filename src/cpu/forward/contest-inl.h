@@ -1,0 +1,261 @@
+// The inner loops of max pooling with routes, channels first: the best of several rows, lane by lane, with the number
+// of the tap it came from.
+//
+// All rows are scratch, with room for a vector beyond their end. Keys lie there as S and the taps' numbers beside them
+// as C: bytes where a window has few enough taps, so that one vector of numbers goes with several vectors of keys, else
+// lanes as wide as the keys. Sources are listed in order of preference: ties keep the earlier one.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_CONTEST_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_CONTEST_INL_H_
+#undef POOLGRAD_CPU_CONTEST_INL_H_
+#else
+#define POOLGRAD_CPU_CONTEST_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "cpu/forward/maxima-inl.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/forward/reduce-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// A step is one vector of keys, or (kWhole) as many as have their numbers in one vector.
+template <class S, class C, bool kWhole>
+inline constexpr int kVectors = kWhole ? static_cast<int>(sizeof(S) / sizeof(C)) : 1;
+template <class S, class C, bool kWhole>
+using NumberTag = std::conditional_t<kWhole, hn::ScalableTag<C>, hn::Rebind<C, hn::ScalableTag<S>>>;
+template <class S, class C, bool kWhole>
+using Numbers = hn::Vec<NumberTag<S, C, kWhole>>;
+
+template <class S, class C, bool kWhole>
+HWY_INLINE Numbers<S, C, kWhole> Narrowed(const CodeVec<S>* lanes) {
+  if constexpr (sizeof(C) == sizeof(S)) {
+    return lanes[0];
+  } else if constexpr (kWhole) {
+    return BytesOf<Code<S>>(lanes);
+  } else {
+    return hn::TruncateTo(NumberTag<S, C, false>(), lanes[0]);
+  }
+}
+
+// Calls step(j, whole) for steps that cover a row of `run`. The last ones overlap those before them; only in a row
+// shorter than a vector do they go beyond its end.
+template <class S, class C, class Step>
+HWY_INLINE void ForSteps(int64_t run, const Step& step) {
+  const int64_t lanes = LaneCount<S>();
+  constexpr int kMany = kVectors<S, C, true>;
+  const int64_t many = kMany * lanes;
+  int64_t j = 0;
+  for (; j + many <= run; j += many) step(j, std::true_type());
+  if (kMany > 1 && j > 0 && j + lanes < run) {
+    step(run - many, std::true_type());
+    return;
+  }
+  for (; j < run; j += lanes) step(run < lanes ? 0 : std::min(j, run - lanes), std::false_type());
+}
+
+// Taps of the same rows: element j of row r is the best of from[t][r * in_pitch + j], t < n, which is tap numbers[t].
+template <class S, class C>
+struct TapsJob {
+  const S* const* from;
+  const Code<S>* numbers;
+  int64_t n;
+  int64_t runs, run, in_pitch;
+  S* keys;
+  C* codes;
+  int64_t out_pitch;
+  int64_t planes = 1, in_plane = 0, out_plane = 0;  // all this for several planes, so far apart
+};
+
+template <class S, class C, int kN, bool kWhole>
+HWY_INLINE void TapsStep(const S* const* from, const CodeVec<S>* known, const Code<S>* listed, int64_t n, int64_t at,
+                         S* keys, C* codes) {
+  const hn::ScalableTag<S> d;
+  const hn::ScalableTag<Code<S>> du;
+  const int64_t lanes = LaneCount<S>();
+  constexpr int kSome = kVectors<S, C, kWhole>;
+  VecOf<S> key[kSome];
+  CodeVec<S> code[kSome];
+  for (int b = 0; b < kSome; ++b) {
+    key[b] = hn::LoadU(d, from[0] + at + b * lanes);
+    code[b] = kN > 0 ? known[0] : hn::Set(du, listed[0]);
+  }
+  for (int64_t t = 1; t < (kN > 0 ? kN : n); ++t) {
+    const auto number = kN > 0 ? known[t] : hn::Set(du, listed[t]);
+    for (int b = 0; b < kSome; ++b) {
+      const auto v = hn::LoadU(d, from[t] + at + b * lanes);
+      code[b] = hn::IfThenElse(hn::RebindMask(du, Above<S>(v, key[b])), number, code[b]);
+      key[b] = Greatest<S>(v, key[b]);
+    }
+  }
+  for (int b = 0; b < kSome; ++b) hn::StoreU(key[b], d, keys + b * lanes);
+  hn::StoreU(Narrowed<S, C, kWhole>(code), NumberTag<S, C, kWhole>(), codes);
+}
+
+template <class S, class C, int kN>
+HWY_NOINLINE void BestOfTapsN(const TapsJob<S, C>& job) {
+  const int64_t n = job.n, runs = job.runs, run = job.run, in_pitch = job.in_pitch, out_pitch = job.out_pitch;
+  const Code<S>* listed = job.numbers;
+  const S* taps[kN > 0 ? kN : 1];
+  CodeVec<S> known[kN > 0 ? kN : 1];
+  for (int t = 0; t < kN; ++t) {
+    taps[t] = job.from[t];
+    known[t] = hn::Set(hn::ScalableTag<Code<S>>(), listed[t]);
+  }
+  const S* const* from = kN > 0 ? taps : job.from;
+  for (int64_t p = 0; p < job.planes; ++p) {
+    int64_t base = p * job.in_plane;
+    int64_t to = p * job.out_plane;
+    for (int64_t r = 0; r < runs; ++r, base += in_pitch, to += out_pitch) {
+      S* keys = job.keys + to;
+      C* codes = job.codes + to;
+      ForSteps<S, C>(run, [&](int64_t j, auto whole) POOLGRAD_LAMBDA {
+        TapsStep<S, C, kN, decltype(whole)::value>(from, known, listed, n, base + j, keys + j, codes + j);
+      });
+    }
+  }
+}
+
+template <class S, class C>
+void BestOfTaps(const TapsJob<S, C>& job) {
+  if constexpr (sizeof(C) == 1) {  // wider numbers are rare
+    if (job.n == 3) return BestOfTapsN<S, C, 3>(job);
+#ifndef POOLGRAD_SMALL
+    if (job.n == 2) return BestOfTapsN<S, C, 2>(job);
+    if (job.n == 4) return BestOfTapsN<S, C, 4>(job);
+    if (job.n == 5) return BestOfTapsN<S, C, 5>(job);
+#endif
+  }
+  return BestOfTapsN<S, C, 0>(job);
+}
+
+// A row with numbers; `add` is added to all of them.
+template <class S, class C>
+struct Contender {
+  const S* keys;
+  const C* codes;
+  C add;
+};
+
+// Element j of row r is the best of the contenders' elements r * in_pitch + j.
+template <class S, class C>
+struct RowsJob {
+  const Contender<S, C>* from;
+  int64_t n;
+  int64_t runs, run, in_pitch;
+  S* keys;  // or y
+  C* codes;
+  int64_t out_pitch;  // of keys and codes
+  int64_t planes = 1, in_plane = 0, out_plane = 0;
+};
+
+template <class S, class C, int kN, bool kToY, bool kWhole>
+HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* keys, C* codes, Watch<S>& watch) {
+  const hn::ScalableTag<S> d;
+  const hn::ScalableTag<Code<S>> du;
+  const NumberTag<S, C, kWhole> dn;
+  const int64_t lanes = LaneCount<S>();
+  constexpr int kSome = kVectors<S, C, kWhole>;
+  VecOf<S> key[kSome];
+  for (int b = 0; b < kSome; ++b) key[b] = hn::LoadU(d, from[0].keys + at + b * lanes);
+  auto code = hn::Add(hn::LoadU(dn, from[0].codes + at), hn::Set(dn, from[0].add));
+  for (int64_t t = 1; t < (kN > 0 ? kN : n); ++t) {
+    CodeVec<S> beats[kSome];
+    for (int b = 0; b < kSome; ++b) {
+      const auto v = hn::LoadU(d, from[t].keys + at + b * lanes);
+      beats[b] = hn::BitCast(du, hn::VecFromMask(d, Above<S>(v, key[b])));
+      key[b] = Greatest<S>(v, key[b]);
+    }
+    const auto other = hn::Add(hn::LoadU(dn, from[t].codes + at), hn::Set(dn, from[t].add));
+    code = hn::IfThenElse(hn::MaskFromVec(Narrowed<S, C, kWhole>(beats)), other, code);
+  }
+  for (int b = 0; b < kSome; ++b) {
+    if constexpr (kToY) {
+      if (b % 2 == 0) {
+        watch.template SeeWinner<0>(key[b]);
+      } else {
+        watch.template SeeWinner<1>(key[b]);
+      }
+    }
+    hn::StoreU(kToY ? Key<S>(key[b]) : key[b], d, keys + b * lanes);
+  }
+  hn::StoreU(code, dn, codes);
+}
+
+template <class S, class C, int kN, bool kToY>
+HWY_NOINLINE void BestOfRowsN(const RowsJob<S, C>& job, Watch<S>& shared_watch) {
+  Watch<S> watch = shared_watch;
+  const int64_t n = job.n, runs = job.runs, run = job.run, in_pitch = job.in_pitch, out_pitch = job.out_pitch;
+  Contender<S, C> known[kN > 0 ? kN : 1];
+  for (int t = 0; t < kN; ++t) known[t] = job.from[t];
+  const Contender<S, C>* from = kN > 0 ? known : job.from;
+  for (int64_t p = 0; p < job.planes; ++p) {
+    int64_t base = p * job.in_plane;
+    int64_t to = p * job.out_plane;
+    for (int64_t r = 0; r < runs; ++r, base += in_pitch, to += out_pitch) {
+      S* keys = job.keys + to;
+      C* codes = job.codes + to;
+      ForSteps<S, C>(run, [&](int64_t j, auto whole) POOLGRAD_LAMBDA {
+        RowsStep<S, C, kN, kToY, decltype(whole)::value>(from, n, base + j, keys + j, codes + j, watch);
+      });
+    }
+  }
+  shared_watch = watch;
+}
+
+// To y, rows shorter than a vector.
+template <class S, class C>
+HWY_NOINLINE void BestOfShortRows(const RowsJob<S, C>& job, Watch<S>& watch) {
+  const hn::ScalableTag<S> d;
+  HWY_ALIGN S values[hn::MaxLanes(hn::ScalableTag<S>())];
+  HWY_ALIGN C codes[hn::MaxLanes(hn::ScalableTag<S>())];
+  const auto count = static_cast<size_t>(job.run);
+  for (int64_t p = 0; p < job.planes; ++p) {
+    for (int64_t r = 0; r < job.runs; ++r) {
+      const int64_t to = p * job.out_plane + r * job.out_pitch;
+      Watch<S> unused(POOLGRAD_F32);
+      RowsStep<S, C, 0, true, false>(job.from, job.n, p * job.in_plane + r * job.in_pitch, values, codes, unused);
+      watch.SeeWinner(Key<S>(hn::Load(d, values)), job.run);
+      std::memcpy(job.keys + to, values, count * sizeof(S));
+      std::memcpy(job.codes + to, codes, count * sizeof(C));
+    }
+  }
+}
+
+// kToY: the result is y and its codes; nothing is written beyond the rows of y.
+template <class S, class C, bool kToY>
+void BestOfRows(RowsJob<S, C> job, Watch<S>& watch) {
+  if (job.in_pitch == job.run && job.out_pitch == job.run) {
+    job.run *= job.runs;
+    job.runs = 1;
+  }
+  if (kToY && job.run < LaneCount<S>()) return BestOfShortRows<S, C>(job, watch);
+  if constexpr (sizeof(C) == 1) {
+    if (job.n == 3) return BestOfRowsN<S, C, 3, kToY>(job, watch);
+#ifndef POOLGRAD_SMALL
+    if (job.n == 2) return BestOfRowsN<S, C, 2, kToY>(job, watch);
+    if (job.n == 4) return BestOfRowsN<S, C, 4, kToY>(job, watch);
+    if (job.n == 5) return BestOfRowsN<S, C, 5, kToY>(job, watch);
+#endif
+  }
+  return BestOfRowsN<S, C, 0, kToY>(job, watch);
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

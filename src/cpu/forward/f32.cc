@@ -1,0 +1,32 @@
+// Forward kernels for f32.
+#include "cpu/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/forward/f32.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target
+#include "cpu/forward/forward-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+Kernel MakeF32(ForwardWay way, const Problem& p, bool routes) {
+  return MakeForward<float>(way, p, routes);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace poolgrad {
+
+HWY_EXPORT(MakeF32);
+
+Kernel MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
+  return POOLGRAD_DISPATCH(MakeF32, simd)(way, problem, routes);
+}
+
+}  // namespace poolgrad
+#endif  // HWY_ONCE

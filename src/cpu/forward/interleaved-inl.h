@@ -1,0 +1,361 @@
+// Max pooling of channels first where the windows tile the width: kernel = stride = 2, 3 or 4, no padding there.
+// Nothing passes through scratch. With routes, de-interleaving loads bring every tap of a vector of outputs into its
+// own register, and four or eight taps meet in pairs (tile_routes-inl.h); without, rows meet first, and then
+// neighbours, which is one instruction on Arm.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_INTERLEAVED_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_INTERLEAVED_INL_H_
+#undef POOLGRAD_CPU_INTERLEAVED_INL_H_
+#else
+#define POOLGRAD_CPU_INTERLEAVED_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "cpu/forward/exact-inl.h"
+#include "cpu/forward/maxima-inl.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/prefetch.h"
+#include "cpu/forward/reduce-inl.h"
+#include "cpu/forward/rows-inl.h"
+#include "cpu/scratch.h"
+#include "cpu/forward/split-inl.h"
+#include "cpu/forward/tile_routes-inl.h"
+#include "hwy/highway.h"
+#include "spec/kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+template <class S>
+struct InterleavedScratch {
+  int64_t group;  // output rows between two looks at the Watch
+  const S** inputs;
+  Code<S>* input_codes;  // of every tap, row after row
+  Code<S>* out_codes;
+  Code<S>* exact_codes;  // of one row
+
+  InterleavedScratch(const Problem& p, bool with_codes, ScratchTaker& take) {
+    group = std::clamp<int64_t>(8192 / p.width().out, 1, 64);
+    const int64_t rows = p.depth().kernel * p.height().kernel;
+    inputs = take.Take<const S*>(rows);
+    input_codes = take.Take<Code<S>>(rows * p.width().kernel);
+    out_codes = take.Take<Code<S>>(with_codes ? group * p.width().out + LaneCount<uint8_t>() : 0);
+    exact_codes = take.Take<Code<S>>(with_codes ? p.width().out : 0);
+  }
+};
+
+// `runs` rows of outputs, each from n input rows (in order of preference) that lie in_pitch further than for the row
+// before.
+template <class S>
+struct InterleavedJob {
+  const S* const* inputs;
+  const Code<S>* codes;  // of every tap, row after row
+  int64_t n;
+  bool backwards;
+  int64_t runs, in_pitch, length;
+  S* y;
+  OutCodes<S> y_codes;
+  RowsAhead* ahead;
+  const S* ahead_of;  // where the first row's windows begin to read
+};
+
+// One vector of outputs without routes. No lambdas here: they would keep the watch in memory.
+template <class S, int kStride>
+HWY_INLINE VecOf<S> GreatestOfTiles(const S* const* inputs, int64_t n, int64_t at, Watch<S>& watch) {
+  const hn::ScalableTag<S> d;
+  const int64_t lanes = LaneCount<S>();
+  if constexpr (kStride == 3) {
+    auto best = hn::Set(d, LowestKey<S>());
+    for (int64_t i = 0; i < n; ++i) {
+      VecOf<S> u[3];
+      hn::LoadInterleaved3(d, inputs[i] + at, u[0], u[1], u[2]);
+      for (int t = 0; t < 3; ++t) {
+        u[t] = Key<S>(u[t]);
+        watch.See(u[t]);
+      }
+      best = Greatest<S>(Greatest<S>(Greatest<S>(u[0], u[1]), u[2]), best);
+    }
+    return best;
+  } else {
+    VecOf<S> v[kStride];
+    for (int t = 0; t < kStride; ++t) v[t] = LoadKey<S, MaxFlow::kRawToKeys, 0>(inputs[0] + at + t * lanes, watch);
+    for (int64_t i = 1; i < n; ++i) {
+      for (int t = 0; t < kStride; ++t) {
+        v[t] = Greatest<S>(LoadKey<S, MaxFlow::kRawToKeys, 1>(inputs[i] + at + t * lanes, watch), v[t]);
+      }
+    }
+    const auto low = PairMax<S>(v[0], v[1]);
+    if constexpr (kStride == 2) return low;
+    return PairMax<S>(low, PairMax<S>(v[kStride - 2], v[kStride - 1]));
+  }
+}
+
+// One vector of outputs from output j of a row on.
+template <class S, int kStride>
+HWY_INLINE void MaxOfTiles(const S* const* inputs, int64_t n, int64_t from, int64_t j, S* y, Watch<S>& watch) {
+  PutMax<S, MaxFlow::kKeysToY, 0>(GreatestOfTiles<S, kStride>(inputs, n, from + j * kStride, watch), y + j, watch);
+}
+
+// One vector of outputs with the taps they come from.
+template <class S, int kStride>
+HWY_INLINE Best<S, true> BestOfTiles(const S* const* inputs, const Code<S>* codes, int64_t n, bool backwards,
+                                     int64_t at, Watch<S>& watch) {
+  const hn::ScalableTag<Code<S>> du;
+  Best<S, true> best;
+  for (int64_t i = 0; i < n; ++i) {
+    VecOf<S> v[4];
+    LoadPhases<S, kStride>(inputs[i] + at, v);
+    if (backwards) {
+      std::swap(v[0], v[kStride - 1]);
+      if constexpr (kStride == 4) std::swap(v[1], v[2]);
+    }
+    for (int t = 0; t < kStride; ++t) {
+      v[t] = Key<S>(v[t]);
+      watch.See(v[t]);
+      const auto code = hn::Set(du, codes[i * kStride + t]);
+      if (i + t == 0) {
+        best.key = v[0];
+        best.code = code;
+      } else {
+        best.code = hn::IfThenElse(hn::RebindMask(du, Above<S>(v[t], best.key)), code, best.code);
+        best.key = Greatest<S>(v[t], best.key);
+      }
+    }
+  }
+  return best;
+}
+
+// kSome vectors of outputs from output j of a row on: one, or (where codes are bytes) as many as have their codes in
+// one vector.
+template <class S, int kStride, int kSome>
+HWY_INLINE void TilesStep(const S* const* inputs, const Code<S>* codes, int64_t n, bool backwards, int64_t from,
+                          int64_t j, S* y, OutCodes<S> y_codes, Watch<S>& watch) {
+  const int64_t lanes = LaneCount<S>();
+  CodeVec<S> of[kSome];
+  for (int k = 0; k < kSome; ++k) {
+    const int64_t at = j + k * lanes;
+    const auto best = BestOfTiles<S, kStride>(inputs, codes, n, backwards, from + at * kStride, watch);
+    watch.SeeWinner(best.key);
+    hn::StoreU(Key<S>(best.key), hn::ScalableTag<S>(), y + at);
+    of[k] = best.code;
+  }
+  if constexpr (kSome == 1) {
+    y_codes.Store(of[0], j);
+  } else {
+    hn::StoreU(BytesOf<Code<S>>(of), hn::ScalableTag<uint8_t>(), reinterpret_cast<uint8_t*>(y_codes.lanes) + j);
+  }
+}
+
+// kN is n where it is known, else 0.
+template <class S, bool kRoutes, int kStride, int kN>
+HWY_NOINLINE void InterleavedRows(const InterleavedJob<S>& job, Watch<S>& shared_watch) {
+  const int64_t lanes = LaneCount<S>();
+  const int64_t n = kN > 0 ? kN : job.n;
+  const int64_t length = job.length;
+  const bool backwards = job.backwards;
+  const S* known[kN > 0 ? kN : 1];
+  Code<S> known_codes[kN > 0 ? kN * kStride : 1];
+  for (int i = 0; i < kN; ++i) known[i] = job.inputs[i];
+  for (int i = 0; kRoutes && i < kN * kStride; ++i) known_codes[i] = job.codes[i];
+  const S* const* inputs = kN > 0 ? known : job.inputs;
+  const Code<S>* codes = kN > 0 ? known_codes : job.codes;
+  Watch<S> watch = shared_watch;
+  RowsAhead ahead = *job.ahead;
+  constexpr int kBlock = sizeof(S);
+  const int64_t block = kBlock * lanes;
+  const auto block_bytes = static_cast<uintptr_t>(block * n) * kStride * sizeof(S);
+  S* y = job.y;
+  OutCodes<S> y_codes = job.y_codes;
+  for (int64_t r = 0; r < job.runs; ++r, y += length, y_codes = y_codes + length) {
+    const int64_t from = r * job.in_pitch;
+    ahead.Start(job.ahead_of + from);
+    int64_t j = 0;
+    if constexpr (kRoutes) {
+      for (; y_codes.bytes && j + block <= length; j += block) {
+        ahead.Block(block_bytes);
+        TilesStep<S, kStride, kBlock>(inputs, codes, n, backwards, from, j, y, y_codes, watch);
+      }
+      if (j < length) ahead.Block(block_bytes);
+      if (y_codes.bytes && j > 0 && j + lanes < length) {  // over the block before it
+        TilesStep<S, kStride, kBlock>(inputs, codes, n, backwards, from, length - block, y, y_codes, watch);
+        j = length;
+      }
+      for (; j < length; j += lanes) {
+        TilesStep<S, kStride, 1>(inputs, codes, n, backwards, from, std::min(j, length - lanes), y, y_codes, watch);
+      }
+    } else {
+      while (j + lanes <= length) {
+        ahead.Block(block_bytes);
+        const int64_t end = std::min(j + block, length - lanes + 1);
+        for (; j < end; j += lanes) MaxOfTiles<S, kStride>(inputs, n, from, j, y, watch);
+      }
+      if (j < length) MaxOfTiles<S, kStride>(inputs, n, from, length - lanes, y, watch);
+    }
+  }
+  *job.ahead = ahead;
+  shared_watch = watch;
+}
+
+// The codes of `count` rows, from scratch to their lines.
+template <class S>
+void PackRun(const Rows<S>& rows, OutCodes<S> codes, int64_t r, int64_t count) {
+  const Problem& p = rows.p;
+  const int64_t out = p.width().out;
+  if (!p.channels_last() && codes.bytes && out * p.routes.bits % 8 == 0) {  // lines are whole bytes: all at once
+    PackCodes(reinterpret_cast<const uint8_t*>(codes.lanes), count * out, p.routes.bits, rows.route_row(r));
+  } else {
+    for (int64_t g = 0; g < count; ++g) PackRow(p, codes + g * out, {0, out}, rows.route_row(r + g));
+  }
+}
+
+// Whether TileRows takes rows of outputs from n input rows each: four or eight taps in row-major order, and at least as
+// many outputs as codes fit a vector.
+template <class S>
+bool TakesTiles(const Problem& p, const InterleavedJob<S>& job) {
+  return (p.taps() == 4 || p.taps() == 8) && job.n * p.width().kernel == p.taps() && !job.backwards &&
+         job.y_codes.bytes && job.length >= LaneCount<uint8_t>();
+}
+
+// Returns whether the codes have reached their lines, the first of which is `line`.
+template <class S, int kStride, int kTaps>
+bool RunTiles(const Problem& p, const InterleavedJob<S>& job, uint8_t* line, Watch<S>& watch) {
+  const int32_t bits = p.routes.bits;
+  const bool packed = !p.channels_last() && bits <= 4 && job.length * bits % 8 == 0;
+  const TileJob<S> tiles = {job.inputs,
+                            job.runs,
+                            job.in_pitch,
+                            job.length,
+                            job.y,
+                            packed ? line : reinterpret_cast<uint8_t*>(job.y_codes.lanes),
+                            packed ? p.routes.line_bytes : job.length,
+                            job.ahead,
+                            job.ahead_of};
+  if (!packed) {
+    TileRows<S, kStride, kTaps, 8>(tiles, watch);
+  } else if (bits == 4) {
+    TileRows<S, kStride, kTaps, 4>(tiles, watch);
+  } else if constexpr (kTaps == 4) {
+    TileRows<S, kStride, kTaps, 2>(tiles, watch);
+  }
+  return packed;
+}
+
+// Where row r of the result is.
+struct Place {
+  int64_t plane, od, oh;
+  Place(const Problem& p, int64_t r)
+      : plane(r / p.height().out / p.depth().out), od(r / p.height().out % p.depth().out), oh(r % p.height().out) {}
+};
+
+template <class S, bool kRoutes, int kStride>
+void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+#ifdef POOLGRAD_SMALL
+  constexpr bool kInPairs = false;
+#else
+  constexpr bool kInPairs = kRoutes && kStride != 3;  // four or eight taps meet in pairs
+#endif
+  const Rows<S> rows(p, args);
+  const Axis& depth = p.depth();
+  const Axis& height = p.height();
+  const int64_t out = p.width().out;
+  ScratchTaker take(memory);
+  const InterleavedScratch<S> scratch(p, kRoutes, take);
+  RowsAhead ahead = RowsToAskFor(rows);
+  const Range whole_d = depth.interior();
+  const Range whole_h = height.interior();
+  // Planes whose windows leave no rows over follow each other as if they were one.
+  const bool seamless =
+      depth.in == 1 && depth.out == 1 && height.in == height.out * height.stride && whole_h.size() == height.out;
+
+  for (int64_t r = begin; r < end && !rows.GaveUp();) {
+    const int64_t count = std::min(scratch.group, end - r);
+    Watch<S> watch(p.dtype);
+    for (int64_t g = 0; g < count;) {
+      const Place at(p, r + g);
+      const bool whole = at.oh >= whole_h.begin && at.oh < whole_h.end;
+      const Range d = at.od >= whole_d.begin && at.od < whole_d.end ? Range{0, depth.kernel} : depth.valid_taps(at.od);
+      const Range h = whole ? Range{0, height.kernel} : height.valid_taps(at.oh);
+      const int64_t runs = seamless ? count - g : whole ? std::min(count - g, whole_h.end - at.oh) : 1;
+      int64_t n = 0;
+      for (int64_t kd = d.begin; kd < d.end; ++kd) {
+        for (int64_t kh = h.begin; kh < h.end; ++kh, ++n) {
+          const int64_t i = rows.backwards ? d.size() * h.size() - 1 - n : n;
+          scratch.inputs[i] = rows.row(rows.plane(at.plane), depth.start(at.od) + kd * depth.dilation,
+                                       height.start(at.oh) + kh * height.dilation);
+          for (int t = 0; kRoutes && t < kStride; ++t) {
+            const int64_t kw = rows.backwards ? kStride - 1 - t : t;
+            scratch.input_codes[i * kStride + t] = static_cast<Code<S>>((kd * height.kernel + kh) * kStride + kw);
+          }
+        }
+      }
+      const InterleavedJob<S> job = {scratch.inputs,
+                                     scratch.input_codes,
+                                     n,
+                                     rows.backwards,
+                                     runs,
+                                     height.stride * p.width().in,
+                                     out,
+                                     rows.y_row(r + g),
+                                     OutCodesOf<S>(p, scratch.out_codes) + g * out,
+                                     &ahead,
+                                     n == 0 ? nullptr : scratch.inputs[rows.backwards ? n - 1 : 0]};
+      bool packed = false;
+      if (kInPairs && TakesTiles<S>(p, job)) {
+        if constexpr (kInPairs) {
+          uint8_t* const line = rows.route_row(r + g);
+          packed = p.taps() == 4 ? RunTiles<S, kStride, 4>(p, job, line, watch)
+                                 : RunTiles<S, kStride, 8>(p, job, line, watch);
+        }
+      } else {
+        if (n == 1) InterleavedRows<S, kRoutes, kStride, 1>(job, watch);
+        if (n == 2) InterleavedRows<S, kRoutes, kStride, 2>(job, watch);
+        if (n == 4) InterleavedRows<S, kRoutes, kStride, 4>(job, watch);
+        if (n == 3 || n > 4) InterleavedRows<S, kRoutes, kStride, 0>(job, watch);
+      }
+      if constexpr (kRoutes) {
+        if (!packed) PackRun(rows, job.y_codes, r + g, runs);
+      }
+      g += runs;
+    }
+    if (watch.Fired() != Alarm::kNone || p.routes.may_be_none) {
+      for (int64_t g = 0; g < count; ++g) {
+        const Place at(p, r + g);
+        const bool empty = depth.valid_taps(at.od).size() == 0 || height.valid_taps(at.oh).size() == 0;
+        if (!empty && !SeesSpecial(rows, rows.plane(at.plane), at.od, at.oh, {0, out})) continue;
+        RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, out}, rows.y_row(r + g), rows.route_row(r + g),
+                       kRoutes ? scratch.exact_codes : nullptr);
+      }
+    }
+    r += count;
+  }
+}
+
+// Null where a row of outputs is shorter than a vector.
+template <class S, bool kRoutes>
+RunFn SelectInterleaved(const Problem& p) {
+  if (p.width().out < LaneCount<S>()) return nullptr;
+  switch (p.width().stride) {
+    case 2:
+      return RunInterleavedBy<S, kRoutes, 2>;
+    case 3:
+      return RunInterleavedBy<S, kRoutes, 3>;
+    default:
+      return RunInterleavedBy<S, kRoutes, 4>;
+  }
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,293 @@
+// Max pooling of channels last with windows that share much: large ones at small strides.
+//
+// Input rows are reduced along the width once, a few windows at a time, into a ring of rows, and a few rows of outputs
+// at a time are made of the ring: middles_runs-inl.h does both. So x is read whole row after whole row, as memory likes
+// it best (pieces of rows, of fewer channels, measured 1.3 times slower), and the time hardly depends on the window.
+//
+// Rows keep the first of their ties and earlier rows win ties, which is exactly the first in row-major order. ties=last
+// lists windows and taps backwards.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_MIDDLES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_MIDDLES_INL_H_
+#undef POOLGRAD_CPU_MIDDLES_INL_H_
+#else
+#define POOLGRAD_CPU_MIDDLES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "cpu/forward/exact-inl.h"
+#include "cpu/forward/middles_runs-inl.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/prefetch.h"
+#include "cpu/forward/rows-inl.h"
+#include "cpu/scratch.h"
+#include "hwy/highway.h"
+#include "spec/kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// What is known of the values of an input row.
+enum class RowState : uint8_t {
+  kQuiet,    // the Watch did not fire for its keys
+  kSuspect,  // it did
+  kClean,    // looked through, nothing special
+  kSpecial,  // looked through: it has a special value
+};
+
+template <class S>
+struct MiddleScratch {
+  static constexpr int64_t kRingBytes = 1 << 20;  // about L2
+  // Floats whose winners tell need no look at the inputs; integers neither.
+  static constexpr bool kLooks = !kIsInt<S> && !Watch<S>::kWinnersOnly;
+
+  int64_t windows_w, windows_h;  // pooled at once
+  int64_t slots, pitch;          // of the ring
+  int64_t tile;                  // outputs along the width per pass
+  int64_t code_pitch;
+  S* keys;
+  uint8_t* codes;
+  RowState* states;
+  S* row;            // halves: keys of the input row at hand
+  int64_t* across;   // offsets of taps along the width
+  int64_t* down;     // of rows in the ring
+  uint8_t* y_codes;  // of windows_h rows
+  Code<S>* exact_codes;
+
+  MiddleScratch(const Problem& p, bool with_codes, ScratchTaker& take)
+      : windows_w(WindowsAtOnce(p.width())), windows_h(WindowsAtOnce(p.height())) {
+    const Axis& w = p.width();
+    const Axis& h = p.height();
+    const int64_t size = sizeof(S);
+    const int64_t taps_h = (windows_h - 1) * h.stride + h.kernel;
+    slots = std::clamp<int64_t>(h.in, 1, taps_h);
+    const int64_t column = slots * p.channels * (size + with_codes);
+    tile = std::clamp<int64_t>(kRingBytes / column, std::min(windows_w, w.out), w.out);
+    // Rows begin in different sets of L1, which are 256 lines apart: an odd number of lines, far from a power of two.
+    const int64_t lines = CeilDiv(tile * p.channels * size, 64) / 16 * 16 + 21;
+    pitch = lines * 64 / size;
+    code_pitch = tile * p.channels;
+    keys = take.Take<S>(slots * pitch);
+    codes = take.Take<uint8_t>(with_codes ? slots * pitch : 0);
+    states = take.Take<RowState>(slots);
+    row = take.Take<S>(kHasKeys<S> ? w.in * p.channels : 0);
+    across = take.Take<int64_t>((windows_w - 1) * w.stride + w.kernel);
+    down = take.Take<int64_t>(taps_h);
+    y_codes = take.Take<uint8_t>(with_codes ? windows_h * code_pitch : 0);
+    exact_codes = take.Take<Code<S>>(with_codes ? p.channels : 0);
+  }
+};
+
+template <class S, bool kRoutes>
+class MiddleRunner {
+ public:
+  MiddleRunner(const Problem& p, const Args& args, std::byte* memory)
+      : p_(p), height_(p.height()), width_(p.width()), rows_(p, args), take_(memory), s_(p, kRoutes, take_),
+        packed_(p.routes.bits != 8) {
+    const int64_t taps = (s_.windows_w - 1) * width_.stride + width_.kernel;
+    for (int64_t t = 0; t < taps; ++t) s_.across[t] = (rows_.backwards ? -t : t) * p.channels;
+    if (s_.tile == width_.out) look_ = Lookahead(rows_.x, rows_.x_end);
+  }
+
+  // Units are rows of outputs: (plane, od, oh).
+  void Run(int64_t begin, int64_t end) {
+    const Axis& depth = p_.depth();
+    for (int64_t r = begin; r < end;) {
+      const int64_t group = r / height_.out;  // (plane, od)
+      const int64_t group_end = std::min(end, (group + 1) * height_.out);
+      plane_ = rows_.plane(group / depth.out);
+      od_ = group % depth.out;
+      first_unit_ = group * height_.out;
+      for (int64_t o = 0; o < width_.out; o += s_.tile) {
+        ow_ = {o, std::min(o + s_.tile, width_.out)};
+        Pool({r - first_unit_, group_end - first_unit_});
+      }
+      r = group_end;
+    }
+  }
+
+ private:
+  // The windows at `o` to be pooled at once, of those in `all`; the last ones are met with some that are already done.
+  static Range AtOnce(int64_t o, Range all, int64_t windows) {
+    const int64_t begin = std::max(all.begin, std::min(o, all.end - windows));
+    return {begin, std::min(begin + windows, all.end)};
+  }
+
+  // Output rows `oh` of this plane and depth, columns ow_.
+  void Pool(Range oh) {
+    int64_t made = 0;  // input rows before this are in the ring, or not needed any more
+    for (int64_t o = oh.begin; o < oh.end && !rows_.GaveUp(); o += s_.windows_h) {
+      const Range now = AtOnce(o, oh, s_.windows_h);
+      const Range in = InputOf(height_, now);
+      for (made = std::max(made, in.begin); made < in.end; ++made) MakeRow(made);
+      Watch<S> watch(p_.dtype);
+      Down(now, in, watch);
+      bool suspect = watch.Fired() != Alarm::kNone;
+      for (int64_t h = in.begin; h < in.end; ++h) suspect = suspect || State(h) != RowState::kQuiet;
+      for (int64_t r = now.begin; r < now.end; ++r) {
+        if (suspect && SeesSpecialRow(r)) {
+          RunExactRow<S>(rows_, plane_, od_, r, ow_, rows_.y_row(first_unit_ + r), RouteRow(r),
+                         kRoutes ? s_.exact_codes : nullptr);
+        } else if (kRoutes && packed_) {
+          PackRow(p_, s_.y_codes + (r - now.begin) * s_.code_pitch, ow_, RouteRow(r));
+        }
+      }
+    }
+  }
+
+  static Range InputOf(const Axis& a, Range windows) {
+    return {std::max<int64_t>(0, a.start(windows.begin)), std::min(a.in, a.start(windows.end - 1) + a.extent())};
+  }
+  uint8_t* RouteRow(int64_t r) const { return kRoutes ? rows_.route_row(first_unit_ + r) : nullptr; }
+  RowState& State(int64_t h) const { return s_.states[h % s_.slots]; }
+
+  bool SeesSpecialRow(int64_t r) const {
+    const Range in = InputOf(height_, {r, r + 1});
+    bool special = false;
+    for (int64_t h = in.begin; h < in.end; ++h) {
+      RowState& state = State(h);
+      if (state != RowState::kClean && state != RowState::kSpecial) {
+        state = HasSpecial(rows_, InputRow(h), ow_) ? RowState::kSpecial : RowState::kClean;
+      }
+      special = special || state == RowState::kSpecial;
+    }
+    return special;
+  }
+
+  const S* InputRow(int64_t h) const { return rows_.row(plane_, p_.depth().start(od_), h); }
+
+  // What is the same along the width and down: windows `now` of an axis, backwards if need be.
+  MiddleJob<S> JobOf(const Axis& a, Range now, int64_t code_step) const {
+    MiddleJob<S> job = {};
+    const int64_t taps = (now.size() - 1) * a.stride + a.kernel;
+    const int64_t start = a.start(now.begin);
+    job.taps = a.kernel;
+    job.stride = a.stride;
+    job.windows = now.size();
+    job.valid = {std::max<int64_t>(0, -start), std::min(taps, a.in - start)};
+    job.code_step = static_cast<uint8_t>(code_step);
+    if (rows_.backwards) {
+      job.valid = {taps - job.valid.end, taps - job.valid.begin};
+      job.code = static_cast<uint8_t>((a.kernel - 1) * code_step);
+      job.code_step = static_cast<uint8_t>(-code_step);
+    }
+    return job;
+  }
+  // Where window 0's results go, and from there to the next ones', if they are listed backwards.
+  void Turn(MiddleJob<S>& job) const {
+    if (!rows_.backwards) return;
+    job.out += (job.windows - 1) * job.out_step;
+    job.out_step = -job.out_step;
+    if (!kRoutes) return;
+    job.out_codes += (job.windows - 1) * job.out_code_step;
+    job.out_code_step = -job.out_code_step;
+  }
+
+  // Reduces input row h along the width, into the ring.
+  void MakeRow(int64_t h) {
+    const int64_t channels = p_.channels;
+    const int64_t slot = h % s_.slots * s_.pitch;
+    Watch<S> watch(p_.dtype);
+    const S* row = InputRow(h);
+    const S* keys = KeysOf(row, watch);
+    State(h) = watch.Fired() == Alarm::kNone ? RowState::kQuiet : RowState::kSuspect;
+    for (int64_t o = ow_.begin; o < ow_.end; o += s_.windows_w) {
+      const Range now = AtOnce(o, ow_, s_.windows_w);
+      const Range in = InputOf(width_, now);
+      look_.At(row + in.end * channels);
+      MiddleJob<S> job = JobOf(width_, now, 1);
+      job.keys = keys;
+      job.first = width_.start(now.begin) * channels;
+      if (rows_.backwards) job.first += ((job.windows - 1) * width_.stride + width_.kernel - 1) * channels;
+      job.offsets = s_.across;
+      job.run = job.out_step = job.out_code_step = channels;
+      const int64_t at = slot + (now.begin - ow_.begin) * channels;
+      job.out = s_.keys + at;
+      if constexpr (kRoutes) job.out_codes = s_.codes + at;
+      Turn(job);
+      PoolMiddles<S, kRoutes, false>(job, watch);
+    }
+  }
+
+  template <int kChain>
+  static HWY_INLINE void SeeKey(const S* from, S* to, Watch<S>& watch) {
+    const hn::ScalableTag<S> d;
+    const auto key = Key<S>(hn::LoadU(d, from));
+    watch.template See<kChain>(key);
+    if constexpr (kHasKeys<S>) hn::StoreU(key, d, to);
+  }
+
+  // The keys of an input row, as far as ow_ needs them; shows them to the watch where winners do not tell enough.
+  const S* KeysOf(const S* row, Watch<S>& shared_watch) {
+    if constexpr (!MiddleScratch<S>::kLooks) return row;
+    const int64_t lanes = LaneCount<S>();
+    const Range in = InputOf(width_, ow_);
+    Watch<S> watch = shared_watch;
+    for (int64_t pixel = in.begin; pixel < in.end; ++pixel) {
+      const int64_t at = pixel * p_.channels;
+      look_.At(row + at + p_.channels);
+      ForGroups<S>(p_.channels, [&](int64_t j, auto vectors) POOLGRAD_LAMBDA {
+        [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
+          (SeeKey<kV>(row + at + j + kV * lanes, s_.row + at + j + kV * lanes, watch), ...);
+        }(std::make_integer_sequence<int, decltype(vectors)::value>());
+      });
+    }
+    shared_watch = watch;
+    return kHasKeys<S> ? s_.row : row;
+  }
+
+  // Rows `now` of outputs, from input rows `in` in the ring.
+  void Down(Range now, Range in, Watch<S>& watch) {
+    MiddleJob<S> job = JobOf(height_, now, width_.kernel);
+    for (int64_t i = 0; i < in.size(); ++i) {
+      const int64_t h = rows_.backwards ? in.end - 1 - i : in.begin + i;
+      s_.down[job.valid.begin + i] = h % s_.slots * s_.pitch;
+    }
+    job.keys = s_.keys;
+    job.codes = s_.codes;
+    job.offsets = s_.down;
+    job.run = ow_.size() * p_.channels;
+    job.out = rows_.y_row(first_unit_ + now.begin) + ow_.begin * p_.channels;
+    job.out_step = width_.out * p_.channels;
+    if constexpr (kRoutes) {
+      job.out_codes = packed_ ? s_.y_codes : RouteRow(now.begin) + ow_.begin * p_.channels;
+      job.out_code_step = packed_ ? s_.code_pitch : job.out_step;
+    }
+    Turn(job);
+    PoolMiddles<S, kRoutes, true>(job, watch);
+  }
+
+  const Problem& p_;
+  const Axis& height_;
+  const Axis& width_;
+  Rows<S> rows_;
+  ScratchTaker take_;
+  MiddleScratch<S> s_;
+  bool packed_;  // routes are not bytes
+  Lookahead look_;
+  const S* plane_ = nullptr;
+  int64_t od_ = 0;
+  int64_t first_unit_ = 0;  // of this plane and depth
+  Range ow_;
+};
+
+template <class S, bool kRoutes>
+void RunMiddles(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+  MiddleRunner<S, kRoutes>(p, args, memory).Run(begin, end);
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,196 @@
+// The inner loop of middles-inl.h: a few neighbouring windows at once, along the width or down.
+//
+// Windows that overlap share their middle. Its taps meet once, from the last to the first, and going on towards the
+// front gives each window everything but what it has behind the middle; those taps meet in order, and each window
+// takes them as far as it reaches:
+//
+//   taps       0 1 2 3 4 5 6 7         windows of 5 taps, four of them: the middle is taps 3 and 4
+//   window 0   < < < m m               <  met towards the front
+//   window 1     < < m m >             >  met towards the end
+//   window 2       < m m > >
+//   window 3         m m > > >
+//
+// That is (taps + 2 windows - 4) / windows comparisons per output, 2.25 here and 3.1 for eight windows of 13 taps,
+// and two stores. Earlier taps win ties, so the winners are those of the taps one by one.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_MIDDLES_RUNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_MIDDLES_RUNS_INL_H_
+#undef POOLGRAD_CPU_MIDDLES_RUNS_INL_H_
+#else
+#define POOLGRAD_CPU_MIDDLES_RUNS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "cpu/simd/order-inl.h"
+#include "cpu/forward/stream_runs-inl.h"
+#include "hwy/highway.h"
+#include "spec/geometry.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+inline constexpr int64_t kMostWindows = 8;  // at once
+
+// How many windows of this axis are best pooled at once: few enough that they have a tap in common.
+inline int64_t WindowsAtOnce(const Axis& a) {
+  const int64_t most = a.kernel < 9 ? 4 : kMostWindows;
+  return std::max<int64_t>(1, std::min({most, (a.kernel - 1) / a.stride + 1, a.out}));
+}
+
+// Neighbouring windows along one axis, for `run` elements side by side. Taps are counted from the first window's first.
+template <class S>
+struct MiddleJob {
+  const S* keys;           // tap t's lie from keys + first + offsets[t] on
+  const uint8_t* codes;    // and their numbers as far beside; null: taps of x, which are numbered here
+  int64_t first;
+  const int64_t* offsets;
+  uint8_t code, code_step;  // tap t's number, or what is added to it: code + t * code_step for window 0
+  int64_t taps, stride;     // of a window; from window to window
+  int64_t windows;
+  Range valid;              // taps that lie inside the input
+  int64_t run;              // at least a vector
+  S* out;                   // window w's winners, from out + w * out_step on
+  int64_t out_step;
+  uint8_t* out_codes;
+  int64_t out_code_step;
+};
+
+template <class S, bool kRoutes, bool kToY, int kVectors>
+HWY_INLINE Group<S, kRoutes, kVectors> LoadTap(const MiddleJob<S>& job, int64_t t, int64_t j) {
+  const hn::ScalableTag<S> d;
+  const typename Group<S, kRoutes, kVectors>::D8 d8;
+  const int64_t lanes = LaneCount<S>();
+  const int64_t at = job.first + job.offsets[t] + j;
+  Group<S, kRoutes, kVectors> tap;
+  POOLGRAD_UNROLL
+  for (int v = 0; v < kVectors; ++v) tap.key[v] = hn::LoadU(d, job.keys + at + v * lanes);
+  if constexpr (kRoutes) {
+    tap.code = hn::Set(d8, static_cast<uint8_t>(job.code + t * job.code_step));
+    if constexpr (kToY) tap.code = hn::Add(tap.code, hn::LoadU(d8, job.codes + at));
+  }
+  return tap;
+}
+
+template <class S, bool kRoutes, bool kToY, int kVectors>
+HWY_INLINE void PutWindow(const MiddleJob<S>& job, int64_t w, int64_t j, const Group<S, kRoutes, kVectors>& best,
+                          Watch<S>& watch) {
+  const hn::ScalableTag<S> d;
+  const typename Group<S, kRoutes, kVectors>::D8 d8;
+  const int64_t lanes = LaneCount<S>();
+  if constexpr (kToY) {
+    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
+      (watch.template SeeWinner<kV>(best.key[kV]), ...);
+    }(std::make_integer_sequence<int, kVectors>());
+  }
+  S* out = job.out + w * job.out_step + j;
+  POOLGRAD_UNROLL
+  for (int v = 0; v < kVectors; ++v) hn::StoreU(kToY ? Key<S>(best.key[v]) : best.key[v], d, out + v * lanes);
+  if constexpr (kRoutes) {
+    const auto before = hn::Set(d8, static_cast<uint8_t>(w * job.stride * job.code_step));
+    hn::StoreU(hn::Sub(best.code, before), d8, job.out_codes + w * job.out_code_step + j);
+  }
+}
+
+// All windows at element j; kWindows of them, one tap apart, all inside the input.
+template <class S, bool kRoutes, bool kToY, int kWindows, int kVectors>
+HWY_INLINE void PoolWholeWindows(const MiddleJob<S>& job, int64_t j, Watch<S>& watch) {
+  using G = Group<S, kRoutes, kVectors>;
+  G kept[kWindows];
+  G best = LoadTap<S, kRoutes, kToY, kVectors>(job, job.taps - 1, j);
+  for (int64_t t = job.taps - 2; t >= kWindows - 1; --t) {
+    best.MeetEarlier(LoadTap<S, kRoutes, kToY, kVectors>(job, t, j));
+  }
+  kept[kWindows - 1] = best;
+  POOLGRAD_UNROLL
+  for (int w = kWindows - 2; w >= 0; --w) {
+    best.MeetEarlier(LoadTap<S, kRoutes, kToY, kVectors>(job, w, j));
+    kept[w] = best;
+  }
+  PutWindow<S, kRoutes, kToY, kVectors>(job, 0, j, best, watch);
+  G behind = LoadTap<S, kRoutes, kToY, kVectors>(job, job.taps, j);
+  POOLGRAD_UNROLL
+  for (int w = 1; w < kWindows; ++w) {
+    if (w > 1) behind.MeetLater(LoadTap<S, kRoutes, kToY, kVectors>(job, job.taps - 1 + w, j));
+    best = kept[w];
+    best.MeetLater(behind);
+    PutWindow<S, kRoutes, kToY, kVectors>(job, w, j, best, watch);
+  }
+}
+
+// The same for any windows.
+template <class S, bool kRoutes, bool kToY, int kVectors>
+HWY_INLINE void PoolAnyWindows(const MiddleJob<S>& job, int64_t j, Watch<S>& watch) {
+  using G = Group<S, kRoutes, kVectors>;
+  G kept[kMostWindows];
+  int64_t t = std::min(job.taps, job.valid.end) - 1;
+  G best = LoadTap<S, kRoutes, kToY, kVectors>(job, t, j);
+  for (int64_t w = job.windows - 1; w >= 0; --w) {
+    for (const int64_t begin = std::max(w * job.stride, job.valid.begin); --t >= begin;) {
+      best.MeetEarlier(LoadTap<S, kRoutes, kToY, kVectors>(job, t, j));
+    }
+    ++t;
+    kept[w] = best;
+  }
+  PutWindow<S, kRoutes, kToY, kVectors>(job, 0, j, best, watch);
+  t = job.taps;
+  const bool any = t < job.valid.end && job.windows > 1;  // taps behind window 0
+  G behind = best;
+  if (any) behind = LoadTap<S, kRoutes, kToY, kVectors>(job, t, j);
+  for (int64_t w = 1; w < job.windows; ++w) {
+    best = kept[w];
+    if (any) {
+      for (const int64_t end = std::min(job.taps + w * job.stride, job.valid.end); ++t < end;) {
+        behind.MeetLater(LoadTap<S, kRoutes, kToY, kVectors>(job, t, j));
+      }
+      --t;
+      best.MeetLater(behind);
+    }
+    PutWindow<S, kRoutes, kToY, kVectors>(job, w, j, best, watch);
+  }
+}
+
+// kWindows: 0 where they are not whole, or not that many.
+template <class S, bool kRoutes, bool kToY, int kWindows, int kVectors>
+HWY_INLINE void PoolWindows(const MiddleJob<S>& job, int64_t j, Watch<S>& watch) {
+  if constexpr (kWindows > 0) {
+    PoolWholeWindows<S, kRoutes, kToY, kWindows, kVectors>(job, j, watch);
+  } else {
+    PoolAnyWindows<S, kRoutes, kToY, kVectors>(job, j, watch);
+  }
+}
+
+template <class S, bool kRoutes, bool kToY, int kWindows>
+HWY_NOINLINE void PoolMiddlesN(const MiddleJob<S>& shared_job, Watch<S>& shared_watch) {
+  const MiddleJob<S> job = shared_job;  // stores of bytes may alias anything that is not the loop's own
+  Watch<S> watch = shared_watch;
+  ForGroups<S>(job.run, [&](int64_t j, auto vectors) POOLGRAD_LAMBDA {
+    PoolWindows<S, kRoutes, kToY, kWindows, decltype(vectors)::value>(job, j, watch);
+  });
+  shared_watch = watch;
+}
+
+// kToY: the taps are keys with numbers and the winners are y's; else keys of x, and the winners go to scratch.
+template <class S, bool kRoutes, bool kToY>
+void PoolMiddles(const MiddleJob<S>& job, Watch<S>& watch) {
+  if (job.stride == 1 && job.valid.begin == 0 && job.valid.end == job.windows - 1 + job.taps) {
+    if (job.windows == 4) return PoolMiddlesN<S, kRoutes, kToY, 4>(job, watch);
+    if (job.windows == kMostWindows) return PoolMiddlesN<S, kRoutes, kToY, kMostWindows>(job, watch);
+  }
+  return PoolMiddlesN<S, kRoutes, kToY, 0>(job, watch);
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

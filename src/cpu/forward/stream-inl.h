@@ -1,0 +1,307 @@
+// Max pooling of channels last, reading x once and in order.
+//
+// Memory is what binds small windows, and on Arm it delivers most to one long run of addresses that is asked for
+// early. So every input row is reduced along the width as it comes, and each window that covers it takes what it needs:
+//
+//   first row of a window   kept in an accumulator: a row of keys and codes in cache
+//   rows between            meet the accumulator
+//   last row                meets it on the way to y
+//
+// Windows that a row closes and opens share one accumulator: it is read before it is written. ties=last walks rows
+// and taps backwards; everything else is the same. Windows of four or eight taps that share nothing are read whole
+// (stream_tiles-inl.h).
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_STREAM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_STREAM_INL_H_
+#undef POOLGRAD_CPU_STREAM_INL_H_
+#else
+#define POOLGRAD_CPU_STREAM_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cpu/forward/exact-inl.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/prefetch.h"
+#include "cpu/forward/rows-inl.h"
+#include "cpu/scratch.h"
+#include "cpu/forward/stream_runs-inl.h"
+#include "cpu/forward/stream_tiles-inl.h"
+#include "hwy/highway.h"
+#include "spec/kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// Whether several rows are better read at once than one after the other with accumulators between: where memory needs
+// no asking, or cannot be asked.
+inline constexpr bool kBundles = !HWY_ARCH_ARM_A64;
+
+// A piece of a row of outputs whose windows have the same taps along the width.
+struct StreamPiece {
+  Range ow, taps;
+  int64_t kept_at;
+};
+
+template <class S>
+struct StreamScratch {
+  int64_t tile;     // outputs along the width per pass
+  int64_t slots;    // windows that are open at once
+  int64_t pitch;    // of an accumulator
+  int64_t y_pitch;  // of the codes of a row of outputs
+  S* keys;
+  uint8_t* codes;
+  uint8_t* y_codes;  // of slots + 1 rows: so many windows may end with one row
+  Code<S>* exact_codes;
+  bool* suspect;  // per slot: the Watch fired for a row of its window
+  Role<S>* roles;
+  StreamPiece* pieces;
+  Lookahead* looks;  // per depth tap: slices are far from each other
+
+  // Accumulators stay within L2, with room for the rows that pass by.
+  static constexpr int64_t kKeptBytes = 256 << 10;
+
+  static int64_t Slots(const Problem& p) {
+    const Axis& h = p.height();
+    return std::clamp<int64_t>(CeilDiv(h.extent() - 1, h.stride), 1, h.out);
+  }
+
+  StreamScratch(const Problem& p, bool with_codes, ScratchTaker& take) : slots(Slots(p)) {
+    const Axis& w = p.width();
+    const int64_t lanes = LaneCount<S>();
+    const int64_t pixel = (p.channels + lanes - 1) / lanes * lanes;
+    tile = std::clamp<int64_t>(kKeptBytes / (slots * pixel * static_cast<int64_t>(sizeof(S))), 1, w.out);
+    const Range whole = w.interior();
+    const int64_t most_pieces = std::min(w.out, w.out - whole.size() + 1);
+    pitch = tile * pixel;
+    y_pitch = tile * p.channels + LaneCount<uint8_t>();
+    keys = take.Take<S>(slots * pitch);
+    codes = take.Take<uint8_t>(with_codes ? slots * pitch : 0);
+    y_codes = take.Take<uint8_t>(with_codes ? (slots + 1) * y_pitch : 0);
+    exact_codes = take.Take<Code<S>>(with_codes ? p.channels : 0);
+    suspect = take.Take<bool>(slots);
+    roles = take.Take<Role<S>>(slots + 1);
+    pieces = take.Take<StreamPiece>(most_pieces);
+    looks = take.Take<Lookahead>(p.depth().kernel);
+  }
+};
+
+template <class S, bool kRoutes>
+class StreamRunner {
+ public:
+  StreamRunner(const Problem& p, const Args& args, std::byte* memory)
+      : p_(p), height_(p.height()), width_(p.width()), rows_(p, args), take_(memory), s_(p, kRoutes, take_),
+        has_empty_row_(height_.has_empty_window()),
+        bundles_(kBundles && height_.disjoint() && height_.kernel > 1 && height_.kernel * width_.kernel <= 9) {
+    // Backwards, and where several rows are read at once, there is nothing to ask for; WebAssembly cannot ask.
+    const bool asks = HWY_TARGET != HWY_WASM && !bundles_ && !rows_.backwards;
+    for (int64_t k = 0; k < p.depth().kernel; ++k) {
+      s_.looks[k] = asks ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
+    }
+  }
+
+  // Units are rows of outputs: (plane, od, oh).
+  void Run(int64_t begin, int64_t end) {
+    const int64_t depth_out = p_.depth().out;
+    for (int64_t r = begin; r < end && !rows_.GaveUp();) {
+      const int64_t group = r / height_.out;  // (plane, od)
+      const int64_t group_end = std::min(end, (group + 1) * height_.out);
+      plane_ = rows_.plane(group / depth_out);
+      od_ = group % depth_out;
+      first_unit_ = group * height_.out;
+      const Range oh = {r - first_unit_, group_end - first_unit_};
+      for (int64_t o = 0; o < width_.out; o += s_.tile) {
+        if (o == 0 || s_.tile < width_.out) CutPieces({o, std::min(o + s_.tile, width_.out)});
+        Pool(oh);
+      }
+      r = group_end;
+    }
+  }
+
+ private:
+  void CutPieces(Range ow) {
+    if (piece_count_ > 0 && ow_.begin == ow.begin && ow_.end == ow.end) return;
+    ow_ = ow;
+    piece_count_ = 0;
+    const Range whole = width_.interior();
+    const int64_t lanes = LaneCount<S>();
+    int64_t kept_at = 0;
+    for (int64_t o = ow.begin; o < ow.end;) {
+      const bool interior = o >= whole.begin && o < whole.end;
+      const Range piece = {o, interior ? std::min(ow.end, whole.end) : o + 1};
+      s_.pieces[piece_count_++] = {piece, width_.valid_taps(o), kept_at};
+      const int64_t run = width_.stride == 1 ? piece.size() * p_.channels : p_.channels;
+      kept_at += (run + lanes - 1) / lanes * lanes * (width_.stride == 1 ? 1 : piece.size());
+      o = piece.end;
+    }
+  }
+
+  // Output rows `oh` of this plane and depth, columns ow_.
+  void Pool(Range oh) {
+    const Range d = p_.depth().valid_taps(od_);
+    if (has_empty_row_ || d.size() == 0) {
+      for (int64_t o = oh.begin; o < oh.end; ++o) {
+        if (d.size() == 0 || height_.valid_taps(o).size() == 0) Exact(o);
+      }
+      if (d.size() == 0) return;
+    }
+    if (p_.depth().kernel == 1) return Sweep(d, d.begin, oh);
+    for (int64_t o = oh.begin; o < oh.end; ++o) {  // rows are not shared, so windows can be finished one by one
+      for (int64_t k = 0; k < d.size(); ++k) Sweep(d, rows_.backwards ? d.end - 1 - k : d.begin + k, {o, o + 1});
+    }
+  }
+
+  // Reads the rows of one slice that windows `oh` cover.
+  void Sweep(Range d, int64_t kd, Range oh) {
+    const int64_t begin = std::max<int64_t>(0, height_.start(oh.begin));
+    const int64_t end = std::min(height_.in, height_.start(oh.end - 1) + height_.extent());
+    const S* slice = rows_.row(plane_, p_.depth().start(od_) + kd * p_.depth().dilation, 0);
+    const bool first_slice = kd == (rows_.backwards ? d.end - 1 : d.begin);
+    const bool last_slice = kd == (rows_.backwards ? d.begin : d.end - 1);
+    const int64_t pitch = width_.in * p_.channels;
+    if (bundles_) {
+      for (int64_t k = 0; k < oh.size() && !rows_.GaveUp(); ++k) {
+        const int64_t o = rows_.backwards ? oh.end - 1 - k : oh.begin + k;
+        const Range taps = height_.valid_taps(o);
+        if (taps.size() == 0) continue;
+        const int64_t kh = rows_.backwards ? taps.end - 1 : taps.begin;
+        role_count_ = closing_ = 0;
+        AddRole(o, kd, first_slice, last_slice);
+        Row(slice + (height_.start(o) + kh * height_.dilation) * pitch, kd, kh, taps.size());
+      }
+      return;
+    }
+    for (int64_t i = 0; i < end - begin && !rows_.GaveUp(); ++i) {
+      const int64_t h = rows_.backwards ? end - 1 - i : begin + i;
+      const Range covering = height_.covering(h);
+      const Range o = {std::max(covering.begin, oh.begin), std::min(covering.end, oh.end)};
+      role_count_ = closing_ = 0;
+      for (int64_t k = 0; k < o.size(); ++k) {
+        AddRoleOfRow(rows_.backwards ? o.end - 1 - k : o.begin + k, h, kd, first_slice, last_slice);
+      }
+      if (role_count_ > 0) Row(slice + h * pitch, kd, 0, 1);
+    }
+  }
+
+  // What window `o` does with its tap in row h, if it has one there.
+  void AddRoleOfRow(int64_t o, int64_t h, int64_t kd, bool first_slice, bool last_slice) {
+    const int64_t kh = height_.tap_at(o, h);
+    if (kh < 0) return;
+    const Range taps = height_.valid_taps(o);
+    const bool at_begin = kh == taps.begin;
+    const bool at_end = kh == taps.end - 1;
+    const bool first = first_slice && (rows_.backwards ? at_end : at_begin);
+    const bool last = last_slice && (rows_.backwards ? at_begin : at_end);
+    AddRole(o, kd, first, last).code += static_cast<uint8_t>(kh * width_.kernel);
+  }
+
+  Role<S>& AddRole(int64_t o, int64_t kd, bool first, bool last) {
+    const int64_t slot = o % s_.slots;
+    Role<S>& role = s_.roles[role_count_++];
+    role.first = first;
+    role.last = last;
+    role.kept = s_.keys + slot * s_.pitch;
+    role.kept_codes = s_.codes + slot * s_.pitch;
+    role.code = static_cast<uint8_t>(kd * height_.kernel * width_.kernel);
+    role.y = rows_.y_row(first_unit_ + o) + ow_.begin * p_.channels;
+    role.y_codes = s_.y_codes + closing_ * s_.y_pitch;
+    role.output = o;
+    closing_ += last;
+    return role;
+  }
+
+  // Reduces `count` input rows from `row` on, hands the result to the roles, and finishes the rows of outputs that are
+  // complete. `kh` is the first row's tap, where it is not the roles' to know.
+  void Row(const S* row, int64_t kd, int64_t kh, int64_t count) {
+    Watch<S> watch(p_.dtype);
+    const int64_t channels = p_.channels;
+    const bool one_run = width_.stride == 1;
+    for (int64_t i = 0; i < piece_count_; ++i) {
+      const StreamPiece& piece = s_.pieces[i];
+      const int64_t first_tap = rows_.backwards ? piece.taps.end - 1 : piece.taps.begin;
+      const int64_t step = rows_.backwards ? -1 : 1;
+      const int64_t run = one_run ? piece.ow.size() * channels : channels;
+      const int64_t lanes = LaneCount<S>();
+      const StreamJob<S> job = {row + (width_.start(piece.ow.begin) + first_tap * width_.dilation) * channels,
+                                static_cast<uint8_t>(kh * width_.kernel + first_tap),
+                                piece.taps.size(),
+                                step * width_.dilation * channels,
+                                static_cast<uint8_t>(step),
+                                count,
+                                step * height_.dilation * width_.in * channels,
+                                static_cast<uint8_t>(step * width_.kernel),
+                                one_run ? 1 : piece.ow.size(),
+                                run,
+                                width_.stride * channels,
+                                (run + lanes - 1) / lanes * lanes,
+                                piece.kept_at,
+                                (piece.ow.begin - ow_.begin) * channels,
+                                s_.roles,
+                                role_count_,
+                                rows_.x_end,
+                                ow_.size() * channels,
+                                s_.looks + kd};
+      StreamPieceOfRow<S, kRoutes>(job, watch);
+    }
+    const bool fired = watch.Fired() != Alarm::kNone;
+    for (int64_t r = 0; r < role_count_; ++r) {
+      const Role<S>& role = s_.roles[r];
+      const int64_t o = role.output;
+      bool& suspect = s_.suspect[o % s_.slots];
+      suspect = fired || (!role.first && suspect);
+      if (!role.last) continue;
+      if (suspect && SeesSpecial(rows_, plane_, od_, o, ow_)) {
+        Exact(o);
+      } else if constexpr (kRoutes) {
+        PackRow(p_, role.y_codes, ow_, rows_.route_row(first_unit_ + o));
+      }
+    }
+  }
+
+  void Exact(int64_t o) {
+    RunExactRow<S>(rows_, plane_, od_, o, ow_, rows_.y_row(first_unit_ + o),
+                   kRoutes ? rows_.route_row(first_unit_ + o) : nullptr, kRoutes ? s_.exact_codes : nullptr);
+  }
+
+  const Problem& p_;
+  const Axis& height_;
+  const Axis& width_;
+  Rows<S> rows_;
+  ScratchTaker take_;
+  StreamScratch<S> s_;
+  bool has_empty_row_;
+  bool bundles_;  // small windows that share no rows are read whole
+  const S* plane_ = nullptr;
+  int64_t od_ = 0;
+  int64_t first_unit_ = 0;  // of this plane and depth
+  Range ow_;
+  int64_t piece_count_ = 0;
+  int64_t role_count_ = 0;
+  int64_t closing_ = 0;
+};
+
+template <class S, bool kRoutes>
+void RunStream(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+#ifndef POOLGRAD_SMALL
+  if (TakesPixelTiles<S, kRoutes>(p)) {
+    ScratchTaker take(memory);
+    const StreamScratch<S> scratch(p, kRoutes, take);
+    return RunPixelTiles<S, kRoutes>(p, args, begin, end, scratch.exact_codes);
+  }
+#endif
+  StreamRunner<S, kRoutes>(p, args, memory).Run(begin, end);
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,409 @@
+// The inner loops of stream-inl.h: a piece of an input row is reduced along the width, and every window that covers the
+// row takes what it needs of the result.
+//
+// Codes are bytes, so that they cost a quarter of the traffic of keys: a group of vectors has one vector of them.
+// Accumulators may not be written beyond a run's end, because the next run has not been read yet: each run's part of
+// them is padded to whole vectors. y and the codes on their way to routes may: the next run writes over it.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_STREAM_RUNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_STREAM_RUNS_INL_H_
+#undef POOLGRAD_CPU_STREAM_RUNS_INL_H_
+#else
+#define POOLGRAD_CPU_STREAM_RUNS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/prefetch.h"
+#include "cpu/forward/reduce-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// As many vectors of keys as fill one vector of byte codes.
+template <class S>
+inline constexpr int kGroup = sizeof(S);
+
+// kVectors (1 or kGroup) vectors of neighbouring outputs, and their codes as bytes.
+template <class S, bool kRoutes, int kVectors>
+struct Group {
+  using OfOne = hn::Rebind<uint8_t, hn::ScalableTag<S>>;
+  using D8 = std::conditional_t<kVectors == kGroup<S>, hn::ScalableTag<uint8_t>, OfOne>;
+  using Codes = hn::Vec<D8>;
+  VecOf<S> key[kVectors];
+  Codes code;
+
+  HWY_INLINE Group() {}  // GCC compiles implicit constructors without the target's instructions
+
+  // All ones in the bytes of true lanes.
+  static HWY_INLINE Codes Bytes(const CodeVec<S>* masks) {
+    if constexpr (kVectors == kGroup<S>) {
+      return BytesOf<Code<S>>(masks);
+    } else {
+      return hn::TruncateTo(D8(), masks[0]);
+    }
+  }
+
+  // The better of this and `other`, which comes later.
+  HWY_INLINE void Meet(const VecOf<S>* other, Codes other_code) {
+    const hn::ScalableTag<S> d;
+    if constexpr (kRoutes) {
+      CodeVec<S> beats[kVectors];
+      POOLGRAD_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        beats[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, Above<S>(other[v], key[v])));
+      }
+      code = hn::IfVecThenElse(Bytes(beats), other_code, code);
+    }
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(other[v], key[v]);
+  }
+
+  HWY_INLINE void MeetLater(const Group& other) { Meet(other.key, other.code); }
+  HWY_INLINE void MeetEarlier(const Group& other) {
+    const hn::ScalableTag<S> d;
+    if constexpr (kRoutes) {
+      CodeVec<S> stays[kVectors];
+      POOLGRAD_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        stays[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, Above<S>(key[v], other.key[v])));
+      }
+      code = hn::IfVecThenElse(Bytes(stays), code, other.code);
+    }
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(key[v], other.key[v]);
+  }
+};
+
+// Calls step(j, vectors) for groups and single vectors that cover `run` >= Lanes elements; the last ones overlap those
+// before.
+template <class S, class Step>
+HWY_INLINE void ForGroups(int64_t run, const Step& step) {
+  const int64_t lanes = LaneCount<S>();
+  const int64_t group = kGroup<S> * lanes;
+  int64_t j = 0;
+  for (; j + group <= run; j += group) step(j, std::integral_constant<int, kGroup<S>>());
+  if (kGroup<S> > 1 && j > 0 && j + lanes < run) {
+    step(run - group, std::integral_constant<int, kGroup<S>>());
+    return;
+  }
+  for (; j < run; j += lanes) step(std::min(j, run - lanes), std::integral_constant<int, 1>());
+}
+
+// What a window does with a row it covers.
+template <class S>
+struct Role {
+  S* kept;              // accumulator: keys and codes
+  uint8_t* kept_codes;
+  S* y;                 // last row: where winners and their codes go
+  uint8_t* y_codes;
+  bool first, last;
+  uint8_t code;         // of the row's tap 0
+  int64_t output;       // the window's row of outputs
+};
+
+// A piece of an input row whose windows have the same taps: `runs` runs of `run` elements.
+template <class S>
+struct StreamJob {
+  const S* x;  // the first run's tap of most preference
+  uint8_t code;
+  int64_t taps, tap_step;  // along the width: how many, how far apart, and how far apart their codes are
+  uint8_t tap_code_step;
+  int64_t rows, row_step;  // the same down: more than one where a window has its rows for itself
+  uint8_t row_code_step;
+  int64_t runs, run;
+  int64_t in_pitch, kept_pitch;  // from run to run; in y it is `run`
+  int64_t kept_at, y_at;         // of the first run
+  const Role<S>* roles;
+  int64_t role_count;
+  const S* in_end;  // nothing is read from here on
+  int64_t y_size;   // nothing is written into y from here on
+  Lookahead* look;
+  int64_t look_step = 1;  // how many elements are read for each one of a run, where taps are not shared
+
+  // From the tap of most preference to the one that comes t-th.
+  int64_t Offset(int64_t t) const { return t / taps * row_step + t % taps * tap_step; }
+  uint8_t CodeOf(int64_t t) const {
+    return static_cast<uint8_t>(code + t / taps * row_code_step + t % taps * tap_code_step);
+  }
+  int64_t Farthest() const {
+    return std::max<int64_t>(0, (taps - 1) * tap_step) + std::max<int64_t>(0, (rows - 1) * row_step);
+  }
+};
+
+// The taps of a run; in registers where their number is known.
+template <class S, int kTaps, class D8>
+struct Taps {
+  const StreamJob<S>& job;
+  int64_t offsets[kTaps > 0 ? kTaps : 1];
+  hn::Vec<D8> codes[kTaps > 0 ? kTaps : 1];
+
+  HWY_INLINE explicit Taps(const StreamJob<S>& of) : job(of) {
+    // Counted, because divisions would take longer than a short run.
+    int64_t tap = 0, row_offset = 0;
+    uint8_t row_code = job.code;
+    POOLGRAD_UNROLL
+    for (int t = 0; t < kTaps; ++t) {
+      offsets[t] = row_offset + tap * job.tap_step;
+      codes[t] = hn::Set(D8(), static_cast<uint8_t>(row_code + tap * job.tap_code_step));
+      if (++tap < job.taps) continue;
+      tap = 0;
+      row_offset += job.row_step;
+      row_code = static_cast<uint8_t>(row_code + job.row_code_step);
+    }
+  }
+};
+
+// The best of a run's taps, at x.
+template <class S, bool kRoutes, int kTaps, int kVectors, class D8>
+HWY_INLINE Group<S, kRoutes, kVectors> BestOfTaps(const Taps<S, kTaps, D8>& taps, const S* x, Watch<S>& watch) {
+  const hn::ScalableTag<S> d;
+  const int64_t lanes = LaneCount<S>();
+  const auto load = [&](const S* from, VecOf<S>* to) POOLGRAD_LAMBDA {
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) to[v] = Key<S>(hn::LoadU(d, from + v * lanes));
+    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
+      (watch.template See<kV>(to[kV]), ...);
+    }(std::make_integer_sequence<int, kVectors>());
+  };
+  Group<S, kRoutes, kVectors> best;
+  load(x, best.key);
+  VecOf<S> key[kVectors];
+  if constexpr (kTaps > 0) {
+    best.code = taps.codes[0];
+    POOLGRAD_UNROLL
+    for (int t = 1; t < kTaps; ++t) {
+      load(x + taps.offsets[t], key);
+      best.Meet(key, taps.codes[t]);
+    }
+  } else {
+    const StreamJob<S>& job = taps.job;
+    uint8_t row_code = job.code;
+    best.code = hn::Set(D8(), row_code);
+    int64_t first = 1;
+    for (int64_t r = 0; r < job.rows; ++r, x += job.row_step, first = 0) {
+      for (int64_t t = first; t < job.taps; ++t) {
+        load(x + t * job.tap_step, key);
+        best.Meet(key, hn::Set(D8(), static_cast<uint8_t>(row_code + t * job.tap_code_step)));
+      }
+      row_code = static_cast<uint8_t>(row_code + job.row_code_step);
+    }
+  }
+  return best;
+}
+
+// What the windows that cover a row do with it, in order, known to the compiler where the order is a usual one.
+enum class Part { kAsListed, kFirst, kBetween, kLast, kOnly };
+
+// The reduced row meets one window that covers it, at one place. `n`: how many of the elements count.
+template <class S, bool kRoutes, int kVectors, Part kPart>
+HWY_INLINE void Give(const Role<S>& role, const Group<S, kRoutes, kVectors>& here, int64_t kept_at, int64_t y_at,
+                     int64_t n, int64_t y_size, Watch<S>& watch) {
+  using G = Group<S, kRoutes, kVectors>;
+  const hn::ScalableTag<S> d;
+  const typename G::D8 d8;
+  const int64_t lanes = LaneCount<S>();
+  const bool first = kPart == Part::kAsListed ? role.first : kPart == Part::kFirst || kPart == Part::kOnly;
+  const bool last = kPart == Part::kAsListed ? role.last : kPart == Part::kLast || kPart == Part::kOnly;
+  S* kept = role.kept + kept_at;
+  G best;
+  auto code = hn::Zero(d8);
+  if constexpr (kRoutes) code = hn::Add(here.code, hn::Set(d8, role.code));
+  if (first) {
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) best.key[v] = here.key[v];
+    best.code = code;
+  } else {
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) best.key[v] = hn::LoadU(d, kept + v * lanes);
+    if constexpr (kRoutes) best.code = hn::LoadU(d8, role.kept_codes + kept_at);
+    best.Meet(here.key, code);
+  }
+  if (!last) {
+    if constexpr (kRoutes) hn::StoreU(best.code, d8, role.kept_codes + kept_at);
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(best.key[v], d, kept + v * lanes);
+    return;
+  }
+  S* y = role.y + y_at;
+  if constexpr (kRoutes) hn::StoreU(best.code, d8, role.y_codes + y_at);  // scratch: room for a vector beyond its end
+  if (n == kVectors * lanes) {
+    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
+      (watch.template SeeWinner<kV>(best.key[kV]), ...);
+    }(std::make_integer_sequence<int, kVectors>());
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(Key<S>(best.key[v]), d, y + v * lanes);
+    return;
+  }
+  watch.SeeWinner(best.key[0], n);
+  if (y_at + lanes <= y_size) {  // the rest is written over by the next run
+    hn::StoreU(Key<S>(best.key[0]), d, y);
+  } else {
+    HWY_ALIGN S values[hn::MaxLanes(hn::ScalableTag<S>())];
+    hn::Store(Key<S>(best.key[0]), d, values);
+    std::memcpy(y, values, static_cast<size_t>(n) * sizeof(S));
+  }
+}
+
+// The last elements of a run that ends where x does: their taps by way of a copy.
+template <class S, bool kRoutes>
+HWY_NOINLINE Group<S, kRoutes, 1> BestOfCopiedTaps(const StreamJob<S>& job, const S* x, int64_t n, Watch<S>& watch) {
+  const typename Group<S, kRoutes, 1>::D8 d8;
+  HWY_ALIGN S copy[hn::MaxLanes(hn::ScalableTag<S>())] = {};
+  Group<S, kRoutes, 1> best;
+  for (int64_t t = 0; t < job.taps * job.rows; ++t) {
+    std::memcpy(copy, x + job.Offset(t), static_cast<size_t>(n) * sizeof(S));
+    const VecOf<S> key = Key<S>(hn::Load(hn::ScalableTag<S>(), copy));
+    watch.See(key);
+    const auto code = hn::Set(d8, job.CodeOf(t));
+    if (t == 0) {
+      best.key[0] = key;
+      best.code = code;
+    } else {
+      best.Meet(&key, code);
+    }
+  }
+  return best;
+}
+
+// What is left of a run when less than a group is: [j, run), of the run that begins at `x`.
+template <class S, bool kRoutes>
+HWY_NOINLINE void StreamTail(const StreamJob<S>& job, const S* x, int64_t j, int64_t kept_at, int64_t y_at,
+                             Watch<S>& watch) {
+  const int64_t lanes = LaneCount<S>();
+  const S* farthest = x + job.Farthest();
+  const Taps<S, 0, typename Group<S, kRoutes, 1>::D8> taps(job);
+  for (; j < job.run; j += lanes) {
+    const int64_t n = std::min(lanes, job.run - j);
+    const bool inside = n == lanes || farthest + j + lanes <= job.in_end;
+    const auto here = inside ? BestOfTaps<S, kRoutes, 0, 1>(taps, x + j, watch)
+                             : BestOfCopiedTaps<S, kRoutes>(job, x + j, n, watch);
+    for (int64_t r = 0; r < job.role_count; ++r) {
+      Give<S, kRoutes, 1, Part::kAsListed>(job.roles[r], here, kept_at + j, y_at + j, n, job.y_size, watch);
+    }
+  }
+}
+
+template <class S, bool kRoutes, int kTaps, Part... kParts>
+HWY_NOINLINE void StreamRuns(const StreamJob<S>& job, Watch<S>& shared_watch) {
+  // Copies of what the loop needs: stores of bytes may alias anything that is not the loop's own.
+  constexpr int kRoles = sizeof...(kParts);
+  Role<S> roles[kRoles + 1];
+  POOLGRAD_UNROLL
+  for (int r = 0; r < kRoles; ++r) roles[r] = job.roles[r];
+  const Taps<S, kTaps, hn::ScalableTag<uint8_t>> taps(job);
+  Watch<S> watch = shared_watch;
+  const int64_t group = kGroup<S> * LaneCount<S>();
+  const int64_t run = job.run;
+  const int64_t full = run / group * group;
+  const int64_t y_size = job.y_size;
+#ifdef POOLGRAD_SMALL
+  constexpr bool kRestInline = false;
+#else
+  constexpr bool kRestInline = kRoles > 0;  // what is left of a run in single vectors; the last may read beyond it
+#endif
+  [[maybe_unused]] const int64_t lanes = LaneCount<S>();
+  [[maybe_unused]] const int64_t beyond = job.Farthest() + lanes;
+  [[maybe_unused]] const Taps<S, kTaps, typename Group<S, kRoutes, 1>::D8> taps_of_one(job);
+  Lookahead look = *job.look;
+  const int64_t look_step = job.look_step;
+  const S* x = job.x;
+  int64_t kept_at = job.kept_at;
+  int64_t y_at = job.y_at;
+  for (int64_t r = job.runs; r > 0; --r) {
+    for (int64_t j = 0; j < full; j += group) {
+      look.At(x + j * look_step);
+      const auto here = BestOfTaps<S, kRoutes, kTaps, kGroup<S>>(taps, x + j, watch);
+      if constexpr (kRoles > 0) {
+        int at = 0;
+        (Give<S, kRoutes, kGroup<S>, kParts>(roles[at++], here, kept_at + j, y_at + j, group, y_size, watch), ...);
+      } else {
+        for (int64_t i = 0; i < job.role_count; ++i) {
+          Give<S, kRoutes, kGroup<S>, Part::kAsListed>(job.roles[i], here, kept_at + j, y_at + j, group, y_size, watch);
+        }
+      }
+    }
+    bool rest = full < run;
+    if constexpr (kRestInline) {
+      if (rest && x + run + beyond <= job.in_end) {
+        for (int64_t j = full; j < run; j += lanes) {
+          const auto here = BestOfTaps<S, kRoutes, kTaps, 1>(taps_of_one, x + j, watch);
+          const int64_t n = std::min(lanes, run - j);
+          int at = 0;
+          (Give<S, kRoutes, 1, kParts>(roles[at++], here, kept_at + j, y_at + j, n, y_size, watch), ...);
+        }
+        rest = false;
+      }
+    }
+    if (rest) {
+      Watch<S> tail_watch = watch;  // or the loop's would live in memory
+      StreamTail<S, kRoutes>(job, x, full, kept_at, y_at, tail_watch);
+      watch = tail_watch;
+    }
+    x += job.in_pitch;
+    kept_at += job.kept_pitch;
+    y_at += run;
+  }
+  *job.look = look;
+  shared_watch = watch;
+}
+
+template <class S, bool kRoutes, int kTaps>
+void StreamParts(const StreamJob<S>& job, Watch<S>& watch) {
+  const auto part = [&](int64_t r) {
+    const Role<S>& role = job.roles[r];
+    return role.first ? role.last ? Part::kOnly : Part::kFirst : role.last ? Part::kLast : Part::kBetween;
+  };
+  const Part first = part(0);
+  if (job.role_count == 1) {
+    if (first == Part::kBetween) return StreamRuns<S, kRoutes, kTaps, Part::kBetween>(job, watch);
+#ifndef POOLGRAD_SMALL
+    if (first == Part::kFirst) return StreamRuns<S, kRoutes, kTaps, Part::kFirst>(job, watch);
+    if (first == Part::kLast) return StreamRuns<S, kRoutes, kTaps, Part::kLast>(job, watch);
+    return StreamRuns<S, kRoutes, kTaps, Part::kOnly>(job, watch);
+#endif
+  }
+  if (first == Part::kLast && job.role_count == 2 && part(1) == Part::kFirst) {
+    return StreamRuns<S, kRoutes, kTaps, Part::kLast, Part::kFirst>(job, watch);
+  }
+  if (first == Part::kLast && job.role_count == 3 && part(1) == Part::kBetween && part(2) == Part::kFirst) {
+    return StreamRuns<S, kRoutes, kTaps, Part::kLast, Part::kBetween, Part::kFirst>(job, watch);
+  }
+  StreamRuns<S, kRoutes, 0>(job, watch);
+}
+
+template <class S, bool kRoutes>
+void StreamPieceOfRow(const StreamJob<S>& job, Watch<S>& watch) {
+  switch (job.taps * job.rows) {
+    case 3: return StreamParts<S, kRoutes, 3>(job, watch);
+#ifdef POOLGRAD_SMALL
+    case 4: return job.role_count == 1 && job.roles[0].first && job.roles[0].last
+                       ? StreamRuns<S, kRoutes, 4, Part::kOnly>(job, watch)
+                       : StreamRuns<S, kRoutes, 0>(job, watch);
+    default: return StreamRuns<S, kRoutes, 0>(job, watch);
+#else
+    case 2: return StreamParts<S, kRoutes, 2>(job, watch);
+    case 4: return StreamParts<S, kRoutes, 4>(job, watch);
+    default: return StreamParts<S, kRoutes, 0>(job, watch);
+#endif
+  }
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

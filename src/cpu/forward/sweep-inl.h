@@ -1,0 +1,234 @@
+// Max pooling of f32 with routes, channels first (and a single channel last), for windows of three by three at stride 1
+// or 2: each row of outputs straight from the rows of x it sees and what the rows before left (stripes-inl.h).
+//
+// x is read where it lies; only its first and its last row, around which loads would leave it, are copied. (Halves
+// would have to become keys for each of the three loads; for them the passes of planes-inl.h are as fast.)
+//
+// Rows that are apart (a dilated height) belong to different sweeps, one after the other.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_SWEEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_SWEEP_INL_H_
+#undef POOLGRAD_CPU_SWEEP_INL_H_
+#else
+#define POOLGRAD_CPU_SWEEP_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "cpu/forward/blocks-inl.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/prefetch.h"
+#include "cpu/forward/rows-inl.h"
+#include "cpu/scratch.h"
+#include "cpu/forward/stripes-inl.h"
+#include "hwy/highway.h"
+#include "spec/kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// The columns that the loads of a row of windows touch, counted from the row's first; they may lie outside it.
+inline Range LoadedColumns(const Axis& width) {
+  const int64_t odd = width.stride == 2 ? 1 : 0;  // de-interleaved with the last column of the last window
+  return {width.start(0), width.start(width.out - 1) + width.extent() + odd};
+}
+
+// Whether stripes-inl.h takes rows of x as they are: only taps that it masks lie outside.
+template <class S>
+bool SweepsRows(const Axis& width) {
+  const int64_t lanes = LaneCount<S>();
+  const int64_t last_full = CeilDiv(width.out, lanes) * lanes - lanes - 1;  // the last window before the last vector
+  const bool tap0 = width.out == lanes || width.start(std::min(lanes, width.out - lanes)) >= 0;
+  const bool tap1 = width.start(0) + width.dilation >= 0 && width.start(width.out - 1) + width.dilation < width.in;
+  const bool tap2 = last_full < 0 || width.start(last_full) + 2 * width.dilation < width.in;
+  return tap0 && tap1 && tap2 && width.dilation <= lanes && width.in >= lanes;
+}
+
+template <class S>
+struct SweepScratch {
+  static constexpr int64_t kSteps = 16;  // at a time
+  int64_t code_pitch, row_pitch;
+  int64_t out_rows, in_rows;  // per block; of one plane
+  SweepStep<S>* steps;
+  S* kept_keys;
+  uint8_t* kept_codes;
+  uint8_t* codes;
+  S* rows;  // copies of the first and the last of x
+  Code<S>* exact_codes;
+  bool* special;
+
+  SweepScratch(const Problem& p, ScratchTaker& take) {
+    constexpr int64_t kCodeBytes = 16 << 10;
+    const Axis& h = p.height();
+    const int64_t stripe = LaneCount<uint8_t>();
+    code_pitch = CeilDiv(p.width().out, stripe) * stripe;
+    const Range loaded = LoadedColumns(p.width());
+    row_pitch = loaded.end - loaded.begin + 2 * LaneCount<S>();
+    const int64_t rows_of_codes = std::max<int64_t>(kCodeBytes / code_pitch, 4 * h.dilation);
+    out_rows = rows_of_codes > h.out && p.depth().out > 1 ? h.out : rows_of_codes;
+    in_rows = InRows(h, std::min(out_rows, h.out));
+    steps = take.Take<SweepStep<S>>(kSteps);
+    kept_keys = take.Take<S>(2 * code_pitch);
+    kept_codes = take.Take<uint8_t>(2 * code_pitch);
+    codes = take.Take<uint8_t>(out_rows * code_pitch + stripe);
+    rows = take.Take<S>(2 * row_pitch);
+    exact_codes = take.Take<Code<S>>(p.width().out);
+    special = take.Take<bool>(in_rows);
+  }
+};
+
+template <class S, int kStride>
+class SweepRunner {
+ public:
+  SweepRunner(const Problem& p, const Args& args, std::byte* memory)
+      : p_(p),
+        height_(p.height()),
+        width_(p.width()),
+        loaded_(LoadedColumns(p.width())),
+        rows_(p, args),
+        take_(memory),
+        s_(p, take_),
+        lookahead_(rows_.x, rows_.x_end) {
+    std::fill(s_.rows, s_.rows + 2 * s_.row_pitch, S{0});
+  }
+
+  void Run(int64_t begin, int64_t end) {
+    ForBlocksOfRows(rows_, s_.out_rows, begin, end, [&](const Block<S>& block) { Pool(block); });
+  }
+
+ private:
+  void Pool(const Block<S>& block) {
+    Watch<S> watch(p_.dtype);
+    const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
+    if (has_rows) {
+      ForPlanesOf(block, rows_, [&](const Block<S>& one) {
+        uint8_t* codes = s_.codes + (one.r - block.r) * s_.code_pitch;
+        const S* plane = rows_.row(one.plane, p_.depth().start(one.od), 0);
+        for (int64_t f = 0; f < std::min(height_.dilation, one.oh.size()); ++f) {
+          SweepDown(one, plane, one.oh.begin + f, codes, watch);
+        }
+      });
+      Flush(watch);
+      PackRows(rows_, s_.codes, s_.code_pitch, block.r, block.planes * block.oh.size());
+    }
+    if (!has_rows || watch.Fired() != Alarm::kNone || height_.has_empty_window()) {
+      PoolSpecialRows(rows_, block, has_rows, s_.special, s_.exact_codes);
+    }
+  }
+
+  // The rows of outputs `first`, first + dilation, ...
+  void SweepDown(const Block<S>& block, const S* plane, int64_t first, uint8_t* block_codes, Watch<S>& watch) {
+    const int64_t apart = height_.dilation;
+    S* block_y = rows_.y_row(block.r);
+    const auto see = [&](SweepStep<S>& step, int i, int64_t h) {
+      step.row[i] = h >= 0 && h < height_.in ? Input(plane + h * width_.in) : nullptr;
+    };
+    const auto write = [&](SweepStep<S>& step, int i, int64_t o) {
+      step.y[i] = block_y + (o - block.oh.begin) * width_.out;
+      step.codes[i] = block_codes + (o - block.oh.begin) * s_.code_pitch;
+    };
+    const int64_t top = height_.start(first);
+    SweepStep<S>& begin = Next(watch);
+    if constexpr (kStride == 1) {
+      see(begin, 0, top);
+      see(begin, 1, top + apart);
+      for (int64_t o = first; o < block.oh.end; o += 2 * apart) {
+        SweepStep<S>& step = Next(watch);
+        const int64_t h = height_.start(o) + 2 * apart;
+        see(step, 0, h);
+        write(step, 0, o);
+        if (o + apart >= block.oh.end) break;
+        see(step, 1, h + apart);
+        write(step, 1, o + apart);
+      }
+    } else {
+      see(begin, 1, top);
+      for (int64_t o = first; o < block.oh.end; ++o) {
+        SweepStep<S>& step = Next(watch);
+        const int64_t h = height_.start(o);
+        see(step, 0, h + 1);
+        see(step, 1, h + 2);
+        write(step, 0, o);
+      }
+    }
+  }
+
+  // Where the windows of a row of x begin.
+  const S* Input(const S* row) {
+    if (row + loaded_.begin >= rows_.x && row + loaded_.end <= rows_.x_end) return row + loaded_.begin;
+    S* copy = s_.rows + (row == rows_.x ? 0 : s_.row_pitch);  // steps that wait may see both
+    const int64_t from = std::max<int64_t>(0, loaded_.begin);
+    const int64_t to = std::min(width_.in, loaded_.end);
+    std::memcpy(copy + from - loaded_.begin, row + from, static_cast<size_t>(to - from) * sizeof(S));
+    return copy;
+  }
+
+  // A step that sees and writes nothing yet. Filled where it lies: copied, its pointers would have to be in memory
+  // first.
+  SweepStep<S>& Next(Watch<S>& watch) {
+    if (count_ == s_.kSteps) Flush(watch);
+    SweepStep<S>& step = s_.steps[count_++];
+    for (int i = 0; i < 2; ++i) {
+      step.row[i] = nullptr;
+      step.y[i] = nullptr;
+    }
+    return step;
+  }
+
+  void Flush(Watch<S>& watch) {
+    const int64_t before = std::max<int64_t>(0, CeilDiv(-width_.start(0), width_.stride));
+    const int64_t beyond =
+        std::max<int64_t>(0, CeilDiv(width_.start(width_.out - 1) + width_.extent() - width_.in, width_.stride));
+    Sweep<SweepOf<S, kStride>>({s_.steps, count_, width_.dilation, before, beyond, width_.in, &lookahead_}, width_.out,
+                               s_.kept_keys, s_.kept_codes, watch);
+    count_ = 0;
+  }
+
+  const Problem& p_;
+  const Axis& height_;
+  const Axis& width_;
+  const Range loaded_;
+  Rows<S> rows_;
+  ScratchTaker take_;
+  SweepScratch<S> s_;
+  Lookahead lookahead_;
+  int64_t count_ = 0;  // of steps that wait
+};
+
+template <class S, int kStride>
+void RunSweep(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+  SweepRunner<S, kStride>(p, args, memory).Run(begin, end);
+}
+
+// The kernel, and the scratch it needs; null where rows are too short, or have too much padding, and where vectors are
+// longer than 16 bytes: there a stripe is as wide as many a row, and long rows of several planes waste less.
+template <class S>
+RunFn SelectSweep(const Problem& p, ScratchTaker& take) {
+  constexpr bool kIsF32 = std::is_same_v<S, float> || std::is_same_v<S, uint32_t>;
+  if constexpr (kIsF32 && hn::MaxLanes(hn::ScalableTag<S>()) == 4) {
+    if (p.width().out < LaneCount<S>() || !SweepsRows<S>(p.width())) return nullptr;
+    const SweepScratch<S> scratch(p, take);
+    if constexpr (kIsBits<S>) {  // at stride 1 nothing is won, and only one row before the input can be told from zeros
+      return p.height().stride == 2 && p.height().pad_lo <= 1 ? RunSweep<S, 2> : nullptr;
+    } else {
+      return p.height().stride == 1 ? RunSweep<S, 1> : RunSweep<S, 2>;
+    }
+  }
+  return nullptr;
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,400 @@
+// How values are ordered in vectors: the lanes that kernels compare, and what tells them that a fast comparison is not enough.
+//
+// Kernels run `later > best` on keys: the value itself, or for the halves (their bits as int16_t) an order-preserving
+// integer. On ordinary data every NaN rule of spec/rules.h agrees with that. On special values they differ, so a Watch looks
+// out for them, and what it flags is computed again by exact-inl.h:
+//   floats   NaN and infinities. On Arm a maximum instruction passes NaN on, so looking at winners is enough; but it takes +0
+//            for greater than -0, so a winner of +0 asks whether there is a -0 among the inputs. On x86 the maximum instruction
+//            is exactly `later > best ? later : best`, and every input is summed: the sum is not finite if one of them is not.
+//            WebAssembly has both; which one is a single instruction depends on the processor below. POOLGRAD_WASM_PASSES_NAN
+//            takes the one that Arm has.
+//   halves   NaN, -inf, and -0, which is the one value whose key is out of order. With POOLGRAD_HALVES_BY_FMAX they are
+//            compared as they are, by the instructions that Arm has for f16, and watched like floats. bf16 too: sign and
+//            magnitude are ordered alike in both, but for magnitudes that are NaN in f16 (2^121 and more in bf16), which are
+//            special here.
+//   integers nothing
+//   bits     of floats that are not negative are ordered like unsigned integers, zeros and infinity included. A negative value,
+//            a -0 or a NaN is greater than all of them, so looking at winners is enough. What is flagged is not computed by
+//            exact-inl.h: the kernel gives up, and the one for all values takes its place (spec/kernel.h, Shortcut).
+// False alarms (a sum that overflows) cost time, not correctness.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_ORDER_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_ORDER_INL_H_
+#undef POOLGRAD_CPU_ORDER_INL_H_
+#else
+#define POOLGRAD_CPU_ORDER_INL_H_
+#endif
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "spec/problem.h"
+#ifdef POOLGRAD_HALVES_BY_FMAX
+#include "cpu/simd/half_fmax-inl.h"
+#endif
+
+// For the lambdas of inner loops: what they capture by reference has to stay in registers, so they must be inlined.
+#ifndef POOLGRAD_LAMBDA
+#define POOLGRAD_LAMBDA HWY_ATTR __attribute__((always_inline))
+#endif
+
+// For loops over a few vectors: they must become registers even where the compiler is asked for small code.
+#ifndef POOLGRAD_UNROLL
+#define POOLGRAD_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// S is how an element is held: float, double, int16_t (the bits of either half), int8_t, uint8_t or int32_t; or, where no
+// value is negative, uint32_t and uint16_t: the bits of f32 and of the halves.
+template <class S>
+inline constexpr bool kIsFloat = std::is_floating_point_v<S>;
+template <class S>
+inline constexpr bool kIsHalf = std::is_same_v<S, int16_t>;
+template <class S>
+inline constexpr bool kIsBits = std::is_same_v<S, uint32_t> || std::is_same_v<S, uint16_t>;
+template <class S>
+inline constexpr bool kIsInt = !kIsFloat<S> && !kIsHalf<S>;  // bits too
+
+#ifdef POOLGRAD_HALVES_BY_FMAX
+template <class S>
+inline constexpr bool kByFmax = kIsHalf<S>;
+#else
+template <class S>
+inline constexpr bool kByFmax = false;
+#endif
+template <class S>
+inline constexpr bool kHasKeys = kIsHalf<S> && !kByFmax<S>;  // others are their own
+
+template <class S>
+using Code = hwy::MakeUnsigned<S>;  // a tap's number beside a value, in lanes of the same width
+template <class S>
+using VecOf = hn::Vec<hn::ScalableTag<S>>;
+template <class S>
+using CodeVec = hn::Vec<hn::ScalableTag<Code<S>>>;
+
+template <class S>
+HWY_INLINE int64_t LaneCount() {
+  return static_cast<int64_t>(hn::Lanes(hn::ScalableTag<S>()));
+}
+
+// The key of a value, and back: its own inverse. For a negative half the magnitude's order is turned around.
+template <class S>
+HWY_INLINE VecOf<S> Key(VecOf<S> raw) {
+  if constexpr (kHasKeys<S>) {
+    const auto sign = hn::Set(hn::ScalableTag<S>(), std::numeric_limits<S>::min());
+#if HWY_TARGET == HWY_NEON
+    return hn::IfVecThenElse(sign, raw, hn::Abs(raw));  // a bitwise select there
+#else
+    return hn::OrAnd(hn::Abs(raw), raw, sign);
+#endif
+  } else {
+    return raw;
+  }
+}
+
+template <class S>
+inline S ScalarKey(S raw) {
+  if constexpr (kHasKeys<S>) {
+    return raw < 0 && raw != std::numeric_limits<S>::min() ? static_cast<S>(-32768 - raw) : raw;
+  } else {
+    return raw;
+  }
+}
+
+// The key that no ordinary value is below: what padding holds.
+template <class S>
+inline S LowestKey() {
+  if constexpr (kIsFloat<S>) {
+    return -std::numeric_limits<S>::infinity();
+  } else if constexpr (kByFmax<S>) {
+    return static_cast<S>(0xFC00);  // -inf in f16
+  } else {
+    return std::numeric_limits<S>::min();
+  }
+}
+
+// The bits of y where a window has no winner.
+template <class S>
+inline S LowestRaw(poolgrad_dtype dtype) {
+  if constexpr (kIsHalf<S>) {
+    return static_cast<S>(dtype == POOLGRAD_BF16 ? 0xFF80 : 0xFC00);
+  } else {
+    return LowestKey<S>();
+  }
+}
+
+#if HWY_TARGET == HWY_NEON && HWY_ARCH_ARM_A64
+inline constexpr bool kMaxPassesNan = true;
+HWY_INLINE VecOf<float> Greater(VecOf<float> later, VecOf<float> best) {
+  return VecOf<float>(vmaxq_f32(later.raw, best.raw));  // Highway's Max is the instruction that drops NaN
+}
+HWY_INLINE VecOf<double> Greater(VecOf<double> later, VecOf<double> best) {
+  return VecOf<double>(vmaxq_f64(later.raw, best.raw));
+}
+#elif HWY_TARGET == HWY_WASM && defined(POOLGRAD_WASM_PASSES_NAN)
+inline constexpr bool kMaxPassesNan = true;
+HWY_INLINE VecOf<float> Greater(VecOf<float> later, VecOf<float> best) {
+  return VecOf<float>(wasm_f32x4_max(later.raw, best.raw));
+}
+HWY_INLINE VecOf<double> Greater(VecOf<double> later, VecOf<double> best) {
+  return VecOf<double>(wasm_f64x2_max(later.raw, best.raw));
+}
+#else
+inline constexpr bool kMaxPassesNan = false;
+template <class V>
+HWY_INLINE V Greater(V later, V best) {
+#if HWY_ARCH_X86
+  return hn::Max(later, best);
+#elif HWY_TARGET == HWY_WASM
+  if constexpr (std::is_same_v<V, VecOf<float>>) {
+    return V(wasm_f32x4_pmax(best.raw, later.raw));  // best < later ? later : best
+  } else {
+    return V(wasm_f64x2_pmax(best.raw, later.raw));
+  }
+#else
+  return hn::IfThenElse(hn::Gt(later, best), later, best);
+#endif
+}
+#endif
+
+// The greater of two keys: `best` where they tie, but for zeros.
+template <class S>
+HWY_INLINE VecOf<S> Greatest(VecOf<S> later, VecOf<S> best) {
+  if constexpr (kIsFloat<S>) {
+    return Greater(later, best);
+  } else if constexpr (kByFmax<S>) {
+    return HalfFmax(later, best);
+  } else {
+    return hn::Max(best, later);
+  }
+}
+
+// Where `later` is greater than `best`.
+template <class S>
+HWY_INLINE hn::Mask<hn::ScalableTag<S>> Above(VecOf<S> later, VecOf<S> best) {
+  if constexpr (kByFmax<S>) {
+    return HalfAbove(later, best);
+  } else {
+    return hn::Gt(later, best);
+  }
+}
+
+// The bits of +inf.
+template <class S>
+inline S InfinityBits(bool bf16) {
+  return sizeof(S) == 4 ? static_cast<S>(0x7F800000) : static_cast<S>(bf16 ? 0x7F80 : 0x7C00);
+}
+
+enum class Alarm { kNone, kZero, kSpecial };  // kZero: only if there is a -0 among the inputs
+
+// Looks at loaded keys (See) and at the keys that reach y (SeeWinner); Fired says whether a special value was among them.
+template <class S>
+class Watch {
+ public:
+  static constexpr bool kWinnersOnly = (kIsFloat<S> && kMaxPassesNan) || kByFmax<S>;
+
+  HWY_INLINE explicit Watch(poolgrad_dtype dtype) : bf16_(dtype == POOLGRAD_BF16) {
+    seen0_ = seen1_ = seen2_ = seen3_ = winner0_ = winner1_ = hn::Zero(hn::ScalableTag<S>());
+    least0_ = least1_ = hn::Set(hn::ScalableTag<Code<S>>(), static_cast<Code<S>>(~Code<S>{0}));
+  }
+
+  // Member by member, and no arrays: only such copies does GCC keep in registers.
+  HWY_INLINE Watch(const Watch& other) { *this = other; }
+  HWY_INLINE Watch& operator=(const Watch& other) {
+    bf16_ = other.bf16_;
+    seen0_ = other.seen0_;
+    seen1_ = other.seen1_;
+    seen2_ = other.seen2_;
+    seen3_ = other.seen3_;
+    winner0_ = other.winner0_;
+    winner1_ = other.winner1_;
+    least0_ = other.least0_;
+    least1_ = other.least1_;
+    return *this;
+  }
+
+  // Independent chains, four here and two below, so that none is longer than the work around it.
+  template <int kChain = 0>
+  HWY_INLINE void See(VecOf<S> key) {
+    if constexpr (kChain % 4 == 0) seen0_ = With(seen0_, key);
+    if constexpr (kChain % 4 == 1) seen1_ = With(seen1_, key);
+    if constexpr (kChain % 4 == 2) seen2_ = With(seen2_, key);
+    if constexpr (kChain % 4 == 3) seen3_ = With(seen3_, key);
+  }
+
+  // A float that may be lost before it reaches y, on targets where looking at winners is usually enough.
+  HWY_INLINE void SeeInput(VecOf<S> key) { seen0_ = hn::Add(seen0_, key); }
+
+  template <int kChain = 0>
+  HWY_INLINE void SeeWinner(VecOf<S> key) {
+    if constexpr (kChain % 2 == 0) winner0_ = WithWinner(winner0_, key);
+    if constexpr (kChain % 2 == 1) winner1_ = WithWinner(winner1_, key);
+    if constexpr (kWinnersOnly) SeeLeast<kChain>(key);
+    if constexpr (kByFmax<S>) SeeMost<kChain>(key);
+  }
+
+  // In place of SeeWinner, for kernels that do not compare taps in order: zeros of different sign tie, and their order matters.
+  template <int kChain = 0>
+  HWY_INLINE void SeeUnordered(VecOf<S> key) {
+    SeeWinner<kChain>(key);
+    if constexpr (kIsFloat<S> && !kWinnersOnly) SeeLeast<kChain>(hn::Abs(key));
+  }
+
+  // The first n lanes only.
+  HWY_INLINE void SeeWinner(VecOf<S> key, int64_t n) {
+    const hn::ScalableTag<S> d;
+    SeeWinner(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), key, hn::Set(d, S{1})));
+  }
+
+  HWY_INLINE Alarm Fired() const {
+    const hn::ScalableTag<S> d;
+    if constexpr (kIsFloat<S>) {
+      const auto zero = hn::Zero(d);
+      const auto sum = kWinnersOnly ? hn::Add(hn::Add(winner0_, winner1_), seen0_)
+                                    : hn::Add(hn::Add(seen0_, seen1_), hn::Add(seen2_, seen3_));
+      if (!hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero))) return Alarm::kSpecial;
+      const hn::ScalableTag<Code<S>> du;
+      return hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
+    } else if constexpr (kByFmax<S>) {
+      const hn::ScalableTag<Code<S>> du;
+      const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, S{0x7C00}));
+      const auto low = hn::Gt(hn::Max(hn::BitCast(du, seen0_), hn::BitCast(du, seen1_)), hn::Set(du, Code<S>{0xFBFF}));
+      if (!hn::AllFalse(d, high) || !hn::AllFalse(du, low)) return Alarm::kSpecial;
+      return hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
+    } else if constexpr (kIsHalf<S>) {
+      const auto least = hn::Min(hn::Min(seen0_, seen1_), hn::Min(seen2_, seen3_));
+      const S infinity = InfinityBits<S>(bf16_);
+      const auto low = hn::Gt(least, hn::Set(d, static_cast<S>(-infinity)));
+      const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, infinity));
+      return hn::AllTrue(d, low) && hn::AllFalse(d, high) ? Alarm::kNone : Alarm::kSpecial;
+    } else if constexpr (kIsBits<S>) {
+      const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, InfinityBits<S>(bf16_)));
+      return hn::AllFalse(d, high) ? Alarm::kNone : Alarm::kSpecial;
+    } else {
+      return Alarm::kNone;
+    }
+  }
+
+ private:
+  static HWY_INLINE VecOf<S> With(VecOf<S> seen, VecOf<S> key) {
+    if constexpr (kIsFloat<S> && !kWinnersOnly) return hn::Add(seen, key);
+    if constexpr (kHasKeys<S>) return hn::Min(seen, key);
+    return seen;
+  }
+  static HWY_INLINE VecOf<S> WithWinner(VecOf<S> winner, VecOf<S> key) {
+    if constexpr (kIsHalf<S> || kIsBits<S>) return hn::Max(winner, key);
+    if constexpr (kIsFloat<S> && kWinnersOnly) return hn::Add(winner, key);
+    return winner;
+  }
+  template <int kChain>
+  HWY_INLINE void SeeLeast(VecOf<S> key) {
+    const auto bits = hn::BitCast(hn::ScalableTag<Code<S>>(), key);
+    if constexpr (kChain % 2 == 0) least0_ = hn::Min(least0_, bits);
+    if constexpr (kChain % 2 == 1) least1_ = hn::Min(least1_, bits);
+  }
+
+  // The negative key of greatest magnitude: -inf and below that are special.
+  template <int kChain>
+  HWY_INLINE void SeeMost(VecOf<S> key) {
+    const hn::ScalableTag<S> d;
+    const hn::ScalableTag<Code<S>> du;
+    const auto bits = hn::BitCast(du, key);
+    if constexpr (kChain % 2 == 0) seen0_ = hn::BitCast(d, hn::Max(hn::BitCast(du, seen0_), bits));
+    if constexpr (kChain % 2 == 1) seen1_ = hn::BitCast(d, hn::Max(hn::BitCast(du, seen1_), bits));
+  }
+
+  bool bf16_;
+  VecOf<S> seen0_, seen1_, seen2_, seen3_;
+  VecOf<S> winner0_, winner1_;
+  CodeVec<S> least0_, least1_;
+};
+
+// Whether one of n values has the bits of a special one: -0, NaN, an infinity. Only asked after an alarm.
+template <class S>
+HWY_NOINLINE bool HasSpecial(const S* values, int64_t n, poolgrad_dtype dtype) {
+  if constexpr (kIsFloat<S>) {
+    const hn::ScalableTag<S> d;
+    const hn::RebindToSigned<decltype(d)> di;
+    const int64_t lanes = LaneCount<S>();
+    // Four chains: rectifiers make so many zeros that behind them every row is looked at.
+    auto sum = hn::Zero(d), sum1 = sum, sum2 = sum, sum3 = sum;
+    auto least = hn::Zero(di), least1 = least, least2 = least, least3 = least;
+    const auto see = [&](int64_t at, auto& of_sum, auto& of_least) POOLGRAD_LAMBDA {
+      const auto v = hn::LoadU(d, values + at);
+      of_sum = hn::Add(of_sum, v);
+      of_least = hn::Min(of_least, hn::BitCast(di, v));
+    };
+    int64_t i = 0;
+    for (; i + 4 * lanes <= n; i += 4 * lanes) {
+      see(i, sum, least);
+      see(i + lanes, sum1, least1);
+      see(i + 2 * lanes, sum2, least2);
+      see(i + 3 * lanes, sum3, least3);
+    }
+    for (; i + lanes <= n; i += lanes) see(i, sum, least);
+    sum = hn::Add(hn::Add(sum, sum1), hn::Add(sum2, sum3));
+    least = hn::Min(hn::Min(least, least1), hn::Min(least2, least3));
+    const auto zero = hn::Zero(d);
+    const auto minus_zero = hn::Set(di, std::numeric_limits<hn::TFromD<decltype(di)>>::min());
+    bool special = !hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero)) || !hn::AllFalse(di, hn::Eq(least, minus_zero));
+    for (; i < n; ++i) special = special || values[i] * S{0} != S{0} || (values[i] == S{0} && std::signbit(values[i]));
+    return special;
+  } else if constexpr (kIsHalf<S>) {
+    const hn::ScalableTag<S> d;
+    const hn::ScalableTag<Code<S>> du;
+    const int64_t lanes = LaneCount<S>();
+    const S minus_zero = std::numeric_limits<S>::min();
+    const S infinity = InfinityBits<S>(dtype == POOLGRAD_BF16 && !kByFmax<S>);
+    auto least = hn::Zero(d);
+    auto most = hn::Zero(du);  // twice the magnitude
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+      const auto v = hn::LoadU(d, values + i);
+      least = hn::Min(least, v);
+      most = hn::Max(most, hn::ShiftLeft<1>(hn::BitCast(du, v)));
+    }
+    bool special = !hn::AllFalse(d, hn::Eq(least, hn::Set(d, minus_zero))) ||
+                   !hn::AllFalse(du, hn::Gt(most, hn::Set(du, static_cast<Code<S>>(2 * infinity - 1))));
+    for (; i < n; ++i) special = special || (values[i] & 0x7FFF) >= infinity || values[i] == minus_zero;
+    return special;
+  } else {
+    return kIsBits<S>;  // in any case the kernel gives up
+  }
+}
+
+// The better of two, `best` where they tie. Where routes are not kept, equal keys of integers are equal bits.
+template <class S, bool kRoutes>
+struct Best {
+  VecOf<S> key;
+  CodeVec<S> code;
+
+  HWY_INLINE Best() {}  // GCC compiles implicit constructors without the target's instructions
+
+  // `other_code()` is only called where routes are kept.
+  template <class CodeOf>
+  HWY_INLINE void Meet(VecOf<S> other, const CodeOf& other_code) {
+    if constexpr (kRoutes) {
+      const auto beats = Above<S>(other, key);
+      code = hn::IfThenElse(hn::RebindMask(hn::ScalableTag<Code<S>>(), beats), other_code(), code);
+    }
+    key = Greatest<S>(other, key);
+  }
+};
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,51 @@
+// The run-time choice of the instruction set, made in one place for all kernels.
+#include "cpu/simd/targets.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "cpu/cpu.h"
+#include "hwy/highway.h"
+
+namespace poolgrad {
+
+const int64_t kAvx3 = HWY_AVX3, kAvx2 = HWY_AVX2, kSse4 = HWY_SSE4;
+
+namespace {
+
+#if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0  // one target: nothing to ask, and no need of Highway's library
+constexpr int64_t kSupported = HWY_STATIC_TARGET;
+int64_t Supported() { return kSupported; }
+#else
+// Asked once: Highway runs CPUID anew each time, and in a virtual machine each one traps (0.1 ms).
+int64_t Supported() {
+  static const int64_t supported = hwy::SupportedTargets() & HWY_TARGETS;
+  return supported;
+}
+#endif
+
+}  // namespace
+
+std::vector<SimdSet> SimdSets() {
+  std::vector<SimdSet> sets;
+  for (int64_t bits = Supported() & ~HWY_SCALAR; bits != 0; bits &= bits - 1) {  // Highway numbers better ones lower
+    const int64_t target = bits & -bits;
+    sets.push_back({target, hwy::TargetName(target)});
+  }
+  return sets;
+}
+
+Result<SimdSet> ChooseSimd() {
+  const std::vector<SimdSet> sets = SimdSets();
+  const char* wanted = std::getenv("POOLGRAD_SIMD");
+  if (wanted == nullptr || *wanted == '\0') return sets.empty() ? SimdSet{} : sets.front();
+  std::string known;
+  for (const SimdSet& set : sets) {
+    if (std::strcmp(set.name, wanted) == 0) return set;
+    known += (known.empty() ? "" : ", ") + std::string(set.name);
+  }
+  return Status::Invalid(std::string("the environment variable POOLGRAD_SIMD is '") + wanted +
+                         "'; this machine has " + (known.empty() ? "none of the instruction sets that were built" : known));
+}
+
+}  // namespace poolgrad

@@ -1,0 +1,41 @@
+// Which instruction sets are compiled, and the choice among them. Included before any Highway header.
+//
+// The sets that kernels are compiled for, each for a reason; a newer Highway's further ones are not, since each would multiply the
+// build for no measured gain:
+//   NEON   every 64-bit Arm processor
+//   SSE4   every x86 processor of the last fifteen years
+//   AVX2   most of them
+//   AVX3   AVX-512 as Skylake has it
+//   WASM   the 128-bit instructions of WebAssembly
+//   SCALAR Highway's stand-in where the compiler's baseline has no SIMD: no kernel exists for it, every algorithm refuses there
+#pragma once
+
+#include <cstdint>
+
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (~(HWY_NEON | HWY_SSE4 | HWY_AVX2 | HWY_AVX3 | HWY_WASM | HWY_SCALAR))
+#endif
+
+// The function FUNC of instruction set `simd` (Host::simd). For use under HWY_ONCE, where all of them are declared.
+#define POOLGRAD_DISPATCH(FUNC, simd)                                                                            \
+  ::poolgrad::PickTarget<decltype(&HWY_STATIC_DISPATCH(FUNC))>(simd, POOLGRAD_AT_AVX3(FUNC), POOLGRAD_AT_AVX2(FUNC), \
+                                                               POOLGRAD_AT_SSE4(FUNC), &HWY_STATIC_DISPATCH(FUNC))
+
+#define POOLGRAD_AT_AVX3(FUNC) HWY_CHOOSE_AVX3(FUNC)
+#define POOLGRAD_AT_AVX2(FUNC) HWY_CHOOSE_AVX2(FUNC)
+#define POOLGRAD_AT_SSE4(FUNC) HWY_CHOOSE_SSE4(FUNC)
+
+namespace poolgrad {
+
+inline constexpr int64_t kNoSimd = 0;
+
+// The bits of Host::simd that stand for AVX3, AVX2 and SSE4; other processors have one set, and it is the compiler's baseline.
+extern const int64_t kAvx3, kAvx2, kSse4;
+
+template <class F>
+F PickTarget(int64_t simd, F avx3, F avx2, F sse4, F baseline) {
+  F found = simd == kAvx3 ? avx3 : simd == kAvx2 ? avx2 : simd == kSse4 ? sse4 : baseline;
+  return found ? found : baseline;
+}
+
+}  // namespace poolgrad

@@ -4,6 +4,7 @@ Only the words that the case lists use are understood; the library's own parser 
 """
 import pathlib
 import re
+import subprocess
 from dataclasses import dataclass, field
 
 CASES = pathlib.Path(__file__).resolve().parent.parent / "cases"
@@ -100,6 +101,13 @@ def parse_case(line):
     padding, dilation = per_axis(given["p"], rank), per_axis(given["d"], rank)
     axes = [Axis(sizes[i], kernel[i][0], stride[i][0], *padding[i], dilation[i][0], ceil) for i in range(rank)]
     return Case(name, batch, channels, axes)
+
+
+def read_random(poolgrad, count, seed):
+    """The cases that `poolgrad bench --family random` draws, as it lists them."""
+    command = [poolgrad, "bench", "--family", "random", "--count", str(count), "--seed", str(seed), "--list"]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return [parse_case(line.split(" ", 1)[1]) for line in lines]
 
 
 def read_family(family):

@@ -43,6 +43,7 @@ def compare(cells):
             "spread": ours["spread"],
             "fraction": ours["fraction"],
             "algorithm": ours.get("algorithm"),
+            "taps": ours.get("taps"),
             "best_peer": None,
             "peer_ms": None,
             "ratio": None,
@@ -111,6 +112,43 @@ def print_means(rows):
     for m in means(rows):
         print(
             f"{m['dtype']:5} {OPS[m['op']]:22} {m['layout']:5} geometric mean {m['geometric_mean']:6.2f}, least {m['least']:5.2f}, {m['cells']} cells"
+        )
+
+
+def spread(rows):
+    """For windows drawn at random, by type, operation and size of the window: what share is behind the best peer, the worst, the
+    geometric mean, and the 5th, 25th and 50th percentile of the fraction of the copy bandwidth."""
+    groups = defaultdict(list)
+    for row in rows:
+        size = "1 to 9" if row["taps"] <= 9 else "10 to 64" if row["taps"] <= 64 else "over 64"
+        for taps in (size, "all"):
+            groups[(row["dtype"], row["op"], taps)].append(row)
+    result = []
+    for (dtype, op, taps), cells in sorted(groups.items()):
+        fractions = sorted(r["fraction"] for r in cells)
+        ratios = [r["ratio"] for r in cells if r["ratio"]] or [float("nan")]
+        result.append(
+            {
+                "dtype": dtype,
+                "op": op,
+                "taps": taps,
+                "cells": len(cells),
+                "behind": sum(r < 1 for r in ratios) / len(ratios),
+                "least": min(ratios),
+                "geometric_mean": geometric_mean(ratios),
+                **{f"p{q}": fractions[int(q / 100 * (len(fractions) - 1) + 0.5)] for q in (5, 25, 50)},
+            }
+        )
+    return result
+
+
+def print_spread(rows):
+    print("\nWindows drawn at random:")
+    print(f"{'type':5} {'op':6} {'taps':9} {'cells':>5} {'behind':>7} {'least':>6} {'mean':>6} {'5 %':>6} {'25 %':>6} {'50 %':>6}")
+    for g in spread(rows):
+        print(
+            f"{g['dtype']:5} {g['op']:6} {g['taps']:9} {g['cells']:5} {g['behind']:7.1%} {g['least']:6.2f} {g['geometric_mean']:6.2f} "
+            f"{g['p5']:6.3f} {g['p25']:6.3f} {g['p50']:6.3f}"
         )
 
 
@@ -220,6 +258,9 @@ def main():
     else:
         print_table(rows)
         print_means(rows)
+        drawn = [r for r in rows if r["case"].startswith("random_") and r["taps"]]
+        if drawn:
+            print_spread(drawn)
     if options.svg:
         with open(options.svg, "w", encoding="utf-8") as file:
             file.write(svg(rows))

@@ -18,6 +18,7 @@
 #include "bandwidth.h"
 #include "cases.h"
 #include "commands.h"
+#include "random_cases.h"
 #include "support.h"
 #include "timing.h"
 
@@ -110,12 +111,20 @@ void Rectify(const Buffer& buffer, int32_t dtype) {
   if (dtype == POOLGRAD_BF16 || dtype == POOLGRAD_F16) clear(buffer.as<uint16_t>());
 }
 
+constexpr const char* kRandom = "random";
+
+// The cases of all families that were asked for; those drawn at random only when they are named.
+std::vector<Case> CasesOf(const BenchOptions& options) {
+  if (options.family == kRandom) return RandomCases(options.count, options.seed);
+  return AllCases();
+}
+
 std::vector<Subject> ChooseSubjects(const BenchOptions& options, int32_t dtype, int64_t cache_bytes) {
   std::vector<Case> cases;
   if (!options.problem.empty()) {
     cases.push_back({"", "problem", ParseProblem(options.problem)});
   } else {
-    for (const Case& c : AllCases()) {
+    for (const Case& c : CasesOf(options)) {
       if ((options.family == "all" || c.family == options.family) && Wanted(options.cases, c.name)) cases.push_back(c);
     }
   }
@@ -154,6 +163,7 @@ struct Cell {
   std::string algorithm;
   Timing timing;
   double fraction;
+  int64_t taps;
 };
 
 Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memory, const BenchOptions& options,
@@ -203,13 +213,14 @@ Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memor
           word.name,
           plan.Algorithm(word.op),
           timing,
-          floor_bytes / (timing.ms * 1e6) / copy_gbps};
+          floor_bytes / (timing.ms * 1e6) / copy_gbps,
+          info.taps};
 }
 
 Cell MeasurePlan(const Subject& subject, const BenchOptions& options) {
   const poolgrad_problem& problem = subject.plan.problem();
   const Timing timing = Measure(options.seconds, [&](int64_t) { Plan(problem, options.algorithm); });
-  return {subject.name, problem.layout, DtypeName(problem.dtype), kPlan, "", timing, 0};
+  return {subject.name, problem.layout, DtypeName(problem.dtype), kPlan, "", timing, 0, subject.plan.info().taps};
 }
 
 class Report {
@@ -234,9 +245,10 @@ class Report {
       std::printf(
           "{\"case\":\"%s\",\"layout\":\"%s\",\"dtype\":\"%s\",\"op\":\"%s\",\"threads\":%d,\"ms\":%.6f,"
           "\"spread\":%.4f,\"fraction\":%.4f,\"copy_gbps\":%.2f,\"peer\":\"poolgrad\",\"algorithm\":\"%s\","
-          "\"target\":\"%s\"}\n",
+          "\"target\":\"%s\",\"taps\":%lld}\n",
           cell.name.c_str(), kLayouts[cell.layout], cell.dtype, cell.op, threads_, cell.timing.ms, cell.timing.spread,
-          cell.fraction, bandwidth_.copy_gbps, cell.algorithm.c_str(), poolgrad_simd_target());
+          cell.fraction, bandwidth_.copy_gbps, cell.algorithm.c_str(), poolgrad_simd_target(),
+          static_cast<long long>(cell.taps));
     } else {
       std::printf("%-24s %-5s  %-5s %-6s %11.5f %6.1f%% %9.3f  %s\n", cell.name.c_str(), kLayouts[cell.layout],
                   cell.dtype, cell.op, cell.timing.ms, 100 * cell.timing.spread, cell.fraction, cell.algorithm.c_str());
@@ -270,6 +282,26 @@ class Report {
     if (worst > 0 && !options_.json) std::printf("Worst: %.2f\n", worst);
   }
 
+  // For cases drawn at random: how the fractions are spread, by the size of the window.
+  void Spread() const {
+    if (options_.json || options_.family != kRandom) return;
+    std::map<std::string, std::vector<double>> groups;
+    for (const Cell& cell : cells_) {
+      if (cell.op == kPlan) continue;
+      const char* size = cell.taps <= 9 ? "1 to 9 taps" : cell.taps <= 64 ? "10 to 64 taps" : "over 64 taps";
+      groups[std::string(cell.dtype) + " " + cell.op + " " + size].push_back(cell.fraction);
+    }
+    std::printf("\nFractions by type, operation and window:\n%-32s %5s %6s %6s %6s %6s\n", "", "cells", "least", "5 %", "25 %",
+                "50 %");
+    for (auto& [key, fractions] : groups) {
+      std::sort(fractions.begin(), fractions.end());
+      const auto at = [&, &fractions = fractions](double q) {
+        return fractions[static_cast<size_t>(q * static_cast<double>(fractions.size() - 1) + 0.5)];
+      };
+      std::printf("%-32s %5zu %6.3f %6.3f %6.3f %6.3f\n", key.c_str(), fractions.size(), at(0), at(0.05), at(0.25), at(0.5));
+    }
+  }
+
   void Means() const {
     if (options_.json || cells_.size() < 2) return;
     std::map<std::string, std::pair<double, int>> logs;
@@ -301,8 +333,8 @@ void CheckNames(const std::vector<std::string>& given, const std::vector<std::st
 }
 
 void CheckOptions(BenchOptions& options) {
-  std::vector<std::string> names, families{"all"};
-  for (const Case& c : AllCases()) {
+  std::vector<std::string> names, families{"all", kRandom};
+  for (const Case& c : CasesOf(options)) {
     if (!Wanted(families, c.family)) families.push_back(c.family);
     if (options.family == "all" || options.family == c.family) names.push_back(c.name);
   }
@@ -329,7 +361,7 @@ void PrintBandwidth(const Bandwidth& b, int threads, int64_t cache_bytes, bool j
 void RunBench(BenchOptions options) {
   CheckOptions(options);
   if (options.list) {
-    for (const Case& c : AllCases())
+    for (const Case& c : CasesOf(options))
       std::printf("%s %s: %s\n", c.family.c_str(), c.name.c_str(), FormatProblem(c.problem).c_str());
     return;
   }
@@ -364,6 +396,7 @@ void RunBench(BenchOptions options) {
     }
   }
   report.Cliffs();
+  report.Spread();
   report.Means();
 }
 
@@ -371,7 +404,10 @@ void AddBench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* bench = app.add_subcommand("bench", "Measure the case list as a fraction of the copy bandwidth");
   bench->add_option("--case", options->cases, "Cases to measure (default: the whole family)")->delimiter(',');
-  bench->add_option("--family", options->family, "Which list of cases: peers, shapes or all")->capture_default_str();
+  bench->add_option("--family", options->family, "Which list of cases: peers, shapes, all, or random for windows drawn at random")
+      ->capture_default_str();
+  bench->add_option("--count", options->count, "How many random cases")->check(CLI::Range(1, 100000))->capture_default_str();
+  bench->add_option("--seed", options->seed, "What draws them: the same seed, the same cases")->capture_default_str();
   bench->add_option("--problem", options->problem, "Measure this one-line problem instead of a case");
   bench->add_option("--layout", options->layouts, "nchw, nhwc (for every rank; default: both)")->delimiter(',');
   bench->add_option("--dtype", options->dtypes, "f32, bf16, f16, f64, i8, u8, i32 or all")

@@ -11,6 +11,8 @@ struct BenchOptions {
   std::vector<std::string> cases, layouts, ops;  // empty: all
   std::vector<std::string> dtypes{"f32", "bf16", "f16"};
   std::string family = "peers", algorithm, problem;
+  int count = 50;         // of random cases
+  uint64_t seed = 1;      // that draws them
   int threads = 0;        // 0: all of the machine's
   double seconds = 0.2;   // for each cell
   double copy_gbps = 0;   // 0: measure it

@@ -116,7 +116,9 @@ def ours(options, arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--poolgrad", default=str(ROOT / "build/release/cli/poolgrad"), help="the built command line")
-    parser.add_argument("--family", default="peers")
+    parser.add_argument("--family", default="peers", help="a list of cases/, or random")
+    parser.add_argument("--count", type=int, default=50, help="how many random cases")
+    parser.add_argument("--seed", type=int, default=1, help="what draws them")
     parser.add_argument("--case", help="comma-separated; default all")
     parser.add_argument("--layout", default="nchw,nhwc")
     parser.add_argument("--dtype", default="f32,bf16,f16")
@@ -132,7 +134,11 @@ def main():
     bandwidth = ours(options, ["--bandwidth"])[0]
     cache_mib = options.cache_mib or bandwidth["cache_mib"]
     peers = [Peer(name, commands()[name], options.threads) for name in options.peer.split(",") if name]
-    chosen = [c for c in cells.read_family(options.family) if not options.case or c.name in options.case.split(",")]
+    drawn = ["--count", str(options.count), "--seed", str(options.seed)] if options.family == "random" else []
+    family = (
+        cells.read_random(options.poolgrad, options.count, options.seed) if drawn else cells.read_family(options.family)
+    )
+    chosen = [c for c in family if not options.case or c.name in options.case.split(",")]
     pathlib.Path(options.out).parent.mkdir(parents=True, exist_ok=True)
     with open(options.out, "a" if options.append else "w", encoding="utf-8") as out:
 
@@ -150,6 +156,7 @@ def main():
                         [
                             "--family",
                             options.family,
+                            *drawn,
                             "--case",
                             case.name,
                             "--layout",

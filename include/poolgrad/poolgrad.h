@@ -135,6 +135,15 @@ typedef struct poolgrad_problem {
   int64_t dilation[3];
   int64_t pad_lo[3]; /* explicit padding only; the jax dialect allows negative values, which crop */
   int64_t pad_hi[3];
+  int32_t relu;      /* max: 1 pools max(x, 0): y is at least 0, and a window with nothing above 0 has no route */
+  int32_t reserved2; /* 0 */
+  /* Windows by table. outputs[i] > 0: axis i has so many windows, and kernel, stride, dilation and padding of that axis stay at
+   * their defaults. starts[i] null: adaptive pooling, window o spans [floor(o*in/outputs), ceil((o+1)*in/outputs)). Else window o
+   * begins at starts[i][o] (never falling) and has sizes[i][o] taps, or kernel[i] taps where sizes[i] is null (fractional
+   * pooling); it must lie inside the input. The arrays are read while a plan is made or a problem formatted, not later. */
+  int64_t outputs[3];
+  const int64_t* starts[3];
+  const int64_t* sizes[3];
 } poolgrad_problem;
 
 /* f32, channels first, rank 2, batch 1, channels 1, stride and dilation 1, no padding, count_padding -1; shape and kernel 0. */

@@ -42,6 +42,11 @@ void Select(const Problem& p, const T* x, const Place& o, T* y, uint8_t* line, i
     if (mask) std::memset(mask, 0, f.mask_bytes());
     set(tap);
   });
+  if (p.relu && !PassesRelu(best)) {
+    winner = Narrow<T>(0);
+    code = f.none();
+    if (mask) std::memset(mask, 0, f.mask_bytes());
+  }
   *y = winner;
   if (line && !keeps_set) StoreCode(f, line, at, code);
 }

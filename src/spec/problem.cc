@@ -3,6 +3,8 @@
 
 #include <initializer_list>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "spec/dialects.h"
 
@@ -12,6 +14,7 @@ namespace {
 // Window numbers stay below this, so that sums of a few products of two of them stay inside 64 bits.
 constexpr int64_t kLargest = int64_t{1} << 40;
 constexpr int64_t kLargestTotal = int64_t{1} << 60;
+constexpr int64_t kLargestTable = int64_t{1} << 24;
 constexpr int64_t kLargestTaps = (int64_t{1} << 32) - 2;  // a 32-bit route code, and `no route`
 
 std::string Entry(const char* name, int i) { return std::string(name) + "[" + std::to_string(i) + "]"; }
@@ -51,6 +54,8 @@ Status CheckEnums(const poolgrad_problem& raw) {
   if (raw.count_padding < -1 || raw.count_padding > 1) {
     return Bad("count_padding", raw.count_padding, "it must be 0 (no), 1 (yes) or -1 (as the dialect does)");
   }
+  if (raw.relu < 0 || raw.relu > 1) return Bad("relu", raw.relu, "it must be 0 (no) or 1 (yes)");
+  if (raw.relu != 0 && raw.kind != POOLGRAD_MAX) return Bad("relu", raw.relu, "only max pooling rectifies; leave it 0");
   if (raw.device_index < 0) return Bad("device_index", raw.device_index, "it must be at least 0");
   return {};
 }
@@ -89,7 +94,57 @@ Status CheckPads(const poolgrad_problem& raw, const Dialect& dialect, const Axis
   return {};
 }
 
+// An axis whose windows are listed, or follow from the number of outputs (adaptive).
+Result<Axis> ResolveTable(const poolgrad_problem& raw, int i) {
+  const int64_t in = raw.in[i];
+  const int64_t out = raw.outputs[i];
+  const int64_t* starts = raw.starts[i];
+  const int64_t* sizes = raw.sizes[i];
+  if (out < 1 || out > kLargestTable) return Bad(Entry("outputs", i), out, "a table has 1 to 2^24 windows");
+  if (in < 1) return Bad(Entry("in", i), in, "every spatial size must be at least 1");
+  if (in > kLargestTable) return Bad(Entry("in", i), in, "an axis with a table of windows may be at most 2^24 long");
+  const bool one_size = starts && !sizes;
+  if (one_size && (raw.kernel[i] < 1 || raw.kernel[i] > in)) {
+    return Bad(Entry("kernel", i), raw.kernel[i], "with starts and no sizes it is every window's size, 1 to " + std::to_string(in));
+  }
+  if (!one_size && raw.kernel[i] != 0) {
+    return Bad(Entry("kernel", i), raw.kernel[i], "an axis with outputs[" + std::to_string(i) + "] set has windows of its own; leave it 0");
+  }
+  if (sizes && !starts) return Status::Invalid(Entry("sizes", i) + " is given without " + Entry("starts", i) + "; give both");
+  if (raw.dilation[i] > 1) return Bad(Entry("dilation", i), raw.dilation[i], "windows by table are not dilated; leave it 1");
+  if (raw.padding != POOLGRAD_PAD_EXPLICIT && raw.padding != POOLGRAD_PAD_VALID) {
+    return Status::Invalid(std::string("padding is ") + Name(static_cast<poolgrad_padding>(raw.padding)) +
+                           "; windows by table lie inside the input, without padding");
+  }
+  for (const auto& [name, pad] : {std::pair{"pad_lo", raw.pad_lo[i]}, std::pair{"pad_hi", raw.pad_hi[i]}}) {
+    if (pad != 0) return Bad(Entry(name, i), pad, "windows by table lie inside the input, without padding");
+  }
+  std::vector<int64_t> all_starts(static_cast<size_t>(out)), all_sizes(static_cast<size_t>(out));
+  for (int64_t o = 0; o < out; ++o) {
+    const auto at = static_cast<size_t>(o);
+    all_starts[at] = starts ? starts[o] : o * in / out;
+    all_sizes[at] = sizes ? sizes[o] : starts ? raw.kernel[i] : CeilDiv((o + 1) * in, out) - all_starts[at];
+    if (all_sizes[at] < 1 || all_sizes[at] > in) {
+      return Bad(Entry("sizes", i) + "[" + std::to_string(o) + "]", all_sizes[at], "a window has 1 to " + std::to_string(in) + " taps");
+    }
+    if (all_starts[at] < 0 || all_starts[at] > in - all_sizes[at]) {
+      return Bad(Entry("starts", i) + "[" + std::to_string(o) + "]", all_starts[at],
+                 "a window of " + std::to_string(all_sizes[at]) + " taps inside " + std::to_string(in) + " inputs starts at 0 to " +
+                     std::to_string(in - all_sizes[at]));
+    }
+    if (o > 0 && all_starts[at] < all_starts[at - 1]) {
+      return Bad(Entry("starts", i) + "[" + std::to_string(o) + "]", all_starts[at],
+                 "starts never fall, and the one before is " + std::to_string(all_starts[at - 1]));
+    }
+  }
+  return Axis::ByTable(in, std::move(all_starts), std::move(all_sizes));
+}
+
 Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, poolgrad_rounding rounding, int i) {
+  if (raw.outputs[i] != 0) return ResolveTable(raw, i);
+  if (raw.starts[i] || raw.sizes[i]) {
+    return Bad(Entry("outputs", i), 0, "it must be the number of windows that starts and sizes list");
+  }
   Axis a;
   a.in = raw.in[i];
   a.kernel = raw.kernel[i];
@@ -156,7 +211,7 @@ Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p)
     if (raw.route_bits != 0) return Bad("route_bits", raw.route_bits, "average pooling keeps no routes");
     return f;
   }
-  f.may_be_none = p.axis[0].has_empty_window() || p.axis[1].has_empty_window() || p.axis[2].has_empty_window() ||
+  f.may_be_none = p.relu || p.axis[0].has_empty_window() || p.axis[1].has_empty_window() || p.axis[2].has_empty_window() ||
                   (p.nan == POOLGRAD_NAN_IGNORE && !IsInteger(p.dtype));
   f.masks = p.ties == POOLGRAD_TIES_SPLIT || p.ties == POOLGRAD_TIES_ALL;
   if (f.masks) {
@@ -219,6 +274,7 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
   p.count_padding = raw.count_padding < 0 ? dialect.count_padding : raw.count_padding != 0;
   p.whole_window_gradient = dialect.whole_window_gradient && raw.divisor == 0;
   p.divisor = raw.divisor;
+  p.relu = raw.relu != 0;
   p.batch = raw.batch;
   p.channels = raw.channels;
   if (p.batch < 0) return Bad("batch", p.batch, "it must be at least 0");

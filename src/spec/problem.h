@@ -27,6 +27,7 @@ struct Problem {
   int64_t channels = 1;
   Axis axis[3];            // depth, height, width; the unused leading ones are a single tap over a single element
   RouteFormat routes;
+  bool relu = false;           // max: y is never below 0, and a window without a tap above 0 has no route
   bool count_padding = false;  // average
   bool whole_window_gradient = false;  // average: backward divides by taps() whatever forward divided by (tfjs)
   int64_t divisor = 0;         // average; 0: none
@@ -42,6 +43,8 @@ struct Problem {
   int64_t y_elements() const { return batch * channels * out_plane(); }
   int64_t x_bytes() const { return x_elements() * SizeOf(dtype); }
   int64_t y_bytes() const { return y_elements() * SizeOf(dtype); }
+  // Some axis lists its windows.
+  bool by_table() const { return axis[0].table || axis[1].table || axis[2].table; }
   // Every axis' windows are disjoint: every input has at most one writer.
   bool disjoint() const { return axis[0].disjoint() && axis[1].disjoint() && axis[2].disjoint(); }
 };

@@ -40,6 +40,13 @@ constexpr bool StartsFromLowest(poolgrad_nan rule) {
   return std::is_floating_point_v<V> && rule == POOLGRAD_NAN_IGNORE;
 }
 
+// Whether a winner outlives the rectifier (relu): it is above 0, or a NaN that its rule let win. What does not becomes +0 without
+// a route, whatever its own sign. Rectifying keeps the order of values, so it may wait until a window's winner is known.
+template <class V>
+constexpr bool PassesRelu(V best) {
+  return best > V{0} || best != best;
+}
+
 // y of a window that nobody won.
 template <class V>
 constexpr V Lowest() {

@@ -143,6 +143,7 @@ TEST(Identities, IndicesComeBackInEveryNumbering) {
           poolgrad_unpool_indices(drawn.plan.get(), drawn.y.data(), indices.data(), n, nullptr, by_indices.data()),
           POOLGRAD_OK)
           << poolgrad_last_error();
+      ASSERT_EQ(by_routes, by_indices) << "numbering " << numbering;
     }
   });
 }

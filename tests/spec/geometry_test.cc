@@ -122,5 +122,97 @@ TEST(Geometry, DivisionRoundsTowardsTheNamedSide) {
   }
 }
 
+// Every small table: starts never fall, windows lie inside.
+template <class Check>
+void ForEachSmallTable(Check&& check) {
+  uint64_t state = 88172645463325252u;
+  const auto between = [&](int64_t low, int64_t high) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return low + static_cast<int64_t>(state % static_cast<uint64_t>(high - low + 1));
+  };
+  for (int round = 0; round < 3000; ++round) {
+    const int64_t in = between(1, 12);
+    std::vector<int64_t> starts, sizes;
+    for (int64_t o = 0, n = between(1, 6), start = 0; o < n; ++o) {
+      start = between(start, std::min(in - 1, start + 3));
+      starts.push_back(start);
+      sizes.push_back(between(1, in - start));
+    }
+    check(in, starts, sizes);
+  }
+}
+
+TEST(Geometry, ATableAnswersAsItsListsSay) {
+  ForEachSmallTable([](int64_t in, const std::vector<int64_t>& starts, const std::vector<int64_t>& sizes) {
+    const Axis a = Axis::ByTable(in, starts, sizes);
+    const auto out = static_cast<int64_t>(starts.size());
+    ASSERT_EQ(a.out, out);
+    for (int64_t o = 0; o < out; ++o) {
+      const auto at = static_cast<size_t>(o);
+      ASSERT_EQ(a.start(o), starts[at]);
+      ASSERT_EQ(a.size(o), sizes[at]);
+      ASSERT_EQ(a.valid_taps(o).begin, 0);
+      ASSERT_EQ(a.valid_taps(o).end, sizes[at]);
+      for (int64_t i = 0; i < in; ++i) {
+        const bool inside = i >= starts[at] && i < starts[at] + sizes[at];
+        ASSERT_EQ(a.tap_at(o, i), inside ? i - starts[at] : -1);
+        if (inside) {
+          ASSERT_LE(a.covering(i).begin, o);
+          ASSERT_GT(a.covering(i).end, o);
+        }
+      }
+    }
+    ASSERT_FALSE(a.has_empty_window());
+    bool disjoint = true;
+    for (int64_t o = 0; o + 1 < out; ++o) {
+      disjoint = disjoint && starts[static_cast<size_t>(o)] + sizes[static_cast<size_t>(o)] <= starts[static_cast<size_t>(o + 1)];
+    }
+    ASSERT_EQ(a.disjoint(), disjoint);
+  });
+}
+
+TEST(Geometry, ARegularTableIsARegularAxis) {
+  const Axis a = Axis::ByTable(12, {0, 3, 6, 9}, {3, 3, 3, 3});
+  EXPECT_FALSE(a.table);
+  EXPECT_EQ(a.kernel, 3);
+  EXPECT_EQ(a.stride, 3);
+  EXPECT_EQ(a.out, 4);
+  EXPECT_TRUE(Axis::ByTable(12, {0, 3, 6, 9}, {3, 3, 3, 2}).table);
+  EXPECT_TRUE(Axis::ByTable(12, {0, 3, 6, 8}, {3, 3, 3, 3}).table);
+  EXPECT_TRUE(Axis::ByTable(3, {1, 1}, {2, 2}).table) << "two windows at one place have no stride";
+}
+
+// A part answers as the whole does, moved: taps keep their numbers, what lies outside is padding.
+void ExpectPart(const Axis& a, Range outputs, Range inputs) {
+  const Axis part = a.Part(outputs, inputs);
+  for (int64_t o = outputs.begin; o < outputs.end; ++o) {
+    ASSERT_EQ(part.start(o - outputs.begin), a.start(o) - inputs.begin);
+    for (int64_t i = inputs.begin; i < inputs.end; ++i) {
+      ASSERT_EQ(part.tap_at(o - outputs.begin, i - inputs.begin), a.tap_at(o, i));
+      if (a.tap_at(o, i) >= 0) {
+        ASSERT_LE(part.covering(i - inputs.begin).begin, o - outputs.begin);
+        ASSERT_GT(part.covering(i - inputs.begin).end, o - outputs.begin);
+        ASSERT_LE(part.valid_taps(o - outputs.begin).begin, a.tap_at(o, i));
+        ASSERT_GT(part.valid_taps(o - outputs.begin).end, a.tap_at(o, i));
+      }
+    }
+  }
+}
+
+TEST(Geometry, APartAnswersAsTheWholeDoes) {
+  ForEachSmallAxis([](const Axis& a) {
+    if (a.in < 2 || a.out < 2 || (a.in + a.out + a.kernel) % 5 != 0) return;
+    SCOPED_TRACE(Text(a));
+    ExpectPart(a, {0, a.out - 1}, {0, a.in - 1});
+    ExpectPart(a, {1, a.out}, {1, a.in});
+  });
+  ForEachSmallTable([](int64_t in, const std::vector<int64_t>& starts, const std::vector<int64_t>& sizes) {
+    if (in < 2 || starts.size() < 2) return;
+    const Axis a = Axis::ByTable(in, starts, sizes);
+    ExpectPart(a, {0, a.out - 1}, {0, in - 1});
+    ExpectPart(a, {1, a.out}, {1, in});
+  });
+}
+
 }  // namespace
 }  // namespace poolgrad

@@ -88,7 +88,7 @@ poolgrad_problem DrawProblem(Draw& draw) {
   const int64_t taps = Product(p.kernel, p.rank);
   int64_t covers = 1;
   for (int i = 0; i < p.rank; ++i) covers *= (p.kernel[i] - 1) / p.stride[i] + 1;
-  int64_t budget = std::clamp<int64_t>(1'000'000 / (taps * covers), 1, 5000);
+  int64_t budget = std::clamp<int64_t>(1'000'000 / (taps * covers), 1, draw.OneIn(8) ? 40'000 : 5000);
   const auto take = [&](int64_t wanted) {
     const int64_t got = std::clamp<int64_t>(wanted, 0, std::max<int64_t>(budget, 1));
     budget /= std::max<int64_t>(got, 1);
@@ -115,6 +115,10 @@ poolgrad_problem DrawProblem(Draw& draw) {
       p.dilation[i] = 1;
       p.pad_lo[i] = p.pad_hi[i] = 0;
     }
+  }
+  if (draw.OneIn(8)) {  // deep and thin, wide and flat: one axis takes what the others leave
+    const int along = static_cast<int>(draw.Between(0, p.rank - 1));
+    p.in[along] += take(draw.Between(1, std::max<int64_t>(1, budget)));
   }
   const bool long_width = draw.OneIn(2);
   const int64_t longest =

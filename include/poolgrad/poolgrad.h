@@ -144,6 +144,12 @@ typedef struct poolgrad_problem {
   int64_t outputs[3];
   const int64_t* starts[3];
   const int64_t* sizes[3];
+  /* A part of a longer problem, as poolgrad_shard_of makes them: whole_in[i] > 0 says that inputs [whole_at[i], whole_at[i] + in[i])
+   * of whole_in[i] are here, that what lies beyond them is somebody else's, and how far the whole was padded. */
+  int64_t whole_in[3];
+  int64_t whole_at[3];
+  int64_t whole_pad_lo[3];
+  int64_t whole_pad_hi[3];
 } poolgrad_problem;
 
 /* f32, channels first, rank 2, batch 1, channels 1, stride and dilation 1, no padding, count_padding -1; shape and kernel 0. */
@@ -272,6 +278,36 @@ POOLGRAD_API poolgrad_status poolgrad_routes_from_indices(const poolgrad_plan* p
  * and the result is zero-extended. CPU. */
 POOLGRAD_API poolgrad_status poolgrad_unpool_indices(const poolgrad_plan* plan, const void* y, const int64_t* indices,
                                                      poolgrad_numbering numbering, const int64_t* index_shape, void* x);
+
+/* ---- a problem split in space among ranks ----
+ * Each axis i is cut into parts[i] pieces at cuts[i]: parts[i] + 1 numbers from 0 to in[i] that never fall; a rank is named by its
+ * piece on every axis, at[i]. An output belongs to the rank that owns the first input of its window (of those inside). */
+typedef struct poolgrad_shard {
+  uint64_t struct_size;
+  int64_t in_begin[3], in_end[3];     /* inputs it owns: its x and dx */
+  int64_t out_begin[3], out_end[3];   /* outputs it owns: its y, routes and dy */
+  int64_t read_begin[3], read_end[3]; /* inputs that its outputs read, its own and its neighbours' */
+  int64_t over_begin[3], over_end[3]; /* outputs over its inputs, whose dy and routes backward reads */
+  int32_t has_forward;                /* 0: it owns no output */
+  int32_t has_backward;               /* 0: no window reaches its inputs; its dx is 0 */
+  poolgrad_problem forward;           /* x of `read` -> y and routes of `out` */
+  poolgrad_problem backward;          /* dy and routes of `over` -> dx of `in` */
+} poolgrad_shard;
+
+/* The shard of rank `at`. Its problems number taps as the whole does and keep routes in whole bytes per output, so that a border's
+ * routes can be cut out and sent: backward then needs dy and routes of neighbours, never sums of dx, and has the bits of one process. */
+POOLGRAD_API poolgrad_status poolgrad_shard_of(const poolgrad_problem* whole, const int64_t* parts, const int64_t* const* cuts,
+                                               const int64_t* at, poolgrad_shard* shard);
+
+typedef enum poolgrad_halo {
+  POOLGRAD_HALO_X = 0,  /* inputs that `to` reads forward and `from` owns */
+  POOLGRAD_HALO_DY = 1  /* outputs that `to` reads backward and `from` owns: dy and routes */
+} poolgrad_halo;
+/* The box [begin, end) of inputs or outputs of the whole that rank `from` sends to rank `to`; empty (end <= begin on some axis)
+ * where there is nothing to send. */
+POOLGRAD_API poolgrad_status poolgrad_shard_halo(const poolgrad_problem* whole, const int64_t* parts, const int64_t* const* cuts,
+                                                 const int64_t* from, const int64_t* to, poolgrad_halo halo, int64_t* begin,
+                                                 int64_t* end);
 
 POOLGRAD_API const char* poolgrad_last_error(void); /* "" when nothing failed yet on this thread */
 POOLGRAD_API const char* poolgrad_version(void);    /* "1.0.0" */

@@ -7,6 +7,7 @@
 #include "plan/indices.h"
 #include "plan/plan.h"
 #include "poolgrad/poolgrad.h"
+#include "spec/shard.h"
 #ifdef POOLGRAD_HAVE_SIMD
 #include "cpu/cpu.h"
 #endif
@@ -112,6 +113,15 @@ struct Named {
 };
 constexpr Named kNamed[] = {{"x", "y", true},    {"x", "y", true},   {"dy", "dx", false},
                             {"dy", "dx", false}, {"tx", "ty", true}, {"y", "x", false}};
+
+Status CheckCutPointers(const poolgrad_problem& whole, const int64_t* parts, const int64_t* const* cuts, const int64_t* at,
+                        const char* at_name) {
+  POOLGRAD_TRY(NotNull(parts, "parts"));
+  POOLGRAD_TRY(NotNull(cuts, "cuts"));
+  POOLGRAD_TRY(NotNull(at, at_name));
+  for (int i = 0; i < whole.rank && i < 3; ++i) POOLGRAD_TRY(NotNull(cuts[i], "an entry of cuts"));
+  return {};
+}
 
 poolgrad_status Run(const poolgrad_plan* plan, poolgrad_op op, const Args& args, const poolgrad_exec* exec) {
   return Guard([&]() -> Status {
@@ -315,6 +325,34 @@ poolgrad_status poolgrad_unpool_indices(const poolgrad_plan* plan, const void* y
     POOLGRAD_TRY(Array(indices, "indices", p.y_elements()));
     POOLGRAD_TRY(Array(x, "x", p.x_elements()));
     return poolgrad::UnpoolIndices(p, y, indices, numbering, index_shape, x);
+  });
+}
+
+poolgrad_status poolgrad_shard_of(const poolgrad_problem* whole, const int64_t* parts, const int64_t* const* cuts,
+                                  const int64_t* at, poolgrad_shard* shard) {
+  return Guard([&]() -> Status {
+    POOLGRAD_TRY(NotNull(whole, "whole"));
+    POOLGRAD_TRY(CheckCutPointers(*whole, parts, cuts, at, "at"));
+    POOLGRAD_TRY(NotNull(shard, "shard"));
+    auto made = poolgrad::ShardOf(*whole, {parts, cuts}, at);
+    if (!made.ok()) return made.status();
+    *shard = *made;
+    return {};
+  });
+}
+
+poolgrad_status poolgrad_shard_halo(const poolgrad_problem* whole, const int64_t* parts, const int64_t* const* cuts,
+                                    const int64_t* from, const int64_t* to, poolgrad_halo halo, int64_t* begin, int64_t* end) {
+  return Guard([&]() -> Status {
+    POOLGRAD_TRY(NotNull(whole, "whole"));
+    POOLGRAD_TRY(CheckCutPointers(*whole, parts, cuts, from, "from"));
+    POOLGRAD_TRY(NotNull(to, "to"));
+    POOLGRAD_TRY(NotNull(begin, "begin"));
+    POOLGRAD_TRY(NotNull(end, "end"));
+    if (halo != POOLGRAD_HALO_X && halo != POOLGRAD_HALO_DY) {
+      return Status::Invalid("halo is " + std::to_string(halo) + "; it must be 0 (x) or 1 (dy and routes)");
+    }
+    return poolgrad::HaloOf(*whole, {parts, cuts}, from, to, halo, begin, end);
   });
 }
 

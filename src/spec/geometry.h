@@ -38,6 +38,9 @@ struct Axis {
   int64_t pad_lo = 0;
   int64_t pad_hi = 0;
   std::shared_ptr<const AxisTable> table = nullptr;  // null: regular
+  // A part of a longer axis: where the whole input lies, and the whole with its padding, counted from the part's first input. For
+  // what an average divides by; taps outside the part are not candidates, whatever lies there. Empty: it is the whole.
+  Range whole = {}, whole_padded = {};
 
   int64_t extent() const { return (kernel - 1) * dilation + 1; }
 
@@ -50,8 +53,12 @@ struct Axis {
   // The taps of output o that land inside the input.
   Range valid_taps(int64_t o) const { return taps_within(o, 0, in); }
 
-  // The taps of output o that land inside the input or its padding (what a padding-counting average divides by).
-  Range padded_taps(int64_t o) const { return table ? Range{0, size(o)} : taps_within(o, -pad_lo, in + pad_hi); }
+  // The taps of output o that an average counts: those inside the input, or with `padding` those inside it or its padding.
+  Range counted_taps(int64_t o, bool padding) const {
+    if (table) return {0, size(o)};
+    const Range r = whole.size() > 0 ? (padding ? whole_padded : whole) : padding ? Range{-pad_lo, in + pad_hi} : Range{0, in};
+    return taps_within(o, r.begin, r.end);
+  }
 
   // Outputs whose window reaches over input i. With dilation > 1, or by table, some of them have no tap exactly there: ask tap_at.
   Range covering(int64_t i) const {

@@ -79,11 +79,11 @@ int64_t CountOutputs(const Axis& a, int64_t span, poolgrad_rounding rounding) {
 Status CheckPads(const poolgrad_problem& raw, const Dialect& dialect, const Axis& a, int i) {
   for (const auto& [name, pad] : {std::pair{"pad_lo", a.pad_lo}, std::pair{"pad_hi", a.pad_hi}}) {
     const std::string entry = Entry(name, i);
-    if (pad < 0 && !dialect.may_crop) {
+    if (pad < 0 && !dialect.may_crop && raw.whole_in[i] == 0) {
       return Bad(entry, pad, "padding must be at least 0 (only the jax dialect crops)");
     }
     if (pad > kLargest || pad < -kLargest) return Bad(entry, pad, "padding may be at most 2^40");
-    if (raw.padding != POOLGRAD_PAD_EXPLICIT) continue;
+    if (raw.padding != POOLGRAD_PAD_EXPLICIT || raw.whole_in[i] != 0) continue;
     if (dialect.pad_limit == Dialect::kHalfWindow && pad > a.extent() / 2) {
       return Bad(entry, pad, "the torch dialect allows at most half of the window, " + std::to_string(a.extent() / 2));
     }
@@ -186,6 +186,18 @@ Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, po
   }
   if (Status status = CheckPads(raw, dialect, a, i); !status.ok()) return status;
 
+  if (raw.whole_in[i] != 0) {
+    const int64_t whole = raw.whole_in[i], begin = raw.whole_at[i];
+    if (whole < 0 || whole > kLargestTotal || begin < 0 || begin > whole - a.in) {
+      return Bad(Entry("whole_at", i), begin, "a part of " + std::to_string(a.in) + " inputs must lie inside the whole, " +
+                                                  std::to_string(whole));
+    }
+    for (const int64_t pad : {raw.whole_pad_lo[i], raw.whole_pad_hi[i]}) {
+      if (pad > kLargest || pad < -kLargest) return Bad(Entry("whole_pad", i), pad, "padding may be at most 2^40");
+    }
+    a.whole = {-begin, whole - begin};
+    a.whole_padded = {-begin - raw.whole_pad_lo[i], whole - begin + raw.whole_pad_hi[i]};
+  }
   const int64_t padded = a.in + a.pad_lo + a.pad_hi;
   a.out = CountOutputs(a, padded - a.extent(), rounding);
   if (a.out < 1) {
@@ -222,7 +234,9 @@ Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p)
       return Bad("taps", f.taps, "ties split and all keep one bit per tap, at most 2^30 of them");
     f.bits = static_cast<int32_t>(8 * bytes);
   } else {
-    const int64_t codes = f.taps + (f.may_be_none ? 1 : 0);
+    // A part's windows may lie outside it, which is no reason for a wider code: theirs are the whole's.
+    const bool part = raw.whole_in[0] != 0 || raw.whole_in[1] != 0 || raw.whole_in[2] != 0;
+    const int64_t codes = f.taps + (f.may_be_none && !part ? 1 : 0);
     for (const int32_t bits : {2, 4, 8, 16, 32}) {
       f.bits = bits;
       if (codes <= int64_t{1} << bits) break;
@@ -334,7 +348,7 @@ int64_t AverageCount(const Problem& p, int64_t od, int64_t oh, int64_t ow) {
   const int64_t at[] = {od, oh, ow};
   int64_t count = 1;
   for (int i = 0; i < 3; ++i) {
-    count *= (p.count_padding ? p.axis[i].padded_taps(at[i]) : p.axis[i].valid_taps(at[i])).size();
+    count *= p.axis[i].counted_taps(at[i], p.count_padding).size();
   }
   return count;
 }

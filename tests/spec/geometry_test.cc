@@ -56,7 +56,8 @@ TEST(Geometry, TapsAreThoseThatLandInside) {
     SCOPED_TRACE(Text(a));
     for (int64_t o = 0; o < a.out; ++o) {
       ExpectSameRange(a.valid_taps(o), CountedTaps(a, o, 0, a.in));
-      ExpectSameRange(a.padded_taps(o), CountedTaps(a, o, -a.pad_lo, a.in + a.pad_hi));
+      ExpectSameRange(a.counted_taps(o, true), CountedTaps(a, o, -a.pad_lo, a.in + a.pad_hi));
+      ExpectSameRange(a.counted_taps(o, false), CountedTaps(a, o, 0, a.in));
       ASSERT_GE(a.valid_taps(o).begin, 0);
       ASSERT_LE(a.valid_taps(o).end, a.kernel);
     }

@@ -258,7 +258,7 @@ class Gather {
   // What the average divides by along one output row; most rows have the same.
   void FindDivisors(int64_t od, int64_t oh, int64_t lo, int64_t hi) {
     const auto taps = [&](const Axis& a, int64_t o) {
-      return (p_.count_padding ? a.padded_taps(o) : a.valid_taps(o)).size();
+      return a.counted_taps(o, p_.count_padding).size();
     };
     const int64_t rows = taps(p_.depth(), od) * taps(p_.height(), oh);
     if (rows == divisor_rows_ && block_ == divisor_block_ && lo == divisor_lo_ && hi == divisor_hi_) return;

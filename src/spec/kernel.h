@@ -26,6 +26,7 @@ struct Args {
   uint8_t* routes = nullptr;
   void* result = nullptr;
   const void* layout = nullptr;  // Kernel::layout, set by Kernel::Run
+  int64_t units = 0;             // Kernel::units, likewise
   bool* unfit = nullptr;         // a Shortcut's: where it says that the input was not its kind
 };
 
@@ -57,14 +58,24 @@ struct Kernel {
   Shortcut shortcut = {};
   std::shared_ptr<const void> layout = {};  // what was laid out when it was made, for its runs to read
 
-  void Run(const Problem& problem, Args args, int64_t begin, int64_t end, std::byte* scratch) const {
+  // What is left to do to units that ran, while their result is in cache (relu): so many units at a time.
+  RunFn finish = nullptr;
+  int64_t finish_every = 1;
+
+  // `dares` takes the shortcut without the glance that it asks for.
+  void Run(const Problem& problem, Args args, int64_t begin, int64_t end, std::byte* scratch, bool dares = false) const {
     args.layout = layout.get();
-    if (shortcut.run && shortcut.suits(problem, args, begin, end, units) &&
-        RunShortcut(problem, args, begin, end, scratch)) {
-      return;
+    args.units = units;
+    const int64_t step = finish ? finish_every : end - begin;
+    for (int64_t from = begin; from < end; from += step) {
+      const int64_t to = end - from < step ? end : from + step;
+      const bool tries = shortcut.run && (dares || shortcut.suits(problem, args, from, to, units));
+      if (!tries || !RunShortcut(problem, args, from, to, scratch)) run(problem, args, from, to, scratch);
+      if (finish) finish(problem, args, from, to, scratch);
     }
-    run(problem, args, begin, end, scratch);
   }
+
+ private:
   // Whether the result stands.
   bool RunShortcut(const Problem& problem, Args args, int64_t begin, int64_t end, std::byte* scratch) const {
     bool unfit = false;

@@ -288,7 +288,6 @@ class Checker {
     Output output(p_, op, random_);
     Args args = ArgsFor(p_, op, data_, routes);
     args.result = output.result.data();
-    args.layout = kernel.layout.get();
     if (op == POOLGRAD_OP_FORWARD_ROUTES) args.routes = output.routes.data();
 
     // Cut anywhere, not only where the plan would: units promise to be independent.
@@ -302,9 +301,7 @@ class Checker {
       if (task.bounds[at] == task.bounds[at + 1]) return;
       const int64_t begin = task.bounds[at], end = task.bounds[at + 1];
       std::byte* scratch = task.scratch[at].data();
-      if (task.dares && task.kernel->RunShortcut(*task.problem, *task.args, begin, end, scratch)) return;
-      if (task.dares) return task.kernel->run(*task.problem, *task.args, begin, end, scratch);
-      task.kernel->Run(*task.problem, *task.args, begin, end, scratch);
+      task.kernel->Run(*task.problem, *task.args, begin, end, scratch, task.dares);
     };
     if (effort_.threads && random_.OneIn(4)) {
       ParallelFor(tasks, tasks, run, &job);

@@ -8,7 +8,6 @@
 #include <cstdlib>
 
 #include "base/parallel.h"
-#include "cpu/backward/tiling.h"
 #include "cpu/tuning.h"
 #include "reference/reference.h"
 #include "support/random_problem.h"
@@ -176,6 +175,12 @@ CpuTuning SmallTuning(int64_t size) {
   t.piece_most = 4096 << size;
   t.piece_small_share = 256 << size;
   t.piece_worth = 128 << size;
+  t.sums_cache = 128 << (2 * size);
+  t.sums_cache_2 = 512 << (2 * size);
+  t.sums_least = 64 << size;
+  t.sums_block = 32 << size;
+  t.sums_piece = 32 << size;
+  t.bytes_past_caches = size % 2 == 0 ? 0 : t.bytes_past_caches;
   return t;
 }
 
@@ -425,7 +430,6 @@ Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed, const Effo
   }
   std::snprintf(current_case, sizeof current_case, "problem '%s' with data seed %llu\n", FormatProblem(raw).c_str(),
                 static_cast<unsigned long long>(data_seed));
-  bytes_past_caches = data_seed % 2 == 0 ? 0 : kBytesPastCaches;  // no problem here is large
   return Checker(raw, *problem, RandomData(*problem, data_seed), data_seed, effort).Run();
 }
 

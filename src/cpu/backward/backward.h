@@ -1,20 +1,22 @@
-// What backward kernels ask of a problem before anything of their own. Each returns null, or why not.
+// The backward kernels, by name; backward.cc says which comes first.
 #pragma once
 
-#include "spec/problem.h"
+#include "spec/kernel.h"
 
 namespace poolgrad {
 
-// For kernels that read routes with one tap per output.
-inline const char* RefuseManyWinners(const Problem& p) {
-  if (p.kind == POOLGRAD_AVERAGE) return "an average has no single winner per window";
-  if (p.routes.masks) return "the routes are sets of taps";
-  return nullptr;
-}
+Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host);   // disjoint.cc
+Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host);    // average_gradient.cc
+Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host);    // scatter.cc
+Made MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host);  // from_x.cc
+Made MakeWinners(const Problem& p, poolgrad_op op, const Host& host);    // winners.cc
 
-// The same, and nothing but backward from routes.
-inline const char* RefuseAllButBackward(const Problem& p, poolgrad_op op) {
-  return op == POOLGRAD_OP_BACKWARD ? RefuseManyWinners(p) : "it does backward only";
-}
+inline constexpr const char* kNoVectors = "this processor has no vector instructions we know";
+
+// A run function of one instruction set, and the scratch it needs.
+struct Selected {
+  RunFn run = nullptr;
+  int64_t bytes = 0;
+};
 
 }  // namespace poolgrad

@@ -3,7 +3,7 @@
 // the inputs they reach, and by the backward kernel with the band alone, where taps that land outside it are padding.
 // So any forward and any backward kernel serves, and both see the same windows and the same route format. Pieces have few
 // shapes; the kernels of each are chosen when the plan is made.
-#include "cpu/backward/from_x.h"
+#include "cpu/backward/backward.h"
 
 #include <algorithm>
 #include <cstring>

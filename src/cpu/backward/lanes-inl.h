@@ -14,14 +14,13 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-#include <bit>
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include "base/dtype.h"
-#include "cpu/backward/tiles.h"
 #include "cpu/simd/types-inl.h"
 #include "spec/problem.h"
 
@@ -86,6 +85,9 @@ HWY_INLINE void PrefetchRun(const void* from, int64_t bytes) {
   const uint8_t* line = static_cast<const uint8_t*>(from);
   for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(line + i);
 }
+
+inline constexpr int64_t kRowLead = 64;   // elements a row of codes may be written before its start
+inline constexpr int64_t kRowSlack = 64;  // and after its end
 
 // ---- Values of one row, spread to lanes.
 
@@ -283,31 +285,36 @@ void SpreadCodes(int bits, const uint8_t* from, int64_t count, Code* to) {
   }
 }
 
-// Tie masks: lane-sized words of them, word w of output i at to[w * word_step + i].
+// The codes of `count` positions of outputs from position `ow` of row `row` on (rows in the order of y), of `lanes` of their lanes
+// from `lane` on. Where it begins inside a byte, up to 7 codes are written before `to`; behind, up to kRowSlack.
 template <class Code>
-void SpreadMasks(int64_t mask_bytes, const uint8_t* from, int64_t count, int64_t word_step, Code* to) {
-  constexpr int64_t kWord = sizeof(Code);
-  if (mask_bytes == 1) return SpreadCodes<Code>(8, from, count, to);
-  if (mask_bytes == 2 && kWord >= 2) return SpreadWide<Code, uint16_t>(from, count, to);
-  for (int64_t w = 0; w * kWord < mask_bytes; ++w) {
-    const int64_t bytes = mask_bytes - w * kWord < kWord ? mask_bytes - w * kWord : kWord;
-    for (int64_t i = 0; i < count; ++i) {
-      Code word = 0;
-      for (int64_t b = 0; b < bytes; ++b) {
-        word = static_cast<Code>(word | static_cast<Code>(Code{from[i * mask_bytes + w * kWord + b]} << (8 * b)));
-      }
-      to[w * word_step + i] = word;
+void ReadCodes(const Problem& p, const uint8_t* routes, int64_t row, int64_t ow, int64_t count, int64_t lane, int64_t lanes,
+               Code* to) {
+  const RouteFormat& f = p.routes;
+  if (f.line == 1) {  // every code has bytes of its own
+    SpreadCodes(std::max<int>(8, f.bits), routes + LineOffset(f, row * p.width().out + ow), count, to);
+    if (f.bits < 8) {
+      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<Code>(to[i] & f.none());
     }
+    return;
   }
-}
-
-// How many taps share each win, as what a share is divided by; 1 where nobody won.
-template <class V>
-void CountMasks(int64_t mask_bytes, const uint8_t* from, int64_t count, V* to) {
-  for (int64_t i = 0; i < count; ++i) {
-    int taps = 0;
-    for (int64_t b = 0; b < mask_bytes; ++b) taps += std::popcount(from[i * mask_bytes + b]);
-    to[i] = static_cast<V>(taps > 0 ? taps : 1);
+  if (!p.channels_last()) {
+    const int64_t before = ow % 8;
+    return SpreadCodes(f.bits, routes + LineOffset(f, row) + (ow - before) * f.bits / 8, before + count, to - before);
+  }
+  const uint8_t* line = routes + LineOffset(f, row * p.width().out + ow) + lane * f.bits / 8;
+  if (lanes == p.channels && lanes * f.bits % 8 == 0) return SpreadCodes(f.bits, line, count * lanes, to);
+  for (int64_t i = 0; i < count; ++i, line += f.line_bytes, to += lanes) {
+    if (lanes * f.bits > 64) {
+      SpreadCodes(f.bits, line, lanes, to);
+    } else {  // a word
+      uint64_t word = 0;
+      for (int64_t b = 0; b * 8 < lanes * f.bits; ++b) word |= uint64_t{line[b]} << (8 * b);
+      for (int64_t c = 0; c < lanes; ++c) {
+        to[c] = static_cast<Code>(word & f.none());
+        word = f.bits < 64 ? word >> f.bits : 0;
+      }
+    }
   }
 }
 

@@ -1,0 +1,82 @@
+// bwd_scatter: the general backward kernel (scatter-inl.h), and unpool.
+#include "cpu/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/backward/scatter.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/backward/backward.h"
+#include "cpu/backward/scatter-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR
+
+Selected SelectScatter(const Problem&, poolgrad_op, const SumsLayout&) { return {}; }
+
+#else
+
+template <class T, class S, bool kCopy>
+void RunScatter(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Scatter<T, S, kCopy> scatter(p, *static_cast<const SumsLayout*>(args.layout), scratch);
+  Sums<T, S>(p, args, scatter.sums).Run(begin, end, scatter);
+}
+
+template <class T, class S, bool kCopy>
+Selected ScatterOf(const Problem& p, const SumsLayout& l) {
+  return {RunScatter<T, S, kCopy>, Scatter<T, S, kCopy>(p, l, nullptr).bytes};
+}
+
+Selected SelectScatter(const Problem& p, poolgrad_op op, const SumsLayout& l) {
+#ifdef POOLGRAD_SMALL
+  return op == POOLGRAD_OP_BACKWARD && p.dtype == POOLGRAD_F32 ? ScatterOf<float, float, false>(p, l) : Selected{};
+#else
+  if (op == POOLGRAD_OP_UNPOOL) {
+    switch (SizeOf(p.dtype)) {
+      case 1: return ScatterOf<uint8_t, uint8_t, true>(p, l);
+      case 2: return ScatterOf<uint16_t, uint16_t, true>(p, l);
+      case 4: return ScatterOf<uint32_t, uint32_t, true>(p, l);
+      default: return ScatterOf<uint64_t, uint64_t, true>(p, l);
+    }
+  }
+  switch (p.dtype) {
+    case POOLGRAD_F32: return ScatterOf<float, float, false>(p, l);
+    case POOLGRAD_F64: return ScatterOf<double, double, false>(p, l);
+    case POOLGRAD_F16: return ScatterOf<F16, float, false>(p, l);
+    case POOLGRAD_BF16: return ScatterOf<BF16, float, false>(p, l);
+    default: return {};
+  }
+#endif
+}
+
+#endif  // HWY_TARGET == HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace poolgrad {
+
+HWY_EXPORT(SelectScatter);
+
+Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
+  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+  if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
+  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
+  const int64_t size = SizeOf(p.dtype);
+  auto layout = std::make_shared<SumsLayout>(
+      LayOutSums(p, host, false, true, op == POOLGRAD_OP_UNPOOL ? size : std::max<int64_t>(4, size)));
+  if (layout->sums() >= int64_t{1} << 32) return "the windows span too much";
+  const Selected selected = POOLGRAD_DISPATCH(SelectScatter, host.simd)(p, op, *layout);
+  if (!selected.run) return kNoVectors;
+  Kernel kernel{selected.run, layout->units(), selected.bytes};
+  kernel.layout = std::move(layout);
+  return kernel;
+}
+
+}  // namespace poolgrad
+#endif  // HWY_ONCE

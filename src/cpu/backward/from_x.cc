@@ -42,7 +42,8 @@ Cut CutOf(const Problem& p, int64_t threads) {
   const int64_t wanted = small ? threads : 4 * threads;
   const int64_t piece_bytes =
       small ? std::max(share, tuning.piece_worth) : std::clamp(share / 4, tuning.piece_least, tuning.piece_most);
-  const int64_t bands = small                           ? (image_bytes + piece_bytes / 2) / piece_bytes
+  const int64_t bands = a.table                         ? 1  // where tables are cut is not worth knowing
+                        : small                         ? (image_bytes + piece_bytes / 2) / piece_bytes
                         : image_bytes > 2 * piece_bytes ? CeilDiv(image_bytes, piece_bytes)
                                                         : 1;
   c.group = 1;

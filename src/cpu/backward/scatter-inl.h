@@ -181,6 +181,7 @@ class Scatter {
     int64_t at[3];
     for (int axis = 2; axis >= 0; --axis) {
       const Axis& a = p_.axis[axis];
+      if (tap % a.kernel >= a.size(o[axis])) return 0;
       at[axis] = a.start(o[axis]) + tap % a.kernel * a.dilation;
       if (at[axis] < s.span[axis].in.begin || at[axis] >= s.span[axis].in.end) return 0;
       tap /= a.kernel;

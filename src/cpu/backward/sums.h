@@ -9,7 +9,7 @@
 // there are fewer units than threads. Windows across a cut are visited on both sides.
 //
 // Scratch: where margins would be much larger than the box (kMarginFactor and kMarginFree), there are none, and every code is
-// looked at by itself (`exact`). So sums never take more than kMarginFactor times the elements of x and a constant.
+// looked at by itself (`exact`); so are windows by table. So sums never take more than kMarginFactor times the elements of x and a constant.
 #pragma once
 
 #include <algorithm>
@@ -103,7 +103,7 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool phased, bo
     without *= static_cast<double>(l.band[i]);
   }
   const auto block = static_cast<double>(l.block);
-  l.exact = with * block > kMarginFactor * without * block + static_cast<double>(kMarginFree) ||
+  l.exact = p.by_table() || with * block > kMarginFactor * without * block + static_cast<double>(kMarginFree) ||
             (p.kind == POOLGRAD_MAX && p.taps() > kMostArithmeticTaps);
   steps = steps && !l.exact && l.images > 1;
 

@@ -285,37 +285,32 @@ void SpreadCodes(int bits, const uint8_t* from, int64_t count, Code* to) {
   }
 }
 
+// Codes of `lines` whole lines that follow each other. `spare` has room for twice as many codes and kRowSlack: where lines do not
+// fill their bytes, the bytes are spread there first and the gaps are closed then.
+template <class Code>
+void ReadLines(const RouteFormat& f, const uint8_t* first, int64_t lines, Code* to, Code* spare) {
+  if (f.line * f.bits % 8 == 0) return SpreadCodes(f.bits, first, lines * f.line, to);
+  const int64_t filled = f.line_bytes * 8 / f.bits;  // codes that a line's bytes could hold
+  SpreadCodes(f.bits, first, lines * filled, spare);
+  for (int64_t i = 0; i < lines; ++i, spare += filled, to += f.line) {
+    constexpr int64_t kWord = 8 / sizeof(Code);
+    for (int64_t k = 0; k < f.line; k += kWord) std::memcpy(to + k, spare + k, 8);
+  }
+}
+
 // The codes of `count` positions of outputs from position `ow` of row `row` on (rows in the order of y), of `lanes` of their lanes
 // from `lane` on. Where it begins inside a byte, up to 7 codes are written before `to`; behind, up to kRowSlack.
 template <class Code>
 void ReadCodes(const Problem& p, const uint8_t* routes, int64_t row, int64_t ow, int64_t count, int64_t lane, int64_t lanes,
-               Code* to) {
+               Code* to, Code* spare) {
   const RouteFormat& f = p.routes;
-  if (f.line == 1) {  // every code has bytes of its own
-    SpreadCodes(std::max<int>(8, f.bits), routes + LineOffset(f, row * p.width().out + ow), count, to);
-    if (f.bits < 8) {
-      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<Code>(to[i] & f.none());
-    }
-    return;
-  }
   if (!p.channels_last()) {
     const int64_t before = ow % 8;
     return SpreadCodes(f.bits, routes + LineOffset(f, row) + (ow - before) * f.bits / 8, before + count, to - before);
   }
   const uint8_t* line = routes + LineOffset(f, row * p.width().out + ow) + lane * f.bits / 8;
-  if (lanes == p.channels && lanes * f.bits % 8 == 0) return SpreadCodes(f.bits, line, count * lanes, to);
-  for (int64_t i = 0; i < count; ++i, line += f.line_bytes, to += lanes) {
-    if (lanes * f.bits > 64) {
-      SpreadCodes(f.bits, line, lanes, to);
-    } else {  // a word
-      uint64_t word = 0;
-      for (int64_t b = 0; b * 8 < lanes * f.bits; ++b) word |= uint64_t{line[b]} << (8 * b);
-      for (int64_t c = 0; c < lanes; ++c) {
-        to[c] = static_cast<Code>(word & f.none());
-        word = f.bits < 64 ? word >> f.bits : 0;
-      }
-    }
-  }
+  if (lanes == p.channels) return ReadLines(f, line, count, to, spare);
+  for (int64_t i = 0; i < count; ++i, line += f.line_bytes, to += lanes) SpreadCodes(f.bits, line, lanes, to);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -46,7 +46,7 @@ class Scatter {
     offset_step_ = l.piece_elements() + kRowSlack;
     offsets_ = take.Take<uint32_t>(offset_step_ * (l.whole ? 1 : l.group));
     ramp_ = take.Take<uint32_t>(offset_step_);
-    codes_ = take.Take<uint32_t>(kRowLead + offset_step_) + kRowLead;
+    codes_ = take.Take<uint32_t>(kRowLead + 3 * offset_step_ + kRowSlack) + kRowLead;
     bytes = take.used();
   }
 
@@ -59,6 +59,10 @@ class Scatter {
     weight_[2] = static_cast<int32_t>(a[2].dilation * s.step[2]);
     weight_[1] = static_cast<int32_t>(a[1].dilation * s.step[1] - a[2].kernel * a[2].dilation * s.step[2]);
     weight_[0] = static_cast<int32_t>(a[0].dilation * s.step[0] - a[1].kernel * a[1].dilation * s.step[1]);
+    for (int64_t t = 0; t < std::min(p_.taps(), kMostTable); ++t) {
+      const int64_t row = t / a[2].kernel;
+      table_[t] = static_cast<uint32_t>(t * weight_[2] + row * weight_[1] + row / a[1].kernel * weight_[0]);
+    }
   }
 
   void Add(const Sums<T, S>& s, const Batch& b) {
@@ -123,17 +127,13 @@ class Scatter {
   HWY_NOINLINE void FindOffsets(const Sums<T, S>& s, const Batch& b, int64_t i, int64_t rows, Code* codes, uint32_t* to) const {
     const int64_t row = ((s.image + b.image + i) * p_.depth().out + b.od) * p_.height().out + b.oh;
     const RouteFormat& f = p_.routes;
-    const int64_t row_elements = b.ow.size() * s.lanes;
-    const int64_t n = rows * row_elements;
-    const bool no_gaps = f.line * f.bits % 8 == 0;
-    if (rows == 1 || !(no_gaps || f.line == 1)) {
-      for (int64_t r = 0; r < rows; ++r) {
-        ReadCodes(p_, s.args.routes, row + r, b.ow.begin, b.ow.size(), s.lane, s.lanes, codes + r * row_elements);
-      }
-    } else if (f.line == 1) {
-      ReadCodes(p_, s.args.routes, row, 0, n, 0, 1, codes);
+    const int64_t n = rows * b.ow.size() * s.lanes;
+    Code* const spare = codes + offset_step_;
+    if (s.flat() && b.ow.size() == p_.width().out) {  // whole lines
+      const int64_t lines = p_.channels_last() ? p_.width().out : 1;
+      ReadLines(f, s.args.routes + LineOffset(f, row * lines), rows * lines, codes, spare);
     } else {
-      SpreadCodes(f.bits, s.args.routes + LineOffset(f, p_.channels_last() ? row * p_.width().out : row), n, codes);
+      ReadCodes(p_, s.args.routes, row, b.ow.begin, b.ow.size(), s.lane, s.lanes, codes, spare);  // rows is 1
     }
     if (s.l.exact) {
       for (int64_t r = 0; r < rows; ++r) {
@@ -146,7 +146,6 @@ class Scatter {
     const hn::ScalableTag<uint32_t> du;
     const hn::RebindToSigned<decltype(du)> di;
     const hn::RebindToFloat<decltype(du)> df;
-    const hn::Rebind<Code, decltype(du)> dc;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(du));
     const auto taps = hn::Set(du, static_cast<uint32_t>(p_.taps()));
     const auto start = hn::Set(du, static_cast<uint32_t>(s.PlaceOf(b.image + i, b.od, b.oh, b.ow.begin)));
@@ -157,13 +156,18 @@ class Scatter {
     const auto weight1 = hn::Set(di, weight_[1]);
     const auto weight2 = hn::Set(di, weight_[2]);
     const bool deep = p_.depth().kernel > 1;
-    for (int64_t at = 0; at < n; at += lanes) {
-      hn::Vec<decltype(du)> code;
-      if constexpr (sizeof(Code) == 4) {
-        code = hn::LoadU(du, codes + at);
-      } else {
-        code = hn::PromoteTo(du, hn::LoadU(dc, codes + at));
+    if (p_.taps() <= lanes) {  // few taps are looked up
+      const auto table = hn::LoadU(du, table_);
+      for (int64_t at = 0; at < n; at += lanes) {
+        const auto code = Promoted(du, codes + at);
+        const auto place = hn::TableLookupLanes(table, hn::IndicesFromVec(du, hn::And(code, hn::Set(du, static_cast<uint32_t>(lanes - 1)))));
+        const auto found = hn::Add(place, hn::Add(start, hn::LoadU(du, ramp_ + at)));
+        hn::StoreU(hn::IfThenElseZero(hn::Lt(code, taps), found), du, to + at);
       }
+      return;
+    }
+    for (int64_t at = 0; at < n; at += lanes) {
+      const auto code = Promoted(du, codes + at);
       const auto number = hn::BitCast(di, code);
       const auto middle = hn::Add(hn::ConvertTo(df, number), half);
       auto place = hn::Mul(number, weight2);
@@ -171,6 +175,15 @@ class Scatter {
       if (deep) place = hn::Add(place, hn::Mul(hn::ConvertTo(di, hn::Mul(middle, per_slice)), weight0));
       const auto found = hn::Add(hn::BitCast(du, place), hn::Add(start, hn::LoadU(du, ramp_ + at)));
       hn::StoreU(hn::IfThenElseZero(hn::Lt(code, taps), found), du, to + at);
+    }
+  }
+
+  template <class DU, class Code>
+  static HWY_INLINE hn::Vec<DU> Promoted(DU du, const Code* codes) {
+    if constexpr (sizeof(Code) == 4) {
+      return hn::LoadU(du, codes);
+    } else {
+      return hn::PromoteTo(du, hn::LoadU(hn::Rebind<Code, DU>(), codes));
     }
   }
 
@@ -287,6 +300,8 @@ class Scatter {
   int64_t ramp_lanes_ = 0, ramp_row_ = 0;
   uint32_t* codes_;
   int32_t weight_[3];
+  static constexpr int64_t kMostTable = hn::MaxLanes(hn::ScalableTag<uint32_t>());
+  uint32_t table_[kMostTable] = {};  // of taps
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR

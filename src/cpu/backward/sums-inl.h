@@ -208,21 +208,41 @@ class Sums {
     }
     for (int64_t i = 0; i < images; ++i) {
       for (int64_t d = in[0].begin; d < in[0].end; ++d) {
-        // Where what is written without gaps ends: until there a row may be written too far.
-        const bool planes = rows && in[1].size() == p.axis[1].in;
-        T* const past = !rows ? nullptr : l.whole ? row_of(images, 0, 0) : row_of(i, planes ? in[0].end - 1 : d, in[1].end);
-        for (int64_t h = in[1].begin; h < in[1].end; ++h) {
-          T* const to = row_of(i, d, h);
-          const int64_t at = l.roll == 0 ? d : l.roll == 1 ? h : in[2].begin;
-          if (at >= kept) {
-            WriteZeros(to, in[2].size());
-          } else {
-            WriteRow(sums_ + kDump + i * plane + (d - origin_[0]) * step[0] + (h - origin_[1]) * step[1], in[2], to, past);
-          }
+        const S* const from = sums_ + kDump + i * plane + (d - origin_[0]) * step[0] - origin_[1] * step[1];
+        // Rows that are kept, and then those that are not.
+        const int64_t zeros = l.roll == 1 ? std::clamp(kept, in[1].begin, in[1].end)
+                              : (l.roll == 0 ? d : in[2].begin) < kept ? in[1].end
+                                                                       : in[1].begin;
+        int64_t h = in[1].begin;
+        if (rows && l.phases == 1) {
+          const bool planes = in[1].size() == p.axis[1].in;
+          T* const past = l.whole ? row_of(images, 0, 0) : row_of(i, planes ? in[0].end - 1 : d, in[1].end);
+          WriteRows(from + h * step[1] + (in[2].begin - origin_[2]) * lanes, zeros - h, row, row_of(i, d, h), past);
+          h = zeros;
         }
+        for (; h < zeros; ++h) WriteRow(from + h * step[1], in[2], row_of(i, d, h));
+        for (; h < in[1].end; ++h) WriteZeros(row_of(i, d, h), in[2].size());
       }
     }
     written_ = end;
+  }
+
+  // Rows that follow each other in dx, of n elements each. Before `past` more may be written than a row has: it is written again.
+  HWY_NOINLINE void WriteRows(const S* HWY_RESTRICT from, int64_t rows, int64_t n, T* HWY_RESTRICT to, const T* past) const {
+    if (rows <= 0) return;
+    if (n == step[1] || n >= 64) {
+      const int64_t runs = n == step[1] ? 1 : rows;
+      const int64_t run = n == step[1] ? rows * n : n;
+      for (int64_t r = 0; r < runs; ++r) Leave(from + r * step[1], run, to + r * n, past);
+      return;
+    }
+    const hn::ScalableTag<S> d;
+    const int64_t vector = static_cast<int64_t>(hn::Lanes(d));
+    const int64_t whole = CeilDiv(n, vector) * vector;
+    for (; rows > 0 && past - to >= whole; --rows, from += step[1], to += n) {
+      for (int64_t i = 0; i < n; i += vector) StoreNarrow(d, hn::LoadU(d, from + i), to + i);
+    }
+    for (; rows > 0; --rows, from += step[1], to += n) LeaveRest(from, 0, n, to);
   }
 
   void WriteZeros(T* to, int64_t places) const {
@@ -231,12 +251,12 @@ class Sums {
     for (int64_t r = 0; r < runs; ++r) std::memset(static_cast<void*>(to + r * l.lanes), 0, static_cast<size_t>(n) * sizeof(T));
   }
 
-  // Places [w.begin, w.end) of the row of sums. Up to `past`, if not null, what is behind them in dx is written later.
-  void WriteRow(const S* row, Range w, T* to, T* past) const {
+  // Places [w.begin, w.end) of the row of sums.
+  void WriteRow(const S* row, Range w, T* to) const {
     const int64_t first = w.begin - origin_[2];
     if (l.phases == 1) {
       row += first * lanes;
-      if (flat()) return Leave(row, w.size() * lanes, to, past ? past : to + w.size() * lanes);
+      if (flat()) return Leave(row, w.size() * lanes, to, to + w.size() * lanes);
       for (int64_t i = 0; i < w.size(); ++i) Leave(row + i * lanes, lanes, to + i * l.lanes, to + i * l.lanes + lanes);
       return;
     }

@@ -49,7 +49,8 @@ class Winners {
     ScratchTaker take(scratch);
     offsets_ = take.Take<int64_t>(p_.taps() + 1);
     columns_ = take.Take<int32_t>(p_.taps() + 1);
-    codes_ = take.Take<uint32_t>(kRowLead + tile_ * block_ + kRowSlack) + kRowLead;
+    codes_ = take.Take<uint32_t>(kRowLead + 3 * (tile_ * block_ + kRowSlack)) + kRowLead;
+    spare_ = codes_ + tile_ * block_ + kRowSlack;
     bytes = take.used();
   }
 
@@ -71,7 +72,7 @@ class Winners {
         const int64_t past = std::min(ow + tile_, w.out);
         for (int64_t c = 0; c < channels_; c += block_) {
           const int64_t lanes = std::min(block_, channels_ - c);
-          ReadCodes(p_, args_.routes, row, ow, past - ow, c, lanes, codes_);
+          ReadCodes(p_, args_.routes, row, ow, past - ow, c, lanes, codes_, spare_);
           for (int64_t o = ow; o < past; ++o) {
             const int64_t at = start + w.start(o) * channels_ + c;
             const uint32_t* codes = codes_ + (o - ow) * lanes;
@@ -124,6 +125,7 @@ class Winners {
   int64_t* offsets_;
   int32_t* columns_;
   uint32_t* codes_;
+  uint32_t* spare_;
   Range depth_{-1, -1}, height_{-1, -1};  // what offsets_ holds
 };
 

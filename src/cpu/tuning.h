@@ -17,6 +17,17 @@ struct CpuTuning {
   int64_t piece_most = 8 << 20;
   int64_t piece_small_share = 1 << 20;
   int64_t piece_worth = 64 << 10;
+
+  // Forward. What a block of rows of the general kernels keeps in L1, and what a piece of a row may take of L2 before rows are cut.
+  int64_t forward_values_block = 24 << 10;
+  int64_t forward_routes_block = 40 << 10;
+  int64_t forward_piece = 256 << 10;
+  // fwd_cl_rows: accumulators within L2, with room for the rows that pass by. fwd_cl_large: the ring of reduced rows, about L2.
+  int64_t forward_kept = 256 << 10;
+  int64_t forward_ring = 1 << 20;
+  int64_t forward_sweep_codes = 16 << 10;  // fwd_cf_routes3x3: of a block
+  // Outputs between two looks at the Watch, where windows share nothing.
+  int64_t forward_looks = 8192;
 };
 
 // The numbers in use. Only tests change them, and only while no plan is being made.

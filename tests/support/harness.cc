@@ -176,6 +176,13 @@ CpuTuning SmallTuning(int64_t size) {
   t.piece_most = 4096 << size;
   t.piece_small_share = 256 << size;
   t.piece_worth = 128 << size;
+  t.forward_values_block = 256 << size;
+  t.forward_routes_block = 512 << size;
+  t.forward_piece = 1024 << size;
+  t.forward_kept = 128 << size;
+  t.forward_ring = 512 << size;
+  t.forward_sweep_codes = 64 << size;
+  t.forward_looks = 16 << size;
   return t;
 }
 

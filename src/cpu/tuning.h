@@ -28,6 +28,19 @@ struct CpuTuning {
 
   // dx of so much is written past the caches: it would not be there for the next layer either.
   int64_t bytes_past_caches = 64 << 20;
+
+  // Forward. What a block of rows of the general kernels keeps in L1, and what a piece of a row may take of L2 before rows are cut.
+  int64_t forward_values_block = 24 << 10;
+  int64_t forward_routes_block = 40 << 10;
+  int64_t forward_piece = 256 << 10;
+  // fwd_cl_rows: accumulators within L2, with room for the rows that pass by. fwd_cl_large: the ring of reduced rows, about L2.
+  int64_t forward_kept = 256 << 10;
+  int64_t forward_ring = 1 << 20;
+  int64_t forward_sweep_codes = 16 << 10;  // fwd_cf_routes3x3: of a block
+  // Outputs between two looks at the Watch, where windows share nothing.
+  int64_t forward_looks = 8192;
+  // relu: bytes of y between two passes of the rectifier, within L2.
+  int64_t rectified = 128 << 10;
 };
 
 // The numbers in use. Only tests change them, and only while no plan is being made.

@@ -181,6 +181,14 @@ CpuTuning SmallTuning(int64_t size) {
   t.sums_block = 32 << size;
   t.sums_piece = 32 << size;
   t.bytes_past_caches = size % 2 == 0 ? 0 : t.bytes_past_caches;
+  t.forward_values_block = 256 << size;
+  t.forward_routes_block = 512 << size;
+  t.forward_piece = 1024 << size;
+  t.forward_kept = 128 << size;
+  t.forward_ring = 512 << size;
+  t.forward_sweep_codes = 64 << size;
+  t.forward_looks = 16 << size;
+  t.rectified = 64 << (2 * size);
   return t;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "base/dtype.h"
 
@@ -45,6 +46,32 @@ void DrawWindow(Draw& draw, poolgrad_problem* p, int axis) {
   if (draw.OneIn(10)) p->pad_hi[axis] = draw.Between(0, extent + 2);
   if (p->dialect == POOLGRAD_DIALECT_JAX && draw.OneIn(4)) p->pad_lo[axis] = draw.Between(-2, 0);
   if (p->dialect == POOLGRAD_DIALECT_JAX && draw.OneIn(4)) p->pad_hi[axis] = draw.Between(-2, 0);
+}
+
+// Windows by table on some axis: adaptive, of one size (fractional), or of any sizes. Kernels stay as large as they were.
+void DrawTable(Draw& draw, poolgrad_problem* p) {
+  static std::vector<int64_t> lists[64][2];  // a problem is checked before so many more were drawn
+  static size_t next = 0;
+  const int axis = static_cast<int>(draw.Between(0, p->rank - 1));
+  const int64_t in = p->in[axis], kernel = std::min(p->kernel[axis], in);
+  if (in < 1) return;
+  if (p->padding != POOLGRAD_PAD_EXPLICIT) p->padding = POOLGRAD_PAD_VALID;
+  p->pad_lo[axis] = p->pad_hi[axis] = 0;
+  p->dilation[axis] = 1;
+  p->outputs[axis] = draw.Between(std::max<int64_t>(1, in / kernel), std::min<int64_t>(in + 1, in / kernel + 4));
+  const int64_t way = draw.Between(0, 2);
+  p->kernel[axis] = way == 1 ? kernel : 0;
+  if (way == 0) return;
+  auto& [starts, sizes] = lists[next++ % 64];
+  starts.clear();
+  sizes.clear();
+  for (int64_t o = 0; o < p->outputs[axis]; ++o) {
+    const int64_t least = o == 0 ? 0 : starts.back();
+    starts.push_back(draw.Between(std::min(least, in - kernel), std::min(in - kernel, least + 2)));
+    sizes.push_back(draw.Between(1, kernel));
+  }
+  p->starts[axis] = starts.data();
+  if (way == 2) p->sizes[axis] = sizes.data();
 }
 
 int64_t Product(const int64_t* values, int n) {
@@ -142,6 +169,11 @@ poolgrad_problem DrawProblem(Draw& draw) {
                                         : taps < 256 ? draw.Pick<3>({16, 8, 32})
                                                      : draw.Pick<2>({32, 16}));
   }
+  if (p.kind == POOLGRAD_MAX && draw.OneIn(4)) {
+    p.relu = 1;
+    if (p.route_bits == 2 && taps == 4) p.route_bits = 0;  // `no route` needs a code
+  }
+  if (draw.OneIn(10)) DrawTable(draw, &p);
   if (p.kind == POOLGRAD_AVERAGE) {
     if (draw.OneIn(2)) p.count_padding = static_cast<int32_t>(draw.Between(0, 1));
     if (draw.OneIn(6)) p.divisor = draw.Between(1, 20);

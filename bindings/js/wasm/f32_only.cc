@@ -3,12 +3,14 @@
 
 namespace poolgrad {
 
-Kernel MakeForwardF64(ForwardWay, const Problem&, bool) { return {}; }
-Kernel MakeForwardHalf(ForwardWay, const Problem&, bool) { return {}; }
-Kernel MakeForwardHalfFmax(ForwardWay, const Problem&, bool) { return {}; }
+Made MakeForwardF64(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
+Made MakeForwardHalf(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
+Made MakeForwardHalfSpecial(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
+Made MakeForwardHalfFmax(ForwardWay, const Problem&, bool) { return kNotBuilt; }
 bool HasHalfFmax() { return false; }
-Kernel MakeForwardInt(ForwardWay, const Problem&, bool) { return {}; }
-Kernel MakeForwardBits32(ForwardWay, const Problem&, bool) { return {}; }
-Kernel MakeForwardBits16(ForwardWay, const Problem&, bool) { return {}; }
+Made MakeForwardBytes(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
+Made MakeForwardI32(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
+Made MakeForwardBits32(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
+Made MakeForwardBits16(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
 
 }  // namespace poolgrad

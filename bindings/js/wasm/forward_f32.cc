@@ -10,10 +10,11 @@
 #include <limits>
 
 #include "cpu/forward/forward-inl.h"
+#include "windows-inl.h"
 
 namespace poolgrad {
 
-Kernel MakeWindowsPassing(const Problem& problem);
+Made MakeWindowsPassing(const Problem& problem);
 
 namespace {
 
@@ -26,9 +27,15 @@ bool max_passes_nan = NanIsPositive();
 
 }  // namespace
 
-Kernel MakeForwardF32(ForwardWay way, const Problem& problem, bool routes) {
-  if (way == ForwardWay::kWindows && !routes && max_passes_nan) return MakeWindowsPassing(problem);
-  return N_WASM::MakeForward<float>(way, problem, routes);
+Made MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t) {
+  return N_WASM::MakeGeneral<float>(way, problem, routes);
+}
+
+Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t) {
+  if (way == ForwardWay::kRows && !routes) {  // in place of the core's, which reads row after row
+    return max_passes_nan ? MakeWindowsPassing(problem) : N_WASM::MakeWindows<float>(problem);
+  }
+  return N_WASM::MakeSpecial<float>(way, problem, routes);
 }
 
 }  // namespace poolgrad

@@ -11,10 +11,10 @@ namespace N_WASM_PASSING = HWY_NAMESPACE;
 #define HWY_NAMESPACE N_WASM_PASSING
 #define POOLGRAD_WASM_PASSES_NAN
 
-#include "cpu/forward/windows-inl.h"
+#include "windows-inl.h"
 
 namespace poolgrad {
 
-Kernel MakeWindowsPassing(const Problem& problem) { return HWY_NAMESPACE::MakeWindows<float>(problem); }
+Made MakeWindowsPassing(const Problem& problem) { return HWY_NAMESPACE::MakeWindows<float>(problem); }
 
 }  // namespace poolgrad

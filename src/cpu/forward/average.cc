@@ -4,27 +4,34 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/forward/average.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target
-#include "cpu/forward/average-inl.h"
-#include "cpu/forward/forward.h"
+
+#include "cpu/forward/any/average-inl.h"
+#include "cpu/forward/forward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
-Kernel MakeAverageOf([[maybe_unused]] const Problem& p) {
 #if HWY_TARGET != HWY_SCALAR
-  switch (p.dtype) {
-    case POOLGRAD_F32: return MakeAverage<float>(p);
-#ifndef POOLGRAD_SMALL
-    case POOLGRAD_F64: return MakeAverage<double>(p);
-    case POOLGRAD_F16: return MakeAverage<F16>(p);
-    case POOLGRAD_BF16: return MakeAverage<BF16>(p);
+template <class T, Held kHeldAs>
+Made MakeAverageIfBuilt(const Problem& p) {
+  if constexpr (IsBuilt(ForwardWay::kAverage, kHeldAs, kThisSet)) return MakeAverage<T>(p);
+  return kNotBuilt;
+}
 #endif
-    default: break;
+
+Made MakeAverageOf([[maybe_unused]] const Problem& p) {
+#if HWY_TARGET == HWY_SCALAR
+  return kNoSimdHere;
+#else
+  switch (p.dtype) {
+    case POOLGRAD_F32: return MakeAverageIfBuilt<float, Held::kF32>(p);
+    case POOLGRAD_F64: return MakeAverageIfBuilt<double, Held::kF64>(p);
+    case POOLGRAD_F16: return MakeAverageIfBuilt<F16, Held::kHalves>(p);
+    case POOLGRAD_BF16: return MakeAverageIfBuilt<BF16, Held::kHalves>(p);
+    default: return kNotBuilt;
   }
 #endif
-  return {};
 }
 
 }  // namespace HWY_NAMESPACE
@@ -36,9 +43,7 @@ namespace poolgrad {
 
 HWY_EXPORT(MakeAverageOf);
 
-Kernel MakeForwardAverage(const Problem& problem, int64_t simd) {
-  return POOLGRAD_DISPATCH(MakeAverageOf, simd)(problem);
-}
+Made MakeForwardAverage(const Problem& problem, int64_t simd) { return POOLGRAD_DISPATCH(MakeAverageOf, simd)(problem); }
 
 }  // namespace poolgrad
 #endif  // HWY_ONCE

@@ -1,19 +1,17 @@
-// Forward kernels for f16 and bf16 that hold no negative value, by their bits.
+// Forward kernels for f16 and bf16 values that are not negative, by their bits.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/forward/bits16.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target
+
 #include "cpu/forward/forward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
-Kernel MakeBits16(ForwardWay way, const Problem& p, bool routes) {
-  return MakeForwardBits<uint16_t>(way, p, routes);
-}
+Made MakeBits16(ForwardWay way, const Problem& p, bool routes) { return MakeForward<uint16_t>(way, p, routes); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
@@ -24,7 +22,7 @@ namespace poolgrad {
 
 HWY_EXPORT(MakeBits16);
 
-Kernel MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
+Made MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
   return POOLGRAD_DISPATCH(MakeBits16, simd)(way, problem, routes);
 }
 

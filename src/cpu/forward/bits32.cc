@@ -1,19 +1,17 @@
-// Forward kernels for f32 that hold no negative value, by their bits.
+// Forward kernels for f32 values that are not negative, by their bits.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/forward/bits32.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target
+
 #include "cpu/forward/forward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
-Kernel MakeBits32(ForwardWay way, const Problem& p, bool routes) {
-  return MakeForwardBits<uint32_t>(way, p, routes);
-}
+Made MakeBits32(ForwardWay way, const Problem& p, bool routes) { return MakeForward<uint32_t>(way, p, routes); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
@@ -24,7 +22,7 @@ namespace poolgrad {
 
 HWY_EXPORT(MakeBits32);
 
-Kernel MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
+Made MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
   return POOLGRAD_DISPATCH(MakeBits32, simd)(way, problem, routes);
 }
 

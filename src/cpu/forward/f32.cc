@@ -1,19 +1,17 @@
-// Forward kernels for f32.
+// Forward kernels for f32: the general ways.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/forward/f32.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target
+
 #include "cpu/forward/forward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
-Kernel MakeF32(ForwardWay way, const Problem& p, bool routes) {
-  return MakeForward<float>(way, p, routes);
-}
+Made MakeF32(ForwardWay way, const Problem& p, bool routes) { return MakeGeneral<float>(way, p, routes); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
@@ -24,7 +22,7 @@ namespace poolgrad {
 
 HWY_EXPORT(MakeF32);
 
-Kernel MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
+Made MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
   return POOLGRAD_DISPATCH(MakeF32, simd)(way, problem, routes);
 }
 

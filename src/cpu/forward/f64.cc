@@ -4,16 +4,14 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/forward/f64.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target
+
 #include "cpu/forward/forward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
-Kernel MakeF64(ForwardWay way, const Problem& p, bool routes) {
-  return MakeForward<double>(way, p, routes);
-}
+Made MakeF64(ForwardWay way, const Problem& p, bool routes) { return MakeForward<double>(way, p, routes); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
@@ -24,7 +22,7 @@ namespace poolgrad {
 
 HWY_EXPORT(MakeF64);
 
-Kernel MakeForwardF64(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
+Made MakeForwardF64(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
   return POOLGRAD_DISPATCH(MakeF64, simd)(way, problem, routes);
 }
 

@@ -1,6 +1,4 @@
-// From a way and an element type to the kernel that runs it. POOLGRAD_SMALL (the WebAssembly build) leaves out the ways that
-// cost more bytes than they are worth there. For bits (order-inl.h) there are the ways that gain from them: kPlanes does not,
-// because zeros would tie with its padding. So it stays with keys for halves, for which zeros are no special values.
+// From a way and an element type to its kernel, if table.h has it.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -10,17 +8,17 @@
 #define POOLGRAD_CPU_FORWARD_INL_H_
 #endif
 
-#include "cpu/forward/columns-inl.h"
+#include <type_traits>
+
+#include "cpu/forward/any/routes-inl.h"
+#include "cpu/forward/any/values-inl.h"
+#include "cpu/forward/channels_first/global-inl.h"
+#include "cpu/forward/channels_first/routes3x3-inl.h"
+#include "cpu/forward/channels_first/tiled-inl.h"
+#include "cpu/forward/channels_last/global-inl.h"
+#include "cpu/forward/channels_last/large-inl.h"
+#include "cpu/forward/channels_last/rows-inl.h"
 #include "cpu/forward/forward.h"
-#include "cpu/forward/global-inl.h"
-#include "cpu/forward/global_last-inl.h"
-#include "cpu/forward/interleaved-inl.h"
-#include "cpu/forward/middles-inl.h"
-#include "cpu/forward/planes-inl.h"
-#include "cpu/forward/rows-inl.h"
-#include "cpu/forward/stream-inl.h"
-#include "cpu/forward/sweep-inl.h"
-#include "cpu/forward/windows-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,114 +27,87 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Whether floats that are not negative are pooled as integers: where those have a maximum, and with routes a comparison too.
-#if HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-template <bool kRoutes>
-inline constexpr bool kPoolsBits = true;
-#elif HWY_TARGET == HWY_AVX2
-template <bool kRoutes>
-inline constexpr bool kPoolsBits = !kRoutes;
-#else
-template <bool kRoutes>
-inline constexpr bool kPoolsBits = false;
-#endif
+inline constexpr Sets kThisSet = HWY_TARGET == HWY_AVX3   ? kOnAvx3
+                                 : HWY_TARGET == HWY_AVX2 ? kOnAvx2
+                                 : HWY_TARGET == HWY_SSE4 ? kOnSse4
+                                 : HWY_TARGET == HWY_WASM ? kOnWasm
+                                                          : kOnNeon;
 
-template <class S, bool kRoutes>
-Kernel MakeForward(ForwardWay way, const Problem& p) {
-  const Rows<S> rows(p, Args{});
+template <class S>
+inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
+                              : std::is_same_v<S, double>   ? Held::kF64
+                              : std::is_same_v<S, int16_t>  ? Held::kHalves
+                              : std::is_same_v<S, uint32_t> ? Held::kBits32
+                              : std::is_same_v<S, uint16_t> ? Held::kBits16
+                                                            : Held::kInt;
+
+template <class S>
+Made MakeExact(const Problem& p) {
   Kernel kernel;
-  kernel.units = rows.row_count();
-  ScratchTaker take(nullptr);
-  switch (way) {
-    case ForwardWay::kWindows:
-      if constexpr (kWholeWindows<S> && !kRoutes) return MakeWindows<S>(p);
-      break;
-    case ForwardWay::kStream: {
-      if constexpr (!kWholeWindows<S> || kRoutes) {
-        const StreamScratch<S> scratch(p, kRoutes, take);
-        kernel.run = RunStream<S, kRoutes>;
-      }
-      break;
-    }
-#ifndef POOLGRAD_SMALL  // without these, problems are pooled in more general ways
-    case ForwardWay::kMiddles: {
-      if (p.channels < LaneCount<S>()) break;
-      const MiddleScratch<S> scratch(p, kRoutes, take);
-      kernel.run = RunMiddles<S, kRoutes>;
-      kernel.tasks_per_thread = 2;
-      break;
-    }
-    case ForwardWay::kShared: {
-      const RingScratch<S> ring(p, RingTile<S>(p, kRoutes), kRoutes, take);
-      kernel.run = RunShared<S, kRoutes>;
-      break;
-    }
-    case ForwardWay::kInterleaved: {
-      const InterleavedScratch<S> scratch(p, kRoutes, take);
-      kernel.run = SelectInterleaved<S, kRoutes>(p);
-      break;
-    }
-    case ForwardWay::kGlobal:
-      kernel.tasks_per_thread = 1;  // long runs of addresses
-      if (rows.inner > 1) {
-        const GlobalScratch<S> scratch(p, kRoutes, take);
-        kernel.units = p.batch * GlobalBlocks(p);
-        kernel.run = RunGlobalLast<S, kRoutes>;
-      } else if (p.in_plane() >= LaneCount<S>()) {
-        kernel.run = RunGlobal<S, kRoutes>;
-      }
-      break;
-#endif
-    case ForwardWay::kColumns: {
-      if constexpr (!kRoutes) {
-        const ColumnScratch<S> scratch(p, take);
-        kernel.run = RunColumns<S>;
-      }
-      break;
-    }
-#ifndef POOLGRAD_SMALL
-    case ForwardWay::kSweep:
-      if constexpr (kRoutes) kernel.run = SelectSweep<S>(p, take);
-      break;
-#endif
-    case ForwardWay::kPlanes:
-      if constexpr (kRoutes && !kIsBits<S> && !kByFmax<S>) kernel.run = SelectPlanes<S>(p, take);
-      break;
-    case ForwardWay::kExact:
-      if constexpr (!kIsBits<S>) {
-        take.Take<Code<S>>(kRoutes ? std::max(rows.inner, p.width().out) : 0);
-        kernel.run = RunExact<S, kRoutes>;
-      }
-      break;
-    default: break;
-  }
-  kernel.scratch_bytes = take.used();
+  kernel.run = RunExact<S>;
+  kernel.units = Rows<S>(p, Args{}).row_count();
   return kernel;
 }
 
+#define POOLGRAD_IF_BUILT(kWay)                    \
+  if constexpr (IsBuilt(kWay, kHeld<S>, kThisSet)) \
+    if (way == kWay)
+
+template <class S, bool kRoutes>
+Made MakeSpecialWith(ForwardWay way, const Problem& p) {
+  POOLGRAD_IF_BUILT(ForwardWay::kGlobal) return MakeGlobal<S, kRoutes>(p);
+  POOLGRAD_IF_BUILT(ForwardWay::kTiled) return MakeTiled<S, kRoutes>(p);
+  POOLGRAD_IF_BUILT(ForwardWay::kRows) return MakeRows<S, kRoutes>(p);
+  POOLGRAD_IF_BUILT(ForwardWay::kLarge) return MakeLarge<S, kRoutes>(p);
+  if constexpr (kRoutes) {
+    POOLGRAD_IF_BUILT(ForwardWay::kRoutes3x3) return MakeRoutes3x3<S>(p);
+  } else if (way == ForwardWay::kRoutes3x3) {
+    return "it is for routes";
+  }
+  return kNotBuilt;
+}
+
+template <class S, bool kRoutes>
+Made MakeGeneralWith(ForwardWay way, const Problem& p) {
+  POOLGRAD_IF_BUILT(ForwardWay::kExact) return MakeExact<S>(p);
+  if constexpr (kRoutes) {
+    if constexpr (!kByFmax<S>) {  // as fast with keys, which need no look at zeros
+      POOLGRAD_IF_BUILT(ForwardWay::kRoutes) return MakeRoutes<S>(p);
+    }
+    if (way == ForwardWay::kValues) return "it keeps no routes";
+  } else {
+    POOLGRAD_IF_BUILT(ForwardWay::kValues) return MakeValues<S>(p);
+    if (way == ForwardWay::kRoutes) return "it is for routes";
+  }
+  return kNotBuilt;
+}
+
+#undef POOLGRAD_IF_BUILT
+
 #endif  // HWY_TARGET != HWY_SCALAR
 
+// The ways that take some problems, and those that take any.
 template <class S>
-Kernel MakeForward([[maybe_unused]] ForwardWay way, [[maybe_unused]] const Problem& p, [[maybe_unused]] bool routes) {
+Made MakeSpecial([[maybe_unused]] ForwardWay way, [[maybe_unused]] const Problem& p, [[maybe_unused]] bool routes) {
 #if HWY_TARGET == HWY_SCALAR
-  return {};
+  return kNoSimdHere;
 #else
-  return routes ? MakeForward<S, true>(way, p) : MakeForward<S, false>(way, p);
+  return routes ? MakeSpecialWith<S, true>(way, p) : MakeSpecialWith<S, false>(way, p);
 #endif
 }
 
-// The same over the bits of floats, none of which is negative: S is uint32_t or uint16_t.
 template <class S>
-Kernel MakeForwardBits([[maybe_unused]] ForwardWay way, [[maybe_unused]] const Problem& p, [[maybe_unused]] bool routes) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (kPoolsBits<true>) {
-    if (routes) return MakeForward<S, true>(way, p);
-  }
-  if constexpr (kPoolsBits<false>) {
-    if (!routes) return MakeForward<S, false>(way, p);
-  }
+Made MakeGeneral([[maybe_unused]] ForwardWay way, [[maybe_unused]] const Problem& p, [[maybe_unused]] bool routes) {
+#if HWY_TARGET == HWY_SCALAR
+  return kNoSimdHere;
+#else
+  return routes ? MakeGeneralWith<S, true>(way, p) : MakeGeneralWith<S, false>(way, p);
 #endif
-  return {};
+}
+
+template <class S>
+Made MakeForward(ForwardWay way, const Problem& p, bool routes) {
+  return IsGeneral(way) ? MakeGeneral<S>(way, p, routes) : MakeSpecial<S>(way, p, routes);
 }
 
 }  // namespace HWY_NAMESPACE

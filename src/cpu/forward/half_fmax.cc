@@ -30,7 +30,7 @@ bool HasHalfFmax() {
   return has && !(wish && *wish == '0');
 }
 
-Kernel MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes) {
+Made MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes) {
   return HWY_NAMESPACE::MakeForward<int16_t>(way, problem, routes);
 }
 
@@ -41,7 +41,7 @@ Kernel MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes) 
 namespace poolgrad {
 
 bool HasHalfFmax() { return false; }
-Kernel MakeForwardHalfFmax(ForwardWay, const Problem&, bool) { return {}; }
+Made MakeForwardHalfFmax(ForwardWay, const Problem&, bool) { return kNotBuilt; }
 
 }  // namespace poolgrad
 

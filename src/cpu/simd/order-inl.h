@@ -54,7 +54,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// S is how an element is held: float, double, int16_t (the bits of either half), int8_t, uint8_t or int32_t; or, where no
+// S is how an element is held: float, double, int16_t (the bits of either half), int8_t (u8 too) or int32_t; or, where no
 // value is negative, uint32_t and uint16_t: the bits of f32 and of the halves.
 template <class S>
 inline constexpr bool kIsFloat = std::is_floating_point_v<S>;
@@ -62,6 +62,8 @@ template <class S>
 inline constexpr bool kIsHalf = std::is_same_v<S, int16_t>;
 template <class S>
 inline constexpr bool kIsBits = std::is_same_v<S, uint32_t> || std::is_same_v<S, uint16_t>;
+template <class S>
+inline constexpr bool kIsByte = std::is_same_v<S, int8_t>;
 template <class S>
 inline constexpr bool kIsInt = !kIsFloat<S> && !kIsHalf<S>;  // bits too
 
@@ -74,6 +76,12 @@ inline constexpr bool kByFmax = false;
 #endif
 template <class S>
 inline constexpr bool kHasKeys = kIsHalf<S> && !kByFmax<S>;  // others are their own
+
+// Whether loops over two, four and five sources have forms of their own beside those over three and over any number: for the types
+// that most people pool. (In WebAssembly they would cost more bytes than they are worth.)
+template <class S>
+inline constexpr bool kManyForms =
+    (std::is_same_v<S, float> || kIsHalf<S>) && HWY_TARGET != HWY_WASM && HWY_TARGET != HWY_SSE4;
 
 template <class S>
 using Code = hwy::MakeUnsigned<S>;  // a tap's number beside a value, in lanes of the same width
@@ -97,15 +105,6 @@ HWY_INLINE VecOf<S> Key(VecOf<S> raw) {
 #else
     return hn::OrAnd(hn::Abs(raw), raw, sign);
 #endif
-  } else {
-    return raw;
-  }
-}
-
-template <class S>
-inline S ScalarKey(S raw) {
-  if constexpr (kHasKeys<S>) {
-    return raw < 0 && raw != std::numeric_limits<S>::min() ? static_cast<S>(-32768 - raw) : raw;
   } else {
     return raw;
   }
@@ -206,6 +205,13 @@ class Watch {
   HWY_INLINE explicit Watch(poolgrad_dtype dtype) : bf16_(dtype == POOLGRAD_BF16) {
     seen0_ = seen1_ = seen2_ = seen3_ = winner0_ = winner1_ = hn::Zero(hn::ScalableTag<S>());
     least0_ = least1_ = hn::Set(hn::ScalableTag<Code<S>>(), static_cast<Code<S>>(~Code<S>{0}));
+    if constexpr (kIsByte<S>) seen0_ = hn::Set(hn::ScalableTag<S>(), dtype == POOLGRAD_U8 ? std::numeric_limits<S>::min() : S{0});
+  }
+
+  // Key<S>, for types that differ only in their keys: i8 and u8, whose order is i8's with the sign bit turned around.
+  HWY_INLINE VecOf<S> KeyOf(VecOf<S> raw) const {
+    if constexpr (kIsByte<S>) return hn::Xor(raw, seen0_);
+    return Key<S>(raw);
   }
 
   // Member by member, and no arrays: only such copies does GCC keep in registers.

@@ -1,4 +1,4 @@
-// The inner loops of max pooling without routes, channels first: the greatest of several rows of keys, lane by lane.
+// The inner loops of fwd_values: the greatest of several rows of keys, lane by lane.
 // Which tap won does not matter here, so rows may meet in any order, and neighbouring rows of outputs share what they
 // have in common.
 //
@@ -40,7 +40,6 @@ HWY_INLINE VecOf<S> PairMax(VecOf<S> low, VecOf<S> high) {
   if constexpr (std::is_same_v<S, uint32_t>) return VecOf<S>(vpmaxq_u32(low.raw, high.raw));
   if constexpr (std::is_same_v<S, uint16_t>) return VecOf<S>(vpmaxq_u16(low.raw, high.raw));
   if constexpr (std::is_same_v<S, int8_t>) return VecOf<S>(vpmaxq_s8(low.raw, high.raw));
-  if constexpr (std::is_same_v<S, uint8_t>) return VecOf<S>(vpmaxq_u8(low.raw, high.raw));
 #else
   const hn::ScalableTag<S> d;
   return Greatest<S>(hn::ConcatOdd(d, high, low), hn::ConcatEven(d, high, low));
@@ -136,7 +135,7 @@ struct MaxJob {
 template <class S, MaxFlow kFlow, int kChain>
 HWY_INLINE void PutMax(VecOf<S> key, S* to, Watch<S>& watch) {
   if constexpr (kFlow == MaxFlow::kKeysToY) watch.template SeeUnordered<kChain>(key);
-  hn::StoreU(kFlow == MaxFlow::kKeysToY ? Key<S>(key) : key, hn::ScalableTag<S>(), to);
+  hn::StoreU(kFlow == MaxFlow::kKeysToY ? watch.KeyOf(key) : key, hn::ScalableTag<S>(), to);
 }
 
 // `room`: elements that may be written, since what follows the first n is still to come.
@@ -145,7 +144,7 @@ HWY_INLINE void PutFirst(VecOf<S> key, S* to, int64_t n, int64_t room, Watch<S>&
   const hn::ScalableTag<S> d;
   if constexpr (kFlow == MaxFlow::kKeysToY) {
     watch.SeeUnordered(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), key, hn::Set(d, S{1})));
-    key = Key<S>(key);
+    key = watch.KeyOf(key);
   }
   if (room >= LaneCount<S>()) return hn::StoreU(key, d, to);
   StoreFirst(d, key, to, n);
@@ -167,7 +166,7 @@ HWY_NOINLINE void MaxShortRows(const MaxJob<S>& job, Watch<S>& watch) {
   const hn::ScalableTag<S> d;
   const auto load = [&](const S* from) POOLGRAD_LAMBDA {
     if constexpr (kFlow != MaxFlow::kRawToKeys) return hn::LoadU(d, from);
-    const auto key = Key<S>(LoadFirst(d, from, job.run));
+    const auto key = watch.KeyOf(LoadFirst(d, from, job.run));
     watch.See(key);
     return key;
   };
@@ -176,7 +175,8 @@ HWY_NOINLINE void MaxShortRows(const MaxJob<S>& job, Watch<S>& watch) {
       const int64_t base = p * job.in_plane + r * job.in_pitch;
       auto v = load(job.from[0] + base);
       for (int64_t t = 1; t < job.n; ++t) v = Greatest<S>(load(job.from[t] + base), v);
-      const int64_t room = kFlow == MaxFlow::kKeysToY ? (job.runs - 1 - r) * job.out_pitch + job.run : 0;
+      const bool follows = kFlow == MaxFlow::kKeysToY && job.out_pitch == job.run;
+      const int64_t room = follows ? (job.runs - r) * job.run : 0;
       PutFirst<S, kFlow>(v, job.to + p * job.out_plane + r * job.out_pitch, job.run, room, watch);
     }
   }
@@ -187,7 +187,7 @@ template <class S, MaxFlow kFlow, int kChain>
 HWY_INLINE VecOf<S> LoadKey(const S* from, Watch<S>& watch) {
   const auto raw = hn::LoadU(hn::ScalableTag<S>(), from);
   if constexpr (kFlow != MaxFlow::kRawToKeys) return raw;
-  const auto key = Key<S>(raw);
+  const auto key = watch.KeyOf(raw);
   watch.template See<kChain>(key);
   return key;
 }
@@ -250,11 +250,11 @@ template <class S, MaxFlow kFlow>
 void MaxRows(const MaxJob<S>& job, Watch<S>& watch) {
   if (job.run < LaneCount<S>()) return MaxShortRows<S, kFlow>(job, watch);
   if (job.n == 3) return MaxRowsN<S, kFlow, 3>(job, watch);
-#ifndef POOLGRAD_SMALL
-  if (job.n == 2) return MaxRowsN<S, kFlow, 2>(job, watch);
-  if (job.n == 4) return MaxRowsN<S, kFlow, 4>(job, watch);
-  if (job.n == 5) return MaxRowsN<S, kFlow, 5>(job, watch);
-#endif
+  if constexpr (kManyForms<S>) {
+    if (job.n == 2) return MaxRowsN<S, kFlow, 2>(job, watch);
+    if (job.n == 4) return MaxRowsN<S, kFlow, 4>(job, watch);
+    if (job.n == 5) return MaxRowsN<S, kFlow, 5>(job, watch);
+  }
   return MaxRowsN<S, kFlow, 0>(job, watch);
 }
 
@@ -273,14 +273,14 @@ HWY_INLINE VecOf<S> PairsAt(const S* from, int64_t n) {
 
 template <class S, int kN>
 HWY_NOINLINE void MaxOfPairsN(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t in_pitch, S* y,
-                              Watch<S>& shared_watch) {
+                              int64_t y_pitch, Watch<S>& shared_watch) {
   const int64_t n = kN > 0 ? kN : taps;
   Watch<S> watch = shared_watch;
   int64_t r = 0;
-  for (; r + 2 <= runs; r += 2, from += 2 * in_pitch, y += 2 * run) {
+  for (; r + 2 <= runs; r += 2, from += 2 * in_pitch, y += 2 * y_pitch) {
     ForRow<S>(run, [&](int64_t j) POOLGRAD_LAMBDA {
       PutMax<S, MaxFlow::kKeysToY, 0>(PairsAt<S>(from + 2 * j, n), y + j, watch);
-      PutMax<S, MaxFlow::kKeysToY, 1>(PairsAt<S>(from + in_pitch + 2 * j, n), y + run + j, watch);
+      PutMax<S, MaxFlow::kKeysToY, 1>(PairsAt<S>(from + in_pitch + 2 * j, n), y + y_pitch + j, watch);
     });
   }
   if (r < runs) {
@@ -291,16 +291,16 @@ HWY_NOINLINE void MaxOfPairsN(const S* from, int64_t taps, int64_t runs, int64_t
 }
 
 template <class S>
-void MaxOfPairs(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t in_pitch, S* y, Watch<S>& watch) {
+void MaxOfPairs(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t in_pitch, S* y, int64_t y_pitch, Watch<S>& watch) {
   if (run < LaneCount<S>()) {
     for (int64_t r = 0; r < runs; ++r) {
       const auto best = PairsAt<S>(from + r * in_pitch, taps);
-      PutFirst<S, MaxFlow::kKeysToY>(best, y + r * run, run, (runs - r) * run, watch);
+      PutFirst<S, MaxFlow::kKeysToY>(best, y + r * y_pitch, run, y_pitch == run ? (runs - r) * run : 0, watch);
     }
     return;
   }
-  if (taps == 3) return MaxOfPairsN<S, 3>(from, taps, runs, run, in_pitch, y, watch);
-  return MaxOfPairsN<S, 0>(from, taps, runs, run, in_pitch, y, watch);
+  if (taps == 3) return MaxOfPairsN<S, 3>(from, taps, runs, run, in_pitch, y, y_pitch, watch);
+  return MaxOfPairsN<S, 0>(from, taps, runs, run, in_pitch, y, y_pitch, watch);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

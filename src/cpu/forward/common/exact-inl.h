@@ -1,7 +1,8 @@
 // One row of outputs by the letter of spec/rules.h, in vectors: any geometry, every NaN rule, every tie rule, sets of taps too.
 // The fast kernels come here for rows in which their Watch saw a special value; problems they do not take come here wholly.
 //
-// Taps are visited in row-major order and every lane keeps its own winner, so the result is the reference's bit for bit.
+// Taps are visited in row-major order and every lane keeps its own winner, so the result is the reference's bit for bit. Numbers
+// of taps that do not fit a lane are kept in two (TapNumber). Needs no scratch; the time grows with the number of taps.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_EXACT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -16,7 +17,7 @@
 #include <cstring>
 
 #include "cpu/simd/order-inl.h"
-#include "cpu/forward/routes-inl.h"
+#include "cpu/forward/common/codes-inl.h"
 #include "hwy/highway.h"
 #include "spec/problem.h"
 
@@ -69,6 +70,44 @@ HWY_INLINE hn::Mask<hn::ScalableTag<S>> Beats(const Standings<S>& s, poolgrad_na
   }
 }
 
+// A tap's number, lane by lane: in two parts where a lane of the type cannot hold it.
+template <class S>
+struct TapNumber {
+  static constexpr bool kTwo = sizeof(S) < 4;
+  static constexpr int kBits = kTwo ? 8 * static_cast<int>(sizeof(S)) : 0;
+  CodeVec<S> low, high;
+
+  HWY_INLINE explicit TapNumber(int64_t tap) {
+    const hn::ScalableTag<Code<S>> du;
+    low = hn::Set(du, static_cast<Code<S>>(tap));
+    high = kTwo ? hn::Set(du, static_cast<Code<S>>(tap >> kBits)) : low;
+  }
+  HWY_INLINE void TakeWhere(hn::Mask<hn::ScalableTag<S>> where, const TapNumber& other) {
+    const auto mask = hn::RebindMask(hn::ScalableTag<Code<S>>(), where);
+    low = hn::IfThenElse(mask, other.low, low);
+    if constexpr (kTwo) high = hn::IfThenElse(mask, other.high, high);
+  }
+  HWY_INLINE hn::Mask<hn::ScalableTag<S>> Is(const TapNumber& other) const {
+    const hn::ScalableTag<S> d;
+    const auto same = hn::RebindMask(d, hn::Eq(low, other.low));
+    if constexpr (!kTwo) return same;
+    return hn::And(same, hn::RebindMask(d, hn::Eq(high, other.high)));
+  }
+  // The first n; none, which is all ones, as all ones.
+  HWY_INLINE void Store(int64_t n, uint32_t* to) const {
+    const hn::ScalableTag<Code<S>> du;
+    HWY_ALIGN Code<S> lows[hn::MaxLanes(hn::ScalableTag<S>())];
+    HWY_ALIGN Code<S> highs[hn::MaxLanes(hn::ScalableTag<S>())];
+    hn::Store(low, du, lows);
+    hn::Store(high, du, highs);
+    for (int64_t i = 0; i < n; ++i) {
+      to[i] = static_cast<uint32_t>(lows[i]);
+      if constexpr (kTwo) to[i] |= static_cast<uint32_t>(highs[i]) << kBits;
+      if constexpr (sizeof(S) == 1) to[i] = to[i] == 0xFFFFu ? ~0u : to[i];
+    }
+  }
+};
+
 // A row of outputs: the outputs of one (plane, od, oh). `at` counts elements in the row: ow * inner + channel.
 template <class S>
 struct ExactRow {
@@ -97,7 +136,7 @@ struct ExactRow {
       all_valid = all_valid && other.begin == w.begin && other.end == w.end;
       w = {std::min(w.begin, other.begin), std::max(w.end, other.end)};
     }
-    const bool contiguous = inner > 1 || n == 1 || width.stride == 1;
+    const bool contiguous = inner > 1 || n == 1 || (width.stride == 1 && !width.table);
     HWY_ALIGN S buffer[hn::MaxLanes(hn::ScalableTag<S>())] = {};
     HWY_ALIGN Code<S> valid[hn::MaxLanes(hn::ScalableTag<S>())];
     for (int64_t kd = d.begin; kd < d.end; ++kd) {
@@ -118,8 +157,8 @@ struct ExactRow {
             continue;
           }
           for (int64_t i = 0; i < lanes; ++i) {
-            const int64_t at = in_w + i * width.stride;
-            const bool ok = i < n && at >= 0 && at < width.in;
+            const int64_t at = i < n ? width.start(ow + i) + kw * width.dilation : 0;
+            const bool ok = i < n && at >= 0 && at < width.in && kw < width.size(ow + i);
             buffer[i] = ok ? row[at] : S{0};
             valid[i] = static_cast<Code<S>>(ok ? ~Code<S>{0} : Code<S>{0});
           }
@@ -130,41 +169,41 @@ struct ExactRow {
     }
   }
 
-  // y and codes (none as all ones) of n outputs; masks (null: not kept) gets mask_bytes per output.
-  void Block(int64_t ow, int64_t c, int64_t n, S* y, Code<S>* codes, uint8_t* masks) const {
+  // y and codes (none as all ones) of n outputs; masks (null: not kept) gets mask_bytes per output. The only place of this file
+  // that stores them.
+  void Block(int64_t ow, int64_t c, int64_t n, S* y, uint32_t* codes, uint8_t* masks) const {
     const hn::ScalableTag<S> dv;
-    const hn::ScalableTag<Code<S>> du;
     const S infinity = static_cast<S>(kIsHalf<S> ? (p.dtype == POOLGRAD_BF16 ? 0x7F80 : 0x7C00) : 0);
     const bool takes_ties = p.ties == POOLGRAD_TIES_LAST;
+    const Watch<S> keys(p.dtype);  // for u8
     auto best = hn::Set(dv, LowestRaw<S>(p.dtype));
-    auto code = hn::Set(du, static_cast<Code<S>>(~Code<S>{0}));
+    TapNumber<S> code(~int64_t{0});
     auto waiting = !kIsInt<S> && p.nan == POOLGRAD_NAN_IGNORE ? hn::FirstN(dv, 0) : hn::FirstN(dv, hn::Lanes(dv));
-    ForEachTap(ow, c, n, [&](int64_t tap, VecOf<S> v, hn::Mask<decltype(dv)> valid) HWY_ATTR {
+    ForEachTap(ow, c, n, [&](int64_t tap, VecOf<S> raw, hn::Mask<decltype(dv)> valid) HWY_ATTR {
+      const auto v = kIsByte<S> ? keys.KeyOf(raw) : raw;
       const Standings<S> s = Stand<S>(v, best, infinity);
       auto take = hn::Or(Beats<S>(s, p.nan), waiting);
       if (takes_ties) take = hn::Or(take, s.equal);
       take = hn::And(take, valid);
       waiting = hn::AndNot(valid, waiting);
       best = hn::IfThenElse(take, v, best);
-      code = hn::IfThenElse(hn::RebindMask(du, take), hn::Set(du, static_cast<Code<S>>(tap)), code);
+      code.TakeWhere(take, TapNumber<S>(tap));
     });
     HWY_ALIGN S values[hn::MaxLanes(hn::ScalableTag<S>())];
-    HWY_ALIGN Code<S> kept[hn::MaxLanes(hn::ScalableTag<S>())];
-    hn::Store(best, dv, values);
-    hn::Store(code, du, kept);
+    hn::Store(kIsByte<S> ? keys.KeyOf(best) : best, dv, values);
     std::memcpy(y, values, static_cast<size_t>(n) * sizeof(S));
-    if (codes) std::memcpy(codes, kept, static_cast<size_t>(n) * sizeof(Code<S>));
+    if (codes) code.Store(n, codes);
     if (masks) Sets(ow, c, n, best, code, infinity, masks);
   }
 
   // The set: the tap that last beat the best, and those after it that tie with it.
-  void Sets(int64_t ow, int64_t c, int64_t n, VecOf<S> best, CodeVec<S> winner, S infinity, uint8_t* masks) const {
+  void Sets(int64_t ow, int64_t c, int64_t n, VecOf<S> best, const TapNumber<S>& winner, S infinity, uint8_t* masks) const {
     const hn::ScalableTag<S> dv;
     const hn::ScalableTag<Code<S>> du;
-    const hn::RebindToSigned<decltype(du)> di;
     const int64_t bytes = p.routes.mask_bytes();
     for (int64_t i = 0; i < n; ++i) std::memset(masks + i * bytes, 0, static_cast<size_t>(bytes));
     auto bits = hn::Zero(du);
+    auto passed = winner.Is(TapNumber<S>(~int64_t{0}));  // the winner has been met, or is what `ignore` starts from
     int64_t byte = -1;
     HWY_ALIGN Code<S> kept[hn::MaxLanes(hn::ScalableTag<S>())];
     const auto flush = [&]() HWY_ATTR {
@@ -172,15 +211,17 @@ struct ExactRow {
       for (int64_t i = 0; byte >= 0 && i < n; ++i) masks[i * bytes + byte] = static_cast<uint8_t>(kept[i]);
       bits = hn::Zero(du);
     };
-    ForEachTap(ow, c, n, [&](int64_t tap, VecOf<S> v, hn::Mask<decltype(dv)> valid) HWY_ATTR {
+    const Watch<S> keys(p.dtype);
+    ForEachTap(ow, c, n, [&](int64_t tap, VecOf<S> raw, hn::Mask<decltype(dv)> valid) HWY_ATTR {
+      const auto v = kIsByte<S> ? keys.KeyOf(raw) : raw;
       if (tap / 8 != byte) {
         flush();
         byte = tap / 8;
       }
-      const auto number = hn::Set(du, static_cast<Code<S>>(tap));
-      const auto after = hn::RebindMask(dv, hn::Gt(hn::BitCast(di, number), hn::BitCast(di, winner)));
-      const auto ties = hn::And(after, Stand<S>(v, best, infinity).equal);
-      const auto in = hn::And(valid, hn::Or(ties, hn::RebindMask(dv, hn::Eq(number, winner))));
+      const auto wins = winner.Is(TapNumber<S>(tap));
+      const auto ties = hn::And(passed, Stand<S>(v, best, infinity).equal);
+      const auto in = hn::And(valid, hn::Or(ties, wins));
+      passed = hn::Or(passed, wins);
       const auto bit = hn::Set(du, static_cast<Code<S>>(1u << (tap % 8)));
       bits = hn::Or(bits, hn::IfThenElseZero(hn::RebindMask(du, in), bit));
     });
@@ -188,47 +229,48 @@ struct ExactRow {
   }
 };
 
-// Codes of outputs `ow` of a row, from scratch to the row's lines: one line where channels come first, one per ow where last.
-template <class U>
-void PackRow(const Problem& p, const U* codes, Range ow, uint8_t* routes) {
-  const RouteFormat& f = p.routes;
-  if (!p.channels_last()) {
-    PackCodes(codes, ow.size(), f.bits, routes + ow.begin * f.bits / 8);
-  } else if (f.line * f.bits % 8 == 0) {
-    PackCodes(codes, ow.size() * f.line, f.bits, routes + LineOffset(f, ow.begin));
-  } else if (f.line == 1) {
-    for (int64_t i = 0; i < ow.size(); ++i) routes[ow.begin + i] = static_cast<uint8_t>(codes[i] & f.none());
-  } else {
-    for (int64_t o = ow.begin; o < ow.end; ++o) {
-      PackCodes(codes + (o - ow.begin) * f.line, f.line, f.bits, routes + LineOffset(f, o));
+// Channels `some` of output ow, channels last. y and line point at the output's first channel; some.begin's code begins at a byte.
+template <class S>
+void RunExactChannels(const ExactRow<S>& row, int64_t ow, Range some, S* y, uint8_t* line) {
+  const int64_t lanes = LaneCount<S>();
+  const RouteFormat& f = row.p.routes;
+  constexpr int64_t kSome = 256;
+  uint32_t codes[kSome];
+  for (int64_t begin = some.begin; begin < some.end; begin += kSome) {
+    const int64_t end = std::min(begin + kSome, some.end);
+    for (int64_t c = begin; c < end; c += lanes) {
+      row.Block(ow, c, std::min(lanes, end - c), y + c, line && !f.masks ? codes + c - begin : nullptr,
+                line && f.masks ? line + c * f.mask_bytes() : nullptr);
     }
+    if (line && !f.masks) PackCodes(codes, end - begin, f.bits, line + begin * f.bits / 8);
   }
 }
 
 // Outputs [begin, end) of the row (plane, od, oh), in ow. y and routes point at the row's first output and first route line;
-// routes may be null. `codes` is scratch for (end - begin) * inner codes. Where inner is 1, begin must be 0 if routes are kept.
+// routes may be null. Where inner is 1, the routes of output `begin` begin at a byte.
 template <class S>
-HWY_NOINLINE void RunExactRow(const Problem& p, const S* plane, int64_t od, int64_t oh, Range ow, S* y, uint8_t* routes,
-                              Code<S>* codes) {
+HWY_NOINLINE void RunExactRow(const Problem& p, const S* plane, int64_t od, int64_t oh, Range ow, S* y, uint8_t* routes) {
   const ExactRow<S> row(p, plane, od, oh);
   const int64_t lanes = LaneCount<S>();
   const bool sets = routes && p.routes.masks;
   const int64_t bytes = p.routes.mask_bytes();
+  constexpr int64_t kSome = 256;  // codes on their way to a line; so many fill bytes
+  uint32_t codes[kSome];
   if (row.inner == 1) {
-    for (int64_t o = ow.begin; o < ow.end; o += lanes) {
-      row.Block(o, 0, std::min(lanes, ow.end - o), y + o, codes ? codes + o - ow.begin : nullptr,
-                sets ? routes + o * bytes : nullptr);
+    const int64_t step = p.width().stride > p.width().in ? 1 : lanes;  // windows that have no taps in common, one by one
+    for (int64_t begin = ow.begin; begin < ow.end; begin += kSome) {
+      const int64_t end = std::min(begin + kSome, ow.end);
+      for (int64_t o = begin; o < end; o += step) {
+        row.Block(o, 0, std::min(step, end - o), y + o, routes && !sets ? codes + o - begin : nullptr,
+                  sets ? routes + o * bytes : nullptr);
+      }
+      if (routes && !sets) PackRow(p, codes, {begin, end}, routes);
     }
-    if (routes && !sets) PackRow(p, codes, ow, routes);
     return;
   }
   for (int64_t o = ow.begin; o < ow.end; ++o) {
     uint8_t* line = routes ? routes + LineOffset(p.routes, o) : nullptr;
-    for (int64_t c = 0; c < row.inner; c += lanes) {
-      row.Block(o, c, std::min(lanes, row.inner - c), y + o * row.inner + c, codes ? codes + c : nullptr,
-                sets ? line + c * bytes : nullptr);
-    }
-    if (routes && !sets) PackCodes(codes, row.inner, p.routes.bits, line);
+    RunExactChannels<S>(row, o, {0, row.inner}, y + o * row.inner, line);
   }
 }
 

@@ -1,4 +1,4 @@
-// The inner loops of max pooling with routes, channels first: the best of several rows, lane by lane, with the number
+// The inner loops of fwd_routes: the best of several rows, lane by lane, with the number
 // of the tap it came from.
 //
 // All rows are scratch, with room for a vector beyond their end. Keys lie there as S and the taps' numbers beside them
@@ -6,11 +6,11 @@
 // lanes as wide as the keys. Sources are listed in order of preference: ties keep the earlier one.
 
 // Per-target include guard
-#if defined(POOLGRAD_CPU_CONTEST_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_CONTEST_INL_H_
-#undef POOLGRAD_CPU_CONTEST_INL_H_
+#if defined(POOLGRAD_CPU_BEST_OF_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_BEST_OF_ROWS_INL_H_
+#undef POOLGRAD_CPU_BEST_OF_ROWS_INL_H_
 #else
-#define POOLGRAD_CPU_CONTEST_INL_H_
+#define POOLGRAD_CPU_BEST_OF_ROWS_INL_H_
 #endif
 
 #include <algorithm>
@@ -18,9 +18,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "cpu/forward/maxima-inl.h"
 #include "cpu/simd/order-inl.h"
-#include "cpu/forward/reduce-inl.h"
+#include "cpu/forward/common/codes-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -131,11 +130,11 @@ template <class S, class C>
 void BestOfTaps(const TapsJob<S, C>& job) {
   if constexpr (sizeof(C) == 1) {  // wider numbers are rare
     if (job.n == 3) return BestOfTapsN<S, C, 3>(job);
-#ifndef POOLGRAD_SMALL
-    if (job.n == 2) return BestOfTapsN<S, C, 2>(job);
-    if (job.n == 4) return BestOfTapsN<S, C, 4>(job);
-    if (job.n == 5) return BestOfTapsN<S, C, 5>(job);
-#endif
+    if constexpr (kManyForms<S>) {
+      if (job.n == 2) return BestOfTapsN<S, C, 2>(job);
+      if (job.n == 4) return BestOfTapsN<S, C, 4>(job);
+      if (job.n == 5) return BestOfTapsN<S, C, 5>(job);
+    }
   }
   return BestOfTapsN<S, C, 0>(job);
 }
@@ -156,8 +155,8 @@ struct RowsJob {
   int64_t runs, run, in_pitch;
   S* keys;  // or y
   C* codes;
-  int64_t out_pitch;  // of keys and codes
-  int64_t planes = 1, in_plane = 0, out_plane = 0;
+  int64_t out_pitch, code_pitch;  // of keys and of codes
+  int64_t planes = 1, in_plane = 0, out_plane = 0, code_plane = 0;
 };
 
 template <class S, class C, int kN, bool kToY, bool kWhole>
@@ -188,7 +187,7 @@ HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* 
         watch.template SeeWinner<1>(key[b]);
       }
     }
-    hn::StoreU(kToY ? Key<S>(key[b]) : key[b], d, keys + b * lanes);
+    hn::StoreU(kToY ? watch.KeyOf(key[b]) : key[b], d, keys + b * lanes);
   }
   hn::StoreU(code, dn, codes);
 }
@@ -196,16 +195,15 @@ HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* 
 template <class S, class C, int kN, bool kToY>
 HWY_NOINLINE void BestOfRowsN(const RowsJob<S, C>& job, Watch<S>& shared_watch) {
   Watch<S> watch = shared_watch;
-  const int64_t n = job.n, runs = job.runs, run = job.run, in_pitch = job.in_pitch, out_pitch = job.out_pitch;
+  const int64_t n = job.n, runs = job.runs, run = job.run, in_pitch = job.in_pitch;
   Contender<S, C> known[kN > 0 ? kN : 1];
   for (int t = 0; t < kN; ++t) known[t] = job.from[t];
   const Contender<S, C>* from = kN > 0 ? known : job.from;
   for (int64_t p = 0; p < job.planes; ++p) {
     int64_t base = p * job.in_plane;
-    int64_t to = p * job.out_plane;
-    for (int64_t r = 0; r < runs; ++r, base += in_pitch, to += out_pitch) {
-      S* keys = job.keys + to;
-      C* codes = job.codes + to;
+    for (int64_t r = 0; r < runs; ++r, base += in_pitch) {
+      S* keys = job.keys + p * job.out_plane + r * job.out_pitch;
+      C* codes = job.codes + p * job.code_plane + r * job.code_pitch;
       ForSteps<S, C>(run, [&](int64_t j, auto whole) POOLGRAD_LAMBDA {
         RowsStep<S, C, kN, kToY, decltype(whole)::value>(from, n, base + j, keys + j, codes + j, watch);
       });
@@ -223,12 +221,11 @@ HWY_NOINLINE void BestOfShortRows(const RowsJob<S, C>& job, Watch<S>& watch) {
   const auto count = static_cast<size_t>(job.run);
   for (int64_t p = 0; p < job.planes; ++p) {
     for (int64_t r = 0; r < job.runs; ++r) {
-      const int64_t to = p * job.out_plane + r * job.out_pitch;
-      Watch<S> unused(POOLGRAD_F32);
+      Watch<S> unused = watch;
       RowsStep<S, C, 0, true, false>(job.from, job.n, p * job.in_plane + r * job.in_pitch, values, codes, unused);
-      watch.SeeWinner(Key<S>(hn::Load(d, values)), job.run);
-      std::memcpy(job.keys + to, values, count * sizeof(S));
-      std::memcpy(job.codes + to, codes, count * sizeof(C));
+      watch.SeeWinner(watch.KeyOf(hn::Load(d, values)), job.run);
+      std::memcpy(job.keys + p * job.out_plane + r * job.out_pitch, values, count * sizeof(S));
+      std::memcpy(job.codes + p * job.code_plane + r * job.code_pitch, codes, count * sizeof(C));
     }
   }
 }
@@ -236,18 +233,18 @@ HWY_NOINLINE void BestOfShortRows(const RowsJob<S, C>& job, Watch<S>& watch) {
 // kToY: the result is y and its codes; nothing is written beyond the rows of y.
 template <class S, class C, bool kToY>
 void BestOfRows(RowsJob<S, C> job, Watch<S>& watch) {
-  if (job.in_pitch == job.run && job.out_pitch == job.run) {
+  if (job.in_pitch == job.run && job.out_pitch == job.run && job.code_pitch == job.run) {
     job.run *= job.runs;
     job.runs = 1;
   }
   if (kToY && job.run < LaneCount<S>()) return BestOfShortRows<S, C>(job, watch);
   if constexpr (sizeof(C) == 1) {
     if (job.n == 3) return BestOfRowsN<S, C, 3, kToY>(job, watch);
-#ifndef POOLGRAD_SMALL
-    if (job.n == 2) return BestOfRowsN<S, C, 2, kToY>(job, watch);
-    if (job.n == 4) return BestOfRowsN<S, C, 4, kToY>(job, watch);
-    if (job.n == 5) return BestOfRowsN<S, C, 5, kToY>(job, watch);
-#endif
+    if constexpr (kManyForms<S>) {
+      if (job.n == 2) return BestOfRowsN<S, C, 2, kToY>(job, watch);
+      if (job.n == 4) return BestOfRowsN<S, C, 4, kToY>(job, watch);
+      if (job.n == 5) return BestOfRowsN<S, C, 5, kToY>(job, watch);
+    }
   }
   return BestOfRowsN<S, C, 0, kToY>(job, watch);
 }

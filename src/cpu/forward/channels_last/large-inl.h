@@ -1,7 +1,7 @@
-// Max pooling of channels last with windows that share much: large ones at small strides.
+// fwd_cl_large: max pooling of channels last with windows that share much: large ones at small strides.
 //
 // Input rows are reduced along the width once, a few windows at a time, into a ring of rows, and a few rows of outputs
-// at a time are made of the ring: middles_runs-inl.h does both. So x is read whole row after whole row, as memory likes
+// at a time are made of the ring: large_runs-inl.h does both. So x is read whole row after whole row, as memory likes
 // it best (pieces of rows, of fewer channels, measured 1.3 times slower), and the time hardly depends on the window.
 //
 // Rows keep the first of their ties and earlier rows win ties, which is exactly the first in row-major order. ties=last
@@ -17,14 +17,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <type_traits>
 #include <utility>
 
-#include "cpu/forward/exact-inl.h"
-#include "cpu/forward/middles_runs-inl.h"
+#include "cpu/forward/common/exact-inl.h"
+#include "cpu/forward/channels_last/large_runs-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/forward/rows-inl.h"
+#include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
+#include "cpu/tuning.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -43,58 +46,67 @@ enum class RowState : uint8_t {
   kSpecial,  // looked through: it has a special value
 };
 
-template <class S>
-struct MiddleScratch {
-  static constexpr int64_t kRingBytes = 1 << 20;  // about L2
-  // Floats whose winners tell need no look at the inputs; integers neither.
-  static constexpr bool kLooks = !kIsInt<S> && !Watch<S>::kWinnersOnly;
-
+// How a problem is cut.
+struct LargeLayout {
   int64_t windows_w, windows_h;  // pooled at once
   int64_t slots, pitch;          // of the ring
   int64_t tile;                  // outputs along the width per pass
   int64_t code_pitch;
+};
+
+template <class S>
+LargeLayout LayOutLarge(const Problem& p, int64_t code_bytes) {
+  const Axis& w = p.width();
+  const Axis& h = p.height();
+  const int64_t size = sizeof(S);
+  LargeLayout l = {};
+  l.windows_w = WindowsAtOnce(w);
+  l.windows_h = WindowsAtOnce(h);
+  l.slots = std::clamp<int64_t>(h.in, 1, (l.windows_h - 1) * h.stride + h.kernel);
+  const int64_t column = l.slots * p.channels * (size + code_bytes);
+  l.tile = std::clamp<int64_t>(Tuning().forward_ring / column, std::min(l.windows_w, w.out), w.out);
+  // Rows begin in different sets of L1, which are 256 lines apart: an odd number of lines, far from a power of two.
+  const int64_t lines = CeilDiv(l.tile * p.channels * size, 64) / 16 * 16 + 21;
+  l.pitch = lines * 64 / size;
+  l.code_pitch = l.tile * p.channels;
+  return l;
+}
+
+template <class S, class C>
+struct MiddleScratch {
+  // Floats whose winners tell need no look at the inputs; integers neither.
+  static constexpr bool kLooks = !kIsInt<S> && !Watch<S>::kWinnersOnly;
+
   S* keys;
-  uint8_t* codes;
+  C* codes;
   RowState* states;
   S* row;            // halves: keys of the input row at hand
   int64_t* across;   // offsets of taps along the width
   int64_t* down;     // of rows in the ring
-  uint8_t* y_codes;  // of windows_h rows
-  Code<S>* exact_codes;
+  C* y_codes;        // of windows_h rows
 
-  MiddleScratch(const Problem& p, bool with_codes, ScratchTaker& take)
-      : windows_w(WindowsAtOnce(p.width())), windows_h(WindowsAtOnce(p.height())) {
+  MiddleScratch(const LargeLayout& l, const Problem& p, bool with_codes, ScratchTaker& take) {
     const Axis& w = p.width();
     const Axis& h = p.height();
-    const int64_t size = sizeof(S);
-    const int64_t taps_h = (windows_h - 1) * h.stride + h.kernel;
-    slots = std::clamp<int64_t>(h.in, 1, taps_h);
-    const int64_t column = slots * p.channels * (size + with_codes);
-    tile = std::clamp<int64_t>(kRingBytes / column, std::min(windows_w, w.out), w.out);
-    // Rows begin in different sets of L1, which are 256 lines apart: an odd number of lines, far from a power of two.
-    const int64_t lines = CeilDiv(tile * p.channels * size, 64) / 16 * 16 + 21;
-    pitch = lines * 64 / size;
-    code_pitch = tile * p.channels;
-    keys = take.Take<S>(slots * pitch);
-    codes = take.Take<uint8_t>(with_codes ? slots * pitch : 0);
-    states = take.Take<RowState>(slots);
+    keys = take.Take<S>(l.slots * l.pitch);
+    codes = take.Take<C>(with_codes ? l.slots * l.pitch : 0);
+    states = take.Take<RowState>(l.slots);
     row = take.Take<S>(kHasKeys<S> ? w.in * p.channels : 0);
-    across = take.Take<int64_t>((windows_w - 1) * w.stride + w.kernel);
-    down = take.Take<int64_t>(taps_h);
-    y_codes = take.Take<uint8_t>(with_codes ? windows_h * code_pitch : 0);
-    exact_codes = take.Take<Code<S>>(with_codes ? p.channels : 0);
+    across = take.Take<int64_t>((l.windows_w - 1) * w.stride + w.kernel);
+    down = take.Take<int64_t>((l.windows_h - 1) * h.stride + h.kernel);
+    y_codes = take.Take<C>(with_codes ? l.windows_h * l.code_pitch : 0);
   }
 };
 
-template <class S, bool kRoutes>
+template <class S, class C, bool kRoutes>
 class MiddleRunner {
  public:
   MiddleRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p), height_(p.height()), width_(p.width()), rows_(p, args), take_(memory), s_(p, kRoutes, take_),
-        packed_(p.routes.bits != 8) {
-    const int64_t taps = (s_.windows_w - 1) * width_.stride + width_.kernel;
+      : p_(p), height_(p.height()), width_(p.width()), l_(*static_cast<const LargeLayout*>(args.layout)), rows_(p, args), take_(memory), s_(l_, p, kRoutes, take_),
+        packed_(sizeof(C) > 1 || p.routes.bits != 8) {
+    const int64_t taps = (l_.windows_w - 1) * width_.stride + width_.kernel;
     for (int64_t t = 0; t < taps; ++t) s_.across[t] = (rows_.backwards ? -t : t) * p.channels;
-    if (s_.tile == width_.out) look_ = Lookahead(rows_.x, rows_.x_end);
+    if (l_.tile == width_.out) look_ = Lookahead(rows_.x, rows_.x_end);
   }
 
   // Units are rows of outputs: (plane, od, oh).
@@ -106,8 +118,8 @@ class MiddleRunner {
       plane_ = rows_.plane(group / depth.out);
       od_ = group % depth.out;
       first_unit_ = group * height_.out;
-      for (int64_t o = 0; o < width_.out; o += s_.tile) {
-        ow_ = {o, std::min(o + s_.tile, width_.out)};
+      for (int64_t o = 0; o < width_.out; o += l_.tile) {
+        ow_ = {o, std::min(o + l_.tile, width_.out)};
         Pool({r - first_unit_, group_end - first_unit_});
       }
       r = group_end;
@@ -124,8 +136,8 @@ class MiddleRunner {
   // Output rows `oh` of this plane and depth, columns ow_.
   void Pool(Range oh) {
     int64_t made = 0;  // input rows before this are in the ring, or not needed any more
-    for (int64_t o = oh.begin; o < oh.end && !rows_.GaveUp(); o += s_.windows_h) {
-      const Range now = AtOnce(o, oh, s_.windows_h);
+    for (int64_t o = oh.begin; o < oh.end && !rows_.GaveUp(); o += l_.windows_h) {
+      const Range now = AtOnce(o, oh, l_.windows_h);
       const Range in = InputOf(height_, now);
       for (made = std::max(made, in.begin); made < in.end; ++made) MakeRow(made);
       Watch<S> watch(p_.dtype);
@@ -134,10 +146,9 @@ class MiddleRunner {
       for (int64_t h = in.begin; h < in.end; ++h) suspect = suspect || State(h) != RowState::kQuiet;
       for (int64_t r = now.begin; r < now.end; ++r) {
         if (suspect && SeesSpecialRow(r)) {
-          RunExactRow<S>(rows_, plane_, od_, r, ow_, rows_.y_row(first_unit_ + r), RouteRow(r),
-                         kRoutes ? s_.exact_codes : nullptr);
+          RunExactRow<S>(rows_, plane_, od_, r, ow_, rows_.y_row(first_unit_ + r), RouteRow(r));
         } else if (kRoutes && packed_) {
-          PackRow(p_, s_.y_codes + (r - now.begin) * s_.code_pitch, ow_, RouteRow(r));
+          PackRow(p_, s_.y_codes + (r - now.begin) * l_.code_pitch, ow_, RouteRow(r));
         }
       }
     }
@@ -147,7 +158,7 @@ class MiddleRunner {
     return {std::max<int64_t>(0, a.start(windows.begin)), std::min(a.in, a.start(windows.end - 1) + a.extent())};
   }
   uint8_t* RouteRow(int64_t r) const { return kRoutes ? rows_.route_row(first_unit_ + r) : nullptr; }
-  RowState& State(int64_t h) const { return s_.states[h % s_.slots]; }
+  RowState& State(int64_t h) const { return s_.states[h % l_.slots]; }
 
   bool SeesSpecialRow(int64_t r) const {
     const Range in = InputOf(height_, {r, r + 1});
@@ -165,24 +176,24 @@ class MiddleRunner {
   const S* InputRow(int64_t h) const { return rows_.row(plane_, p_.depth().start(od_), h); }
 
   // What is the same along the width and down: windows `now` of an axis, backwards if need be.
-  MiddleJob<S> JobOf(const Axis& a, Range now, int64_t code_step) const {
-    MiddleJob<S> job = {};
+  MiddleJob<S, C> JobOf(const Axis& a, Range now, int64_t code_step) const {
+    MiddleJob<S, C> job = {};
     const int64_t taps = (now.size() - 1) * a.stride + a.kernel;
     const int64_t start = a.start(now.begin);
     job.taps = a.kernel;
     job.stride = a.stride;
     job.windows = now.size();
     job.valid = {std::max<int64_t>(0, -start), std::min(taps, a.in - start)};
-    job.code_step = static_cast<uint8_t>(code_step);
+    job.code_step = static_cast<C>(code_step);
     if (rows_.backwards) {
       job.valid = {taps - job.valid.end, taps - job.valid.begin};
-      job.code = static_cast<uint8_t>((a.kernel - 1) * code_step);
-      job.code_step = static_cast<uint8_t>(-code_step);
+      job.code = static_cast<C>((a.kernel - 1) * code_step);
+      job.code_step = static_cast<C>(-code_step);
     }
     return job;
   }
   // Where window 0's results go, and from there to the next ones', if they are listed backwards.
-  void Turn(MiddleJob<S>& job) const {
+  void Turn(MiddleJob<S, C>& job) const {
     if (!rows_.backwards) return;
     job.out += (job.windows - 1) * job.out_step;
     job.out_step = -job.out_step;
@@ -194,16 +205,16 @@ class MiddleRunner {
   // Reduces input row h along the width, into the ring.
   void MakeRow(int64_t h) {
     const int64_t channels = p_.channels;
-    const int64_t slot = h % s_.slots * s_.pitch;
+    const int64_t slot = h % l_.slots * l_.pitch;
     Watch<S> watch(p_.dtype);
     const S* row = InputRow(h);
     const S* keys = KeysOf(row, watch);
     State(h) = watch.Fired() == Alarm::kNone ? RowState::kQuiet : RowState::kSuspect;
-    for (int64_t o = ow_.begin; o < ow_.end; o += s_.windows_w) {
-      const Range now = AtOnce(o, ow_, s_.windows_w);
+    for (int64_t o = ow_.begin; o < ow_.end; o += l_.windows_w) {
+      const Range now = AtOnce(o, ow_, l_.windows_w);
       const Range in = InputOf(width_, now);
       look_.At(row + in.end * channels);
-      MiddleJob<S> job = JobOf(width_, now, 1);
+      MiddleJob<S, C> job = JobOf(width_, now, 1);
       job.keys = keys;
       job.first = width_.start(now.begin) * channels;
       if (rows_.backwards) job.first += ((job.windows - 1) * width_.stride + width_.kernel - 1) * channels;
@@ -213,7 +224,7 @@ class MiddleRunner {
       job.out = s_.keys + at;
       if constexpr (kRoutes) job.out_codes = s_.codes + at;
       Turn(job);
-      PoolMiddles<S, kRoutes, false>(job, watch);
+      PoolMiddles<S, C, kRoutes, false>(job, watch);
     }
   }
 
@@ -227,7 +238,7 @@ class MiddleRunner {
 
   // The keys of an input row, as far as ow_ needs them; shows them to the watch where winners do not tell enough.
   const S* KeysOf(const S* row, Watch<S>& shared_watch) {
-    if constexpr (!MiddleScratch<S>::kLooks) return row;
+    if constexpr (!MiddleScratch<S, C>::kLooks) return row;
     const int64_t lanes = LaneCount<S>();
     const Range in = InputOf(width_, ow_);
     Watch<S> watch = shared_watch;
@@ -246,10 +257,10 @@ class MiddleRunner {
 
   // Rows `now` of outputs, from input rows `in` in the ring.
   void Down(Range now, Range in, Watch<S>& watch) {
-    MiddleJob<S> job = JobOf(height_, now, width_.kernel);
+    MiddleJob<S, C> job = JobOf(height_, now, width_.kernel);
     for (int64_t i = 0; i < in.size(); ++i) {
       const int64_t h = rows_.backwards ? in.end - 1 - i : in.begin + i;
-      s_.down[job.valid.begin + i] = h % s_.slots * s_.pitch;
+      s_.down[job.valid.begin + i] = h % l_.slots * l_.pitch;
     }
     job.keys = s_.keys;
     job.codes = s_.codes;
@@ -258,19 +269,20 @@ class MiddleRunner {
     job.out = rows_.y_row(first_unit_ + now.begin) + ow_.begin * p_.channels;
     job.out_step = width_.out * p_.channels;
     if constexpr (kRoutes) {
-      job.out_codes = packed_ ? s_.y_codes : RouteRow(now.begin) + ow_.begin * p_.channels;
-      job.out_code_step = packed_ ? s_.code_pitch : job.out_step;
+      job.out_codes = packed_ ? s_.y_codes : reinterpret_cast<C*>(RouteRow(now.begin)) + ow_.begin * p_.channels;
+      job.out_code_step = packed_ ? l_.code_pitch : job.out_step;
     }
     Turn(job);
-    PoolMiddles<S, kRoutes, true>(job, watch);
+    PoolMiddles<S, C, kRoutes, true>(job, watch);
   }
 
   const Problem& p_;
   const Axis& height_;
   const Axis& width_;
+  const LargeLayout& l_;
   Rows<S> rows_;
   ScratchTaker take_;
-  MiddleScratch<S> s_;
+  MiddleScratch<S, C> s_;
   bool packed_;  // routes are not bytes
   Lookahead look_;
   const S* plane_ = nullptr;
@@ -279,9 +291,41 @@ class MiddleRunner {
   Range ow_;
 };
 
-template <class S, bool kRoutes>
+template <class S, class C, bool kRoutes>
 void RunMiddles(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  MiddleRunner<S, kRoutes>(p, args, memory).Run(begin, end);
+  MiddleRunner<S, C, kRoutes>(p, args, memory).Run(begin, end);
+}
+
+template <class S, class C, bool kRoutes>
+Kernel MakeLargeWith(const Problem& p) {
+  auto layout = std::make_shared<const LargeLayout>(LayOutLarge<S>(p, kRoutes ? sizeof(C) : 0));
+  ScratchTaker take(nullptr);
+  const MiddleScratch<S, C> scratch(*layout, p, kRoutes, take);
+  Kernel kernel;
+  kernel.run = RunMiddles<S, C, kRoutes>;
+  kernel.units = Rows<S>(p, Args{}).row_count();
+  kernel.scratch_bytes = take.used();
+  kernel.tasks_per_thread = 2;
+  kernel.layout = std::move(layout);
+  return kernel;
+}
+
+template <class S, bool kRoutes>
+Made MakeLarge(const Problem& p) {
+  if (!p.channels_last()) return "it needs channels last";
+  if (p.channels < LaneCount<S>()) return "there are fewer channels than lanes";
+  if (p.depth().kernel > 1) return "windows are deeper than one slice";
+  if (p.height().dilation > 1 || p.width().dilation > 1) return "windows are dilated";
+  if (p.height().has_empty_window() || p.depth().has_empty_window()) return "a window has no valid tap";
+  if (kRoutes && p.taps() > 65534) return "a tap's number does not fit sixteen bits";
+  if (p.height().kernel > 2 * p.height().in + 4096 || p.width().kernel > 2 * p.width().in + 4096) {
+    return "windows reach far beyond the input";
+  }
+  if constexpr (kRoutes) {
+    if (p.taps() > 255) return MakeLargeWith<S, uint16_t, kRoutes>(p);
+  }
+  // Without routes there are no codes to fill a vector with: two vectors of keys at a time.
+  return MakeLargeWith<S, std::conditional_t<kRoutes || sizeof(S) == 2, uint8_t, uint16_t>, kRoutes>(p);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

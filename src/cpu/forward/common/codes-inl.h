@@ -1,20 +1,22 @@
-// Route codes between lanes in memory and the packed lines of spec/routes.h: 2, 4, 8, 16 or 32 bits per output.
+// Route codes from lanes in memory to the packed lines of spec/routes.h: 2, 4, 8, 16 or 32 bits per output.
 //
 // The lanes are unsigned integers of any width (u8, u16, u32, u64), one per output; kernels keep them in a small buffer that
 // stays in L1, and convert a line, or a piece of one that starts at a byte, at a time.
 
 // Per-target include guard
-#if defined(POOLGRAD_CPU_ROUTES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_ROUTES_INL_H_
-#undef POOLGRAD_CPU_ROUTES_INL_H_
+#if defined(POOLGRAD_CPU_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_CODES_INL_H_
+#undef POOLGRAD_CPU_CODES_INL_H_
 #else
-#define POOLGRAD_CPU_ROUTES_INL_H_
+#define POOLGRAD_CPU_CODES_INL_H_
 #endif
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "hwy/highway.h"
+#include "spec/problem.h"
 #include "spec/routes.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -57,26 +59,6 @@ HWY_INLINE void StorePacked(hn::Vec<hn::ScalableTag<uint8_t>> codes, uint8_t* to
     const auto quads = hn::Or(pairs, hn::ShiftRight<12>(pairs));
     const hn::Rebind<uint8_t, decltype(d32)> quarter;
     hn::StoreU(hn::TruncateTo(quarter, quads), quarter, to);
-  }
-}
-
-// The inverse: a vector of u8 codes from Lanes * kBits / 8 bytes.
-template <int kBits>
-HWY_INLINE hn::Vec<hn::ScalableTag<uint8_t>> LoadPacked(const uint8_t* from) {
-  const hn::ScalableTag<uint8_t> d8;
-  if constexpr (kBits == 8) {
-    return hn::LoadU(d8, from);
-  } else if constexpr (kBits == 4) {
-    const hn::ScalableTag<uint16_t> d16;
-    const hn::Rebind<uint8_t, decltype(d16)> half;
-    const auto v = hn::PromoteTo(d16, hn::LoadU(half, from));
-    return hn::And(hn::BitCast(d8, hn::Or(v, hn::ShiftLeft<4>(v))), hn::Set(d8, 15));
-  } else {
-    const hn::ScalableTag<uint32_t> d32;
-    const hn::Rebind<uint8_t, decltype(d32)> quarter;
-    const auto v = hn::PromoteTo(d32, hn::LoadU(quarter, from));
-    const auto pairs = hn::Or(v, hn::ShiftLeft<12>(v));
-    return hn::And(hn::BitCast(d8, hn::Or(pairs, hn::ShiftLeft<6>(pairs))), hn::Set(d8, 3));
   }
 }
 
@@ -139,59 +121,36 @@ void PackCodes(const L* codes, int64_t n, int32_t bits, uint8_t* line) {
   }
 }
 
-// Stores a vector of u8 codes as Lanes(u8) lanes of L at `to`.
-template <class L>
-HWY_INLINE void StoreWidened(hn::Vec<hn::ScalableTag<uint8_t>> codes, L* to) {
-  const hn::ScalableTag<uint8_t> d8;
-  if constexpr (sizeof(L) == 1) {
-    hn::StoreU(codes, d8, to);
+// Several vectors of codes as one of bytes, in order.
+template <class U>
+HWY_INLINE hn::Vec<hn::ScalableTag<uint8_t>> BytesOf(const hn::Vec<hn::ScalableTag<U>>* codes) {
+  if constexpr (sizeof(U) == 1) {
+    return codes[0];
   } else {
-    HWY_ALIGN uint8_t buffer[hn::MaxLanes(hn::ScalableTag<uint8_t>())];
-    hn::Store(codes, d8, buffer);
-    using Step = std::conditional_t<sizeof(L) == 8, uint32_t, L>;
-    const hn::ScalableTag<Step> d;
-    const hn::Rebind<uint8_t, decltype(d)> d_part;
-    for (size_t i = 0; i < hn::Lanes(d8); i += hn::Lanes(d)) {
-      const auto v = hn::PromoteTo(d, hn::LoadU(d_part, buffer + i));
-      if constexpr (sizeof(L) == 8) {
-        const hn::ScalableTag<uint64_t> d64;
-        const hn::Half<decltype(d)> d_half;
-        hn::StoreU(hn::PromoteTo(d64, hn::LowerHalf(d_half, v)), d64, to + i);
-        hn::StoreU(hn::PromoteTo(d64, hn::UpperHalf(d_half, v)), d64, to + i + hn::Lanes(d64));
-      } else {
-        hn::StoreU(v, d, to + i);
-      }
+    using Narrower = std::conditional_t<sizeof(U) == 2, uint8_t, std::conditional_t<sizeof(U) == 4, uint16_t, uint32_t>>;
+    const hn::ScalableTag<Narrower> d;
+    hn::Vec<decltype(d)> narrowed[sizeof(Narrower)];
+    _Pragma("GCC unroll 16") for (size_t i = 0; i < sizeof(Narrower); ++i) {
+      narrowed[i] = hn::ConcatEven(d, hn::BitCast(d, codes[2 * i + 1]), hn::BitCast(d, codes[2 * i]));
     }
+    return BytesOf<Narrower>(narrowed);
   }
 }
 
-template <int kBits, class L>
-void UnpackNarrow(const uint8_t* line, int64_t n, L* codes) {
-  const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<uint8_t>()));
-  constexpr int64_t kPerByte = 8 / kBits;
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) StoreWidened(LoadPacked<kBits>(line + i / kPerByte), codes + i);
-  for (; i < n; ++i) {
-    codes[i] = static_cast<L>((line[i / kPerByte] >> (i % kPerByte * kBits)) & ((1u << kBits) - 1u));
-  }
-}
-
-// Unpacks n codes from the line (or the piece of one) that begins at `line`, zero-extended. L must hold `bits` bits.
-template <class L>
-void UnpackCodes(const uint8_t* line, int64_t n, int32_t bits, L* codes) {
-  switch (bits) {
-    case 2: return UnpackNarrow<2>(line, n, codes);
-    case 4: return UnpackNarrow<4>(line, n, codes);
-    case 8: return UnpackNarrow<8>(line, n, codes);
-    case 16:
-      for (int64_t i = 0; i < n; ++i) codes[i] = static_cast<L>(line[2 * i] | line[2 * i + 1] << 8);
-      return;
-    default:
-      for (int64_t i = 0; i < n; ++i) {
-        uint32_t code;
-        std::memcpy(&code, line + 4 * i, sizeof(code));
-        codes[i] = static_cast<L>(code);
-      }
+// Codes of outputs `ow` of a row, from scratch to the row's lines: one line where channels come first, one per ow where last.
+template <class U>
+void PackRow(const Problem& p, const U* codes, Range ow, uint8_t* routes) {
+  const RouteFormat& f = p.routes;
+  if (!p.channels_last()) {
+    PackCodes(codes, ow.size(), f.bits, routes + ow.begin * f.bits / 8);
+  } else if (f.line * f.bits % 8 == 0) {
+    PackCodes(codes, ow.size() * f.line, f.bits, routes + LineOffset(f, ow.begin));
+  } else if (f.line == 1) {
+    for (int64_t i = 0; i < ow.size(); ++i) routes[ow.begin + i] = static_cast<uint8_t>(codes[i] & f.none());
+  } else {
+    for (int64_t o = ow.begin; o < ow.end; ++o) {
+      PackCodes(codes + (o - ow.begin) * f.line, f.line, f.bits, routes + LineOffset(f, o));
+    }
   }
 }
 

@@ -20,10 +20,10 @@
 #include <cstring>
 #include <type_traits>
 
-#include "cpu/forward/maxima-inl.h"
+#include "cpu/forward/any/maxima-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/forward/reduce-inl.h"
+#include "cpu/forward/common/codes-inl.h"
 #include "hwy/highway.h"
 #include "spec/geometry.h"
 

@@ -1,4 +1,4 @@
-// Max pooling of channels first where the windows tile the width: kernel = stride = 2, 3 or 4, no padding there.
+// fwd_cf_tiled: max pooling of channels first where the windows tile the width: kernel = stride = 2, 3 or 4, no padding there.
 // Nothing passes through scratch. With routes, de-interleaving loads bring every tap of a vector of outputs into its
 // own register, and four or eight taps meet in pairs (tile_routes-inl.h); without, rows meet first, and then
 // neighbours, which is one instruction on Arm.
@@ -13,17 +13,20 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
-#include "cpu/forward/exact-inl.h"
-#include "cpu/forward/maxima-inl.h"
+#include "cpu/forward/any/blocks-inl.h"
+#include "cpu/forward/common/exact-inl.h"
+#include "cpu/forward/any/maxima-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/forward/reduce-inl.h"
-#include "cpu/forward/rows-inl.h"
+#include "cpu/forward/common/codes-inl.h"
+#include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
-#include "cpu/forward/split-inl.h"
-#include "cpu/forward/tile_routes-inl.h"
+#include "cpu/tuning.h"
+#include "cpu/forward/any/padded-inl.h"
+#include "cpu/forward/common/tile_routes-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -34,21 +37,21 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-template <class S>
-struct InterleavedScratch {
+struct TiledLayout {
   int64_t group;  // output rows between two looks at the Watch
+};
+
+template <class S>
+struct TiledScratch {
   const S** inputs;
   Code<S>* input_codes;  // of every tap, row after row
-  Code<S>* out_codes;
-  Code<S>* exact_codes;  // of one row
+  uint8_t* out_codes;
 
-  InterleavedScratch(const Problem& p, bool with_codes, ScratchTaker& take) {
-    group = std::clamp<int64_t>(8192 / p.width().out, 1, 64);
-    const int64_t rows = p.depth().kernel * p.height().kernel;
+  TiledScratch(const TiledLayout& l, const Problem& p, bool with_codes, ScratchTaker& take) {
+    const int64_t rows = std::min(p.depth().kernel, p.depth().in) * std::min(p.height().kernel, p.height().in);
     inputs = take.Take<const S*>(rows);
-    input_codes = take.Take<Code<S>>(rows * p.width().kernel);
-    out_codes = take.Take<Code<S>>(with_codes ? group * p.width().out + LaneCount<uint8_t>() : 0);
-    exact_codes = take.Take<Code<S>>(with_codes ? p.width().out : 0);
+    input_codes = take.Take<Code<S>>(with_codes ? rows * p.width().kernel : 0);
+    out_codes = take.Take<uint8_t>(with_codes ? l.group * p.width().out + LaneCount<uint8_t>() : 0);
   }
 };
 
@@ -62,7 +65,7 @@ struct InterleavedJob {
   bool backwards;
   int64_t runs, in_pitch, length;
   S* y;
-  OutCodes<S> y_codes;
+  uint8_t* y_codes;  // in scratch
   RowsAhead* ahead;
   const S* ahead_of;  // where the first row's windows begin to read
 };
@@ -137,7 +140,7 @@ HWY_INLINE Best<S, true> BestOfTiles(const S* const* inputs, const Code<S>* code
 // one vector.
 template <class S, int kStride, int kSome>
 HWY_INLINE void TilesStep(const S* const* inputs, const Code<S>* codes, int64_t n, bool backwards, int64_t from,
-                          int64_t j, S* y, OutCodes<S> y_codes, Watch<S>& watch) {
+                          int64_t j, S* y, uint8_t* y_codes, Watch<S>& watch) {
   const int64_t lanes = LaneCount<S>();
   CodeVec<S> of[kSome];
   for (int k = 0; k < kSome; ++k) {
@@ -147,10 +150,11 @@ HWY_INLINE void TilesStep(const S* const* inputs, const Code<S>* codes, int64_t 
     hn::StoreU(Key<S>(best.key), hn::ScalableTag<S>(), y + at);
     of[k] = best.code;
   }
-  if constexpr (kSome == 1) {
-    y_codes.Store(of[0], j);
+  if constexpr (kSome == sizeof(S)) {
+    hn::StoreU(BytesOf<Code<S>>(of), hn::ScalableTag<uint8_t>(), y_codes + j);
   } else {
-    hn::StoreU(BytesOf<Code<S>>(of), hn::ScalableTag<uint8_t>(), reinterpret_cast<uint8_t*>(y_codes.lanes) + j);
+    const hn::Rebind<uint8_t, hn::ScalableTag<S>> d8;
+    hn::StoreU(hn::TruncateTo(d8, of[0]), d8, y_codes + j);
   }
 }
 
@@ -173,18 +177,18 @@ HWY_NOINLINE void InterleavedRows(const InterleavedJob<S>& job, Watch<S>& shared
   const int64_t block = kBlock * lanes;
   const auto block_bytes = static_cast<uintptr_t>(block * n) * kStride * sizeof(S);
   S* y = job.y;
-  OutCodes<S> y_codes = job.y_codes;
-  for (int64_t r = 0; r < job.runs; ++r, y += length, y_codes = y_codes + length) {
+  uint8_t* y_codes = job.y_codes;
+  for (int64_t r = 0; r < job.runs; ++r, y += length, y_codes += kRoutes ? length : 0) {
     const int64_t from = r * job.in_pitch;
     ahead.Start(job.ahead_of + from);
     int64_t j = 0;
     if constexpr (kRoutes) {
-      for (; y_codes.bytes && j + block <= length; j += block) {
+      for (; j + block <= length; j += block) {
         ahead.Block(block_bytes);
         TilesStep<S, kStride, kBlock>(inputs, codes, n, backwards, from, j, y, y_codes, watch);
       }
       if (j < length) ahead.Block(block_bytes);
-      if (y_codes.bytes && j > 0 && j + lanes < length) {  // over the block before it
+      if (j > 0 && j + lanes < length) {  // over the block before it
         TilesStep<S, kStride, kBlock>(inputs, codes, n, backwards, from, length - block, y, y_codes, watch);
         j = length;
       }
@@ -204,70 +208,48 @@ HWY_NOINLINE void InterleavedRows(const InterleavedJob<S>& job, Watch<S>& shared
   shared_watch = watch;
 }
 
-// The codes of `count` rows, from scratch to their lines.
-template <class S>
-void PackRun(const Rows<S>& rows, OutCodes<S> codes, int64_t r, int64_t count) {
-  const Problem& p = rows.p;
-  const int64_t out = p.width().out;
-  if (!p.channels_last() && codes.bytes && out * p.routes.bits % 8 == 0) {  // lines are whole bytes: all at once
-    PackCodes(reinterpret_cast<const uint8_t*>(codes.lanes), count * out, p.routes.bits, rows.route_row(r));
-  } else {
-    for (int64_t g = 0; g < count; ++g) PackRow(p, codes + g * out, {0, out}, rows.route_row(r + g));
-  }
-}
+// Whether codes leave the registers packed: on Arm, where that is free. Elsewhere a second pass in L1 costs as little, and half the code.
+inline constexpr bool kPacksTiles = HWY_TARGET == HWY_NEON;
 
 // Whether TileRows takes rows of outputs from n input rows each: four or eight taps in row-major order, and at least as
 // many outputs as codes fit a vector.
 template <class S>
 bool TakesTiles(const Problem& p, const InterleavedJob<S>& job) {
-  return (p.taps() == 4 || p.taps() == 8) && job.n * p.width().kernel == p.taps() && !job.backwards &&
-         job.y_codes.bytes && job.length >= LaneCount<uint8_t>();
+  return (p.taps() == 4 || (p.taps() == 8 && p.width().kernel == 2)) && job.n * p.width().kernel == p.taps() && !job.backwards &&
+         job.length >= LaneCount<uint8_t>();
 }
 
 // Returns whether the codes have reached their lines, the first of which is `line`.
 template <class S, int kStride, int kTaps>
 bool RunTiles(const Problem& p, const InterleavedJob<S>& job, uint8_t* line, Watch<S>& watch) {
   const int32_t bits = p.routes.bits;
-  const bool packed = !p.channels_last() && bits <= 4 && job.length * bits % 8 == 0;
+  const bool packed = kPacksTiles && !p.channels_last() && bits == (kTaps == 4 ? 2 : 4) && job.length * bits % 8 == 0;
   const TileJob<S> tiles = {job.inputs,
                             job.runs,
                             job.in_pitch,
                             job.length,
                             job.y,
-                            packed ? line : reinterpret_cast<uint8_t*>(job.y_codes.lanes),
+                            packed ? line : job.y_codes,
                             packed ? p.routes.line_bytes : job.length,
                             job.ahead,
                             job.ahead_of};
-  if (!packed) {
-    TileRows<S, kStride, kTaps, 8>(tiles, watch);
-  } else if (bits == 4) {
-    TileRows<S, kStride, kTaps, 4>(tiles, watch);
-  } else if constexpr (kTaps == 4) {
-    TileRows<S, kStride, kTaps, 2>(tiles, watch);
+  if constexpr (kPacksTiles) {
+    if (packed) TileRows<S, kStride, kTaps, kTaps == 4 ? 2 : 4>(tiles, watch);
   }
+  if (!packed) TileRows<S, kStride, kTaps, 8>(tiles, watch);
   return packed;
 }
 
-// Where row r of the result is.
-struct Place {
-  int64_t plane, od, oh;
-  Place(const Problem& p, int64_t r)
-      : plane(r / p.height().out / p.depth().out), od(r / p.height().out % p.depth().out), oh(r % p.height().out) {}
-};
-
 template <class S, bool kRoutes, int kStride>
 void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-#ifdef POOLGRAD_SMALL
-  constexpr bool kInPairs = false;
-#else
   constexpr bool kInPairs = kRoutes && kStride != 3;  // four or eight taps meet in pairs
-#endif
+  const auto& layout = *static_cast<const TiledLayout*>(args.layout);
   const Rows<S> rows(p, args);
   const Axis& depth = p.depth();
   const Axis& height = p.height();
   const int64_t out = p.width().out;
   ScratchTaker take(memory);
-  const InterleavedScratch<S> scratch(p, kRoutes, take);
+  const TiledScratch<S> scratch(layout, p, kRoutes, take);
   RowsAhead ahead = RowsToAskFor(rows);
   const Range whole_d = depth.interior();
   const Range whole_h = height.interior();
@@ -276,10 +258,10 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
       depth.in == 1 && depth.out == 1 && height.in == height.out * height.stride && whole_h.size() == height.out;
 
   for (int64_t r = begin; r < end && !rows.GaveUp();) {
-    const int64_t count = std::min(scratch.group, end - r);
+    const int64_t count = std::min(layout.group, end - r);
     Watch<S> watch(p.dtype);
     for (int64_t g = 0; g < count;) {
-      const Place at(p, r + g);
+      const RowPlace at(p, r + g);
       const bool whole = at.oh >= whole_h.begin && at.oh < whole_h.end;
       const Range d = at.od >= whole_d.begin && at.od < whole_d.end ? Range{0, depth.kernel} : depth.valid_taps(at.od);
       const Range h = whole ? Range{0, height.kernel} : height.valid_taps(at.oh);
@@ -304,52 +286,64 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
                                      height.stride * p.width().in,
                                      out,
                                      rows.y_row(r + g),
-                                     OutCodesOf<S>(p, scratch.out_codes) + g * out,
+                                     kRoutes ? scratch.out_codes + g * out : nullptr,
                                      &ahead,
                                      n == 0 ? nullptr : scratch.inputs[rows.backwards ? n - 1 : 0]};
       bool packed = false;
       if (kInPairs && TakesTiles<S>(p, job)) {
         if constexpr (kInPairs) {
           uint8_t* const line = rows.route_row(r + g);
-          packed = p.taps() == 4 ? RunTiles<S, kStride, 4>(p, job, line, watch)
-                                 : RunTiles<S, kStride, 8>(p, job, line, watch);
+          if (p.taps() == 4) {
+            packed = RunTiles<S, kStride, 4>(p, job, line, watch);
+          } else {
+            if constexpr (kStride == 2) packed = RunTiles<S, kStride, 8>(p, job, line, watch);
+          }
         }
       } else {
-        if (n == 1) InterleavedRows<S, kRoutes, kStride, 1>(job, watch);
-        if (n == 2) InterleavedRows<S, kRoutes, kStride, 2>(job, watch);
-        if (n == 4) InterleavedRows<S, kRoutes, kStride, 4>(job, watch);
-        if (n == 3 || n > 4) InterleavedRows<S, kRoutes, kStride, 0>(job, watch);
+        constexpr int kUsual = kRoutes || kStride == 3 ? 3 : 2;  // input rows: two without routes, or three by three
+        if (n == kUsual) {
+          InterleavedRows<S, kRoutes, kStride, kUsual>(job, watch);
+        } else if (n > 0) {
+          InterleavedRows<S, kRoutes, kStride, 0>(job, watch);
+        }
       }
       if constexpr (kRoutes) {
-        if (!packed) PackRun(rows, job.y_codes, r + g, runs);
+        if (!packed) PackRows<S>(rows, job.y_codes, out, r + g, runs, {0, out});
       }
       g += runs;
     }
     if (watch.Fired() != Alarm::kNone || p.routes.may_be_none) {
       for (int64_t g = 0; g < count; ++g) {
-        const Place at(p, r + g);
+        const RowPlace at(p, r + g);
         const bool empty = depth.valid_taps(at.od).size() == 0 || height.valid_taps(at.oh).size() == 0;
         if (!empty && !SeesSpecial(rows, rows.plane(at.plane), at.od, at.oh, {0, out})) continue;
-        RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, out}, rows.y_row(r + g), rows.route_row(r + g),
-                       kRoutes ? scratch.exact_codes : nullptr);
+        RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, out}, rows.y_row(r + g), rows.route_row(r + g));
       }
     }
     r += count;
   }
 }
 
-// Null where a row of outputs is shorter than a vector.
 template <class S, bool kRoutes>
-RunFn SelectInterleaved(const Problem& p) {
-  if (p.width().out < LaneCount<S>()) return nullptr;
-  switch (p.width().stride) {
-    case 2:
-      return RunInterleavedBy<S, kRoutes, 2>;
-    case 3:
-      return RunInterleavedBy<S, kRoutes, 3>;
-    default:
-      return RunInterleavedBy<S, kRoutes, 4>;
-  }
+Made MakeTiled(const Problem& p) {
+  const Axis& w = p.width();
+  if (p.channels_last() && p.channels > 1) return "it needs channels first";
+  if (w.kernel != w.stride || w.dilation != 1 || w.pad_lo != 0 || w.interior().size() != w.out) return "windows do not tile the width";
+  if (w.stride < 2 || w.stride > 4) return "the width's stride is not 2, 3 or 4";
+  if (!p.height().disjoint() || !p.depth().disjoint()) return "windows share rows";
+  if (w.out < LaneCount<S>()) return "a row of outputs is shorter than a vector";
+  if (kRoutes && p.taps() > 255) return "a tap's number does not fit a byte";
+  auto layout = std::make_shared<const TiledLayout>(TiledLayout{std::clamp<int64_t>(Tuning().forward_looks / w.out, 1, 64)});
+  ScratchTaker take(nullptr);
+  const TiledScratch<S> scratch(*layout, p, kRoutes, take);
+  Kernel kernel;
+  kernel.run = w.stride == 2   ? RunInterleavedBy<S, kRoutes, 2>
+               : w.stride == 3 ? RunInterleavedBy<S, kRoutes, 3>
+                               : RunInterleavedBy<S, kRoutes, 4>;
+  kernel.units = Rows<S>(p, Args{}).row_count();
+  kernel.scratch_bytes = take.used();
+  kernel.layout = std::move(layout);
+  return kernel;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

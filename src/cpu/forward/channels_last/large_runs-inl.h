@@ -1,4 +1,4 @@
-// The inner loop of middles-inl.h: a few neighbouring windows at once, along the width or down.
+// The inner loop of large-inl.h: a few neighbouring windows at once, along the width or down.
 //
 // Windows that overlap share their middle. Its taps meet once, from the last to the first, and going on towards the
 // front gives each window everything but what it has behind the middle; those taps meet in order, and each window
@@ -26,7 +26,7 @@
 #include <utility>
 
 #include "cpu/simd/order-inl.h"
-#include "cpu/forward/stream_runs-inl.h"
+#include "cpu/forward/channels_last/rows_runs-inl.h"
 #include "hwy/highway.h"
 #include "spec/geometry.h"
 
@@ -46,44 +46,44 @@ inline int64_t WindowsAtOnce(const Axis& a) {
 }
 
 // Neighbouring windows along one axis, for `run` elements side by side. Taps are counted from the first window's first.
-template <class S>
+template <class S, class C>
 struct MiddleJob {
   const S* keys;           // tap t's lie from keys + first + offsets[t] on
-  const uint8_t* codes;    // and their numbers as far beside; null: taps of x, which are numbered here
+  const C* codes;          // and their numbers as far beside; null: taps of x, which are numbered here
   int64_t first;
   const int64_t* offsets;
-  uint8_t code, code_step;  // tap t's number, or what is added to it: code + t * code_step for window 0
+  C code, code_step;  // tap t's number, or what is added to it: code + t * code_step for window 0
   int64_t taps, stride;     // of a window; from window to window
   int64_t windows;
   Range valid;              // taps that lie inside the input
   int64_t run;              // at least a vector
   S* out;                   // window w's winners, from out + w * out_step on
   int64_t out_step;
-  uint8_t* out_codes;
+  C* out_codes;
   int64_t out_code_step;
 };
 
-template <class S, bool kRoutes, bool kToY, int kVectors>
-HWY_INLINE Group<S, kRoutes, kVectors> LoadTap(const MiddleJob<S>& job, int64_t t, int64_t j) {
+template <class S, class C, bool kRoutes, bool kToY, int kVectors>
+HWY_INLINE Group<S, kRoutes, kVectors, C> LoadTap(const MiddleJob<S, C>& job, int64_t t, int64_t j) {
   const hn::ScalableTag<S> d;
-  const typename Group<S, kRoutes, kVectors>::D8 d8;
+  const typename Group<S, kRoutes, kVectors, C>::D8 d8;
   const int64_t lanes = LaneCount<S>();
   const int64_t at = job.first + job.offsets[t] + j;
-  Group<S, kRoutes, kVectors> tap;
+  Group<S, kRoutes, kVectors, C> tap;
   POOLGRAD_UNROLL
   for (int v = 0; v < kVectors; ++v) tap.key[v] = hn::LoadU(d, job.keys + at + v * lanes);
   if constexpr (kRoutes) {
-    tap.code = hn::Set(d8, static_cast<uint8_t>(job.code + t * job.code_step));
+    tap.code = hn::Set(d8, static_cast<C>(job.code + t * job.code_step));
     if constexpr (kToY) tap.code = hn::Add(tap.code, hn::LoadU(d8, job.codes + at));
   }
   return tap;
 }
 
-template <class S, bool kRoutes, bool kToY, int kVectors>
-HWY_INLINE void PutWindow(const MiddleJob<S>& job, int64_t w, int64_t j, const Group<S, kRoutes, kVectors>& best,
+template <class S, class C, bool kRoutes, bool kToY, int kVectors>
+HWY_INLINE void PutWindow(const MiddleJob<S, C>& job, int64_t w, int64_t j, const Group<S, kRoutes, kVectors, C>& best,
                           Watch<S>& watch) {
   const hn::ScalableTag<S> d;
-  const typename Group<S, kRoutes, kVectors>::D8 d8;
+  const typename Group<S, kRoutes, kVectors, C>::D8 d8;
   const int64_t lanes = LaneCount<S>();
   if constexpr (kToY) {
     [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
@@ -94,97 +94,99 @@ HWY_INLINE void PutWindow(const MiddleJob<S>& job, int64_t w, int64_t j, const G
   POOLGRAD_UNROLL
   for (int v = 0; v < kVectors; ++v) hn::StoreU(kToY ? Key<S>(best.key[v]) : best.key[v], d, out + v * lanes);
   if constexpr (kRoutes) {
-    const auto before = hn::Set(d8, static_cast<uint8_t>(w * job.stride * job.code_step));
+    const auto before = hn::Set(d8, static_cast<C>(w * job.stride * job.code_step));
     hn::StoreU(hn::Sub(best.code, before), d8, job.out_codes + w * job.out_code_step + j);
   }
 }
 
 // All windows at element j; kWindows of them, one tap apart, all inside the input.
-template <class S, bool kRoutes, bool kToY, int kWindows, int kVectors>
-HWY_INLINE void PoolWholeWindows(const MiddleJob<S>& job, int64_t j, Watch<S>& watch) {
-  using G = Group<S, kRoutes, kVectors>;
+template <class S, class C, bool kRoutes, bool kToY, int kWindows, int kVectors>
+HWY_INLINE void PoolWholeWindows(const MiddleJob<S, C>& job, int64_t j, Watch<S>& watch) {
+  using G = Group<S, kRoutes, kVectors, C>;
   G kept[kWindows];
-  G best = LoadTap<S, kRoutes, kToY, kVectors>(job, job.taps - 1, j);
+  G best = LoadTap<S, C, kRoutes, kToY, kVectors>(job, job.taps - 1, j);
   for (int64_t t = job.taps - 2; t >= kWindows - 1; --t) {
-    best.MeetEarlier(LoadTap<S, kRoutes, kToY, kVectors>(job, t, j));
+    best.MeetEarlier(LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j));
   }
   kept[kWindows - 1] = best;
   POOLGRAD_UNROLL
   for (int w = kWindows - 2; w >= 0; --w) {
-    best.MeetEarlier(LoadTap<S, kRoutes, kToY, kVectors>(job, w, j));
+    best.MeetEarlier(LoadTap<S, C, kRoutes, kToY, kVectors>(job, w, j));
     kept[w] = best;
   }
-  PutWindow<S, kRoutes, kToY, kVectors>(job, 0, j, best, watch);
-  G behind = LoadTap<S, kRoutes, kToY, kVectors>(job, job.taps, j);
+  PutWindow<S, C, kRoutes, kToY, kVectors>(job, 0, j, best, watch);
+  G behind = LoadTap<S, C, kRoutes, kToY, kVectors>(job, job.taps, j);
   POOLGRAD_UNROLL
   for (int w = 1; w < kWindows; ++w) {
-    if (w > 1) behind.MeetLater(LoadTap<S, kRoutes, kToY, kVectors>(job, job.taps - 1 + w, j));
+    if (w > 1) behind.MeetLater(LoadTap<S, C, kRoutes, kToY, kVectors>(job, job.taps - 1 + w, j));
     best = kept[w];
     best.MeetLater(behind);
-    PutWindow<S, kRoutes, kToY, kVectors>(job, w, j, best, watch);
+    PutWindow<S, C, kRoutes, kToY, kVectors>(job, w, j, best, watch);
   }
 }
 
 // The same for any windows.
-template <class S, bool kRoutes, bool kToY, int kVectors>
-HWY_INLINE void PoolAnyWindows(const MiddleJob<S>& job, int64_t j, Watch<S>& watch) {
-  using G = Group<S, kRoutes, kVectors>;
+template <class S, class C, bool kRoutes, bool kToY, int kVectors>
+HWY_INLINE void PoolAnyWindows(const MiddleJob<S, C>& job, int64_t j, Watch<S>& watch) {
+  using G = Group<S, kRoutes, kVectors, C>;
   G kept[kMostWindows];
   int64_t t = std::min(job.taps, job.valid.end) - 1;
-  G best = LoadTap<S, kRoutes, kToY, kVectors>(job, t, j);
+  G best = LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j);
   for (int64_t w = job.windows - 1; w >= 0; --w) {
     for (const int64_t begin = std::max(w * job.stride, job.valid.begin); --t >= begin;) {
-      best.MeetEarlier(LoadTap<S, kRoutes, kToY, kVectors>(job, t, j));
+      best.MeetEarlier(LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j));
     }
     ++t;
     kept[w] = best;
   }
-  PutWindow<S, kRoutes, kToY, kVectors>(job, 0, j, best, watch);
+  PutWindow<S, C, kRoutes, kToY, kVectors>(job, 0, j, best, watch);
   t = job.taps;
   const bool any = t < job.valid.end && job.windows > 1;  // taps behind window 0
   G behind = best;
-  if (any) behind = LoadTap<S, kRoutes, kToY, kVectors>(job, t, j);
+  if (any) behind = LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j);
   for (int64_t w = 1; w < job.windows; ++w) {
     best = kept[w];
     if (any) {
       for (const int64_t end = std::min(job.taps + w * job.stride, job.valid.end); ++t < end;) {
-        behind.MeetLater(LoadTap<S, kRoutes, kToY, kVectors>(job, t, j));
+        behind.MeetLater(LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j));
       }
       --t;
       best.MeetLater(behind);
     }
-    PutWindow<S, kRoutes, kToY, kVectors>(job, w, j, best, watch);
+    PutWindow<S, C, kRoutes, kToY, kVectors>(job, w, j, best, watch);
   }
 }
 
 // kWindows: 0 where they are not whole, or not that many.
-template <class S, bool kRoutes, bool kToY, int kWindows, int kVectors>
-HWY_INLINE void PoolWindows(const MiddleJob<S>& job, int64_t j, Watch<S>& watch) {
+template <class S, class C, bool kRoutes, bool kToY, int kWindows, int kVectors>
+HWY_INLINE void PoolWindows(const MiddleJob<S, C>& job, int64_t j, Watch<S>& watch) {
   if constexpr (kWindows > 0) {
-    PoolWholeWindows<S, kRoutes, kToY, kWindows, kVectors>(job, j, watch);
+    PoolWholeWindows<S, C, kRoutes, kToY, kWindows, kVectors>(job, j, watch);
   } else {
-    PoolAnyWindows<S, kRoutes, kToY, kVectors>(job, j, watch);
+    PoolAnyWindows<S, C, kRoutes, kToY, kVectors>(job, j, watch);
   }
 }
 
-template <class S, bool kRoutes, bool kToY, int kWindows>
-HWY_NOINLINE void PoolMiddlesN(const MiddleJob<S>& shared_job, Watch<S>& shared_watch) {
-  const MiddleJob<S> job = shared_job;  // stores of bytes may alias anything that is not the loop's own
+template <class S, class C, bool kRoutes, bool kToY, int kWindows>
+HWY_NOINLINE void PoolMiddlesN(const MiddleJob<S, C>& shared_job, Watch<S>& shared_watch) {
+  const MiddleJob<S, C> job = shared_job;  // stores of bytes may alias anything that is not the loop's own
   Watch<S> watch = shared_watch;
-  ForGroups<S>(job.run, [&](int64_t j, auto vectors) POOLGRAD_LAMBDA {
-    PoolWindows<S, kRoutes, kToY, kWindows, decltype(vectors)::value>(job, j, watch);
+  ForGroups<S, C>(job.run, [&](int64_t j, auto vectors) POOLGRAD_LAMBDA {
+    PoolWindows<S, C, kRoutes, kToY, kWindows, decltype(vectors)::value>(job, j, watch);
   });
   shared_watch = watch;
 }
 
 // kToY: the taps are keys with numbers and the winners are y's; else keys of x, and the winners go to scratch.
-template <class S, bool kRoutes, bool kToY>
-void PoolMiddles(const MiddleJob<S>& job, Watch<S>& watch) {
+template <class S, class C, bool kRoutes, bool kToY>
+void PoolMiddles(const MiddleJob<S, C>& job, Watch<S>& watch) {
   if (job.stride == 1 && job.valid.begin == 0 && job.valid.end == job.windows - 1 + job.taps) {
-    if (job.windows == 4) return PoolMiddlesN<S, kRoutes, kToY, 4>(job, watch);
-    if (job.windows == kMostWindows) return PoolMiddlesN<S, kRoutes, kToY, kMostWindows>(job, watch);
+    if constexpr (!kRoutes || sizeof(C) == 1) {  // windows of more taps than bytes can number are large
+      if (job.windows == 4) return PoolMiddlesN<S, C, kRoutes, kToY, 4>(job, watch);
+    }
+    if (job.windows == kMostWindows) return PoolMiddlesN<S, C, kRoutes, kToY, kMostWindows>(job, watch);
   }
-  return PoolMiddlesN<S, kRoutes, kToY, 0>(job, watch);
+  return PoolMiddlesN<S, C, kRoutes, kToY, 0>(job, watch);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -1,4 +1,4 @@
-// Max pooling of channels last where the window is the whole plane: all pixels of a plane meet one pixel of winners.
+// fwd_global, channels last: the window is the whole plane, and all pixels of a plane meet one pixel of winners.
 //
 // A pixel at a time meets the accumulators, which stay in L1, and four images take turns: memory delivers 1.3 times as
 // much to several runs of addresses as to one, and most when each of them is read strictly in order. (Two threads, 512
@@ -20,12 +20,13 @@
 #include <cstdint>
 #include <utility>
 
-#include "cpu/forward/exact-inl.h"
+#include "cpu/forward/common/exact-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/forward/rows-inl.h"
+#include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
-#include "cpu/forward/stream_runs-inl.h"
+#include "cpu/forward/channels_first/global-inl.h"
+#include "cpu/forward/channels_last/rows_runs-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -55,18 +56,16 @@ struct GlobalScratch {
   int64_t pitch;  // from image to image
   S* keys;
   uint8_t* codes;
-  Code<S>* exact_codes;
 
   GlobalScratch(const Problem& p, bool with_codes, ScratchTaker& take) : pitch(p.channels + LaneCount<uint8_t>()) {
     keys = take.Take<S>(kImagesAtOnce * pitch);
     codes = take.Take<uint8_t>(with_codes ? kImagesAtOnce * pitch : 0);
-    exact_codes = take.Take<Code<S>>(with_codes ? p.channels : 0);
   }
 };
 
 // Routes of some channels of an image whose codes are made, and all of it again if a special value was seen.
 template <class S, bool kRoutes>
-void FinishChannels(const Rows<S>& rows, int64_t image, Range channels, const uint8_t* codes, Code<S>* exact_codes,
+void FinishChannels(const Rows<S>& rows, int64_t image, Range channels, const uint8_t* codes,
                     const Watch<S>& watch) {
   const Problem& p = rows.p;
   const int64_t run = channels.size();
@@ -83,12 +82,7 @@ void FinishChannels(const Rows<S>& rows, int64_t image, Range channels, const ui
       rows.GiveUp();
     } else {
       const ExactRow<S> exact(p, rows.plane(image), 0, 0);
-      const int64_t lanes = LaneCount<S>();
-      S* y = rows.y_row(image) + channels.begin;
-      for (int64_t c = 0; c < run; c += lanes) {
-        exact.Block(0, channels.begin + c, std::min(lanes, run - c), y + c, kRoutes ? exact_codes + c : nullptr, nullptr);
-      }
-      if constexpr (kRoutes) PackCodes(exact_codes, run, p.routes.bits, line);
+      RunExactChannels<S>(exact, 0, channels, rows.y_row(image), rows.route_row(image));
     }
   } else if constexpr (kRoutes) {
     PackCodes(codes, run, p.routes.bits, line);
@@ -123,7 +117,7 @@ void PoolShortPixels(const Rows<S>& rows, const GlobalScratch<S>& s, int64_t ima
     role.last = done + job.taps == pixels;
     StreamPieceOfRow<S, kRoutes>(job, watch);
   }
-  FinishChannels<S, kRoutes>(rows, image, channels, s.codes, s.exact_codes, watch);
+  FinishChannels<S, kRoutes>(rows, image, channels, s.codes, watch);
 }
 
 // A pixel meets the accumulators, or begins them.
@@ -202,7 +196,7 @@ void PoolLongPixels(const Rows<S>& rows, const GlobalScratch<S>& s, int64_t imag
   }
   for (int64_t i = 0; i < images; ++i) {
     PutWinners<S>(s.keys + i * s.pitch, run, rows.y_row(image + i * apart) + channels.begin, watches[i]);
-    FinishChannels<S, kRoutes>(rows, image + i * apart, channels, s.codes + i * s.pitch, s.exact_codes, watches[i]);
+    FinishChannels<S, kRoutes>(rows, image + i * apart, channels, s.codes + i * s.pitch, watches[i]);
   }
 }
 
@@ -238,6 +232,30 @@ void RunGlobalLast(const Problem& p, const Args& args, int64_t begin, int64_t en
     PoolLongPixels<S, kRoutes>(rows, scratch, image, CeilDiv(whole.end - image, share), share, {0, p.channels});
   }
   if (whole.end * blocks < end) some_channels(whole.end * blocks, end);
+}
+
+// Both layouts.
+template <class S, bool kRoutes>
+Made MakeGlobal(const Problem& p) {
+  for (const Axis& a : p.axis) {
+    if (a.kernel != a.in || a.out != 1 || a.dilation != 1 || a.pad_lo != 0) return "the window is not the whole plane";
+  }
+  Kernel kernel;
+  kernel.tasks_per_thread = 1;  // long runs of addresses
+  if (!p.channels_last() || p.channels == 1) {
+    if (p.in_plane() < LaneCount<S>()) return "a plane is shorter than a vector";
+    if (kRoutes && sizeof(S) < 4 && p.in_plane() > (int64_t{1} << (8 * sizeof(S))) - 1) return "a tap's number does not fit a lane";
+    kernel.units = p.batch * p.channels;
+    kernel.run = RunGlobal<S, kRoutes>;
+    return kernel;
+  }
+  if (kRoutes && p.taps() > 255) return "a tap's number does not fit a byte";
+  ScratchTaker take(nullptr);
+  const GlobalScratch<S> scratch(p, kRoutes, take);
+  kernel.units = p.batch * GlobalBlocks(p);
+  kernel.scratch_bytes = take.used();
+  kernel.run = RunGlobalLast<S, kRoutes>;
+  return kernel;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

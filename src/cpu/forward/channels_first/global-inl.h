@@ -1,4 +1,4 @@
-// Max pooling of channels first where the window is the whole plane: each plane is one contiguous array with one
+// fwd_global, channels first: the window is the whole plane, and each plane is one contiguous array with one
 // winner.
 //
 // A plane is reduced lane by lane, and then as many planes as there are lanes are folded together, even lanes against
@@ -19,10 +19,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/forward/exact-inl.h"
-#include "cpu/forward/maxima-inl.h"
+#include "cpu/forward/common/exact-inl.h"
+#include "cpu/forward/any/maxima-inl.h"
 #include "cpu/simd/order-inl.h"
-#include "cpu/forward/rows-inl.h"
+#include "cpu/forward/common/rows-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -174,7 +174,7 @@ void RunGlobal(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       for (int64_t plane = place; plane < place_end; ++plane) {
         if (!HasSpecial<S>(rows.plane(plane), n, p.dtype)) continue;
         uint8_t* routes = kRoutes ? rows.route_row(plane) : nullptr;
-        RunExactRow<S>(rows, rows.plane(plane), 0, 0, {0, 1}, rows.y_row(plane), routes, codes);
+        RunExactRow<S>(rows, rows.plane(plane), 0, 0, {0, 1}, rows.y_row(plane), routes);
       }
     }
   }

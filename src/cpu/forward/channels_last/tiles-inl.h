@@ -1,4 +1,4 @@
-// Max pooling of channels last where windows of four or eight taps share nothing and lie inside the input: 2x2, 2x2x2,
+// fwd_cl_rows where windows of four or eight taps share nothing and lie inside the input: 2x2, 2x2x2,
 // 4 in one dimension.
 //
 // All taps of a block of channels are read at once, nothing waits in an accumulator, and codes leave packed. The rows
@@ -8,21 +8,21 @@
 // after the other 0.50, at once 0.50 to 0.58, with the next rows asked for 0.63 to 0.68.)
 
 // Per-target include guard
-#if defined(POOLGRAD_CPU_STREAM_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_STREAM_TILES_INL_H_
-#undef POOLGRAD_CPU_STREAM_TILES_INL_H_
+#if defined(POOLGRAD_CPU_CL_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_CL_TILES_INL_H_
+#undef POOLGRAD_CPU_CL_TILES_INL_H_
 #else
-#define POOLGRAD_CPU_STREAM_TILES_INL_H_
+#define POOLGRAD_CPU_CL_TILES_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
-#include "cpu/forward/exact-inl.h"
-#include "cpu/forward/maxima-inl.h"
+#include "cpu/forward/common/exact-inl.h"
+#include "cpu/forward/any/maxima-inl.h"
 #include "cpu/simd/order-inl.h"
-#include "cpu/forward/rows-inl.h"
-#include "cpu/forward/tile_routes-inl.h"
+#include "cpu/forward/common/rows-inl.h"
+#include "cpu/forward/common/tile_routes-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -33,6 +33,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
+inline constexpr bool kPixelTiles = HWY_TARGET != HWY_WASM;  // not worth their bytes there
+
 template <int kTaps>
 inline constexpr int kTileBits = kTaps == 4 ? 2 : 4;
 
@@ -42,7 +44,7 @@ inline constexpr int kTileBits = kTaps == 4 ? 2 : 4;
 template <class S, bool kRoutes>
 bool TakesPixelTiles(const Problem& p) {
   const int64_t block = LaneCount<uint8_t>();
-  if (kHasKeys<S> && !kRoutes) return false;
+  if (!kPixelTiles || (kHasKeys<S> && !kRoutes)) return false;
   if ((p.taps() != 4 && p.taps() != 8) || p.ties == POOLGRAD_TIES_LAST) return false;
   if (p.channels < block || CeilDiv(p.channels, block) * block * 4 > p.channels * 5) return false;
   const int32_t bits = p.taps() == 4 ? kTileBits<4> : kTileBits<8>;
@@ -130,7 +132,7 @@ HWY_NOINLINE void TilePixels(PixelJob<S>& job, Watch<S>& shared_watch) {
 }
 
 template <class S, bool kRoutes>
-void RunPixelTiles(const Problem& p, const Args& args, int64_t begin, int64_t end, Code<S>* exact_codes) {
+void RunPixelTiles(const Problem& p, const Args& args, int64_t begin, int64_t end, int64_t looks) {
   const Rows<S> rows(p, args);
   const Axis& depth = p.depth();
   const Axis& height = p.height();
@@ -150,7 +152,7 @@ void RunPixelTiles(const Problem& p, const Args& args, int64_t begin, int64_t en
   job.channels = p.channels;
   if (HWY_ARCH_ARM_A64) job.ahead = RowsToAskFor(rows);
   // Rows between two looks at the Watch.
-  const int64_t group = std::clamp<int64_t>(8192 / (width.out * p.channels), 1, 64);
+  const int64_t group = std::clamp<int64_t>(looks / (width.out * p.channels), 1, 64);
   for (int64_t r = begin; r < end && !rows.GaveUp();) {
     const int64_t group_of = r / height.out;  // (plane, od)
     const int64_t od = group_of % depth.out;
@@ -169,8 +171,7 @@ void RunPixelTiles(const Problem& p, const Args& args, int64_t begin, int64_t en
     if (watch.Fired() != Alarm::kNone) {
       for (int64_t i = 0; i < job.rows; ++i) {
         if (!SeesSpecial(rows, plane, od, oh + i, {0, width.out})) continue;
-        RunExactRow<S>(rows, plane, od, oh + i, {0, width.out}, rows.y_row(r + i), rows.route_row(r + i),
-                       kRoutes ? exact_codes : nullptr);
+        RunExactRow<S>(rows, plane, od, oh + i, {0, width.out}, rows.y_row(r + i), rows.route_row(r + i));
       }
     }
     r += job.rows;

@@ -22,12 +22,11 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/forward/maxima-inl.h"
+#include "cpu/forward/any/maxima-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/forward/reduce-inl.h"
-#include "cpu/forward/routes-inl.h"
-#include "cpu/forward/rows-inl.h"
+#include "cpu/forward/common/codes-inl.h"
+#include "cpu/forward/common/rows-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

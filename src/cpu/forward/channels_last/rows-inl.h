@@ -1,4 +1,5 @@
-// Max pooling of channels last, reading x once and in order.
+// fwd_cl_rows: max pooling of channels last, reading x once and in order. At most three windows share a row, and at most 255 taps
+// are numbered.
 //
 // Memory is what binds small windows, and on Arm it delivers most to one long run of addresses that is asked for
 // early. So every input row is reduced along the width as it comes, and each window that covers it takes what it needs:
@@ -12,23 +13,25 @@
 // (stream_tiles-inl.h).
 
 // Per-target include guard
-#if defined(POOLGRAD_CPU_STREAM_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_STREAM_INL_H_
-#undef POOLGRAD_CPU_STREAM_INL_H_
+#if defined(POOLGRAD_CPU_CL_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_CL_ROWS_INL_H_
+#undef POOLGRAD_CPU_CL_ROWS_INL_H_
 #else
-#define POOLGRAD_CPU_STREAM_INL_H_
+#define POOLGRAD_CPU_CL_ROWS_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
-#include "cpu/forward/exact-inl.h"
+#include "cpu/forward/common/exact-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/forward/rows-inl.h"
+#include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
-#include "cpu/forward/stream_runs-inl.h"
-#include "cpu/forward/stream_tiles-inl.h"
+#include "cpu/tuning.h"
+#include "cpu/forward/channels_last/rows_runs-inl.h"
+#include "cpu/forward/channels_last/tiles-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -49,45 +52,53 @@ struct StreamPiece {
   int64_t kept_at;
 };
 
-template <class S>
-struct StreamScratch {
+// How a problem is cut.
+struct RowsLayout {
+  bool tiles;       // tiles-inl.h takes it
+  bool bundles;     // small windows that share no rows are read whole
+  int64_t looks;    // outputs between two looks at the Watch
   int64_t tile;     // outputs along the width per pass
   int64_t slots;    // windows that are open at once
   int64_t pitch;    // of an accumulator
   int64_t y_pitch;  // of the codes of a row of outputs
+  int64_t pieces;   // of a pass, at most
+};
+
+template <class S, bool kRoutes>
+RowsLayout LayOutRows(const Problem& p) {
+  const Axis& h = p.height();
+  const Axis& w = p.width();
+  RowsLayout l = {};
+  l.tiles = TakesPixelTiles<S, kRoutes>(p);
+  l.bundles = kBundles && h.disjoint() && h.kernel > 1 && h.kernel * w.kernel <= 9;
+  l.looks = Tuning().forward_looks;
+  l.slots = std::clamp<int64_t>(CeilDiv(h.extent() - 1, h.stride), 1, h.out);
+  const int64_t lanes = LaneCount<S>();
+  const int64_t pixel = (p.channels + lanes - 1) / lanes * lanes;
+  l.tile = std::clamp<int64_t>(Tuning().forward_kept / (l.slots * pixel * static_cast<int64_t>(sizeof(S))), 1, w.out);
+  l.pitch = l.tile * pixel;
+  l.y_pitch = l.tile * p.channels + LaneCount<uint8_t>();
+  l.pieces = std::min(l.tile, w.out - w.interior().size() + 1);
+  return l;
+}
+
+template <class S>
+struct StreamScratch {
   S* keys;
   uint8_t* codes;
   uint8_t* y_codes;  // of slots + 1 rows: so many windows may end with one row
-  Code<S>* exact_codes;
-  bool* suspect;  // per slot: the Watch fired for a row of its window
+  bool* suspect;     // per slot: the Watch fired for a row of its window
   Role<S>* roles;
   StreamPiece* pieces;
   Lookahead* looks;  // per depth tap: slices are far from each other
 
-  // Accumulators stay within L2, with room for the rows that pass by.
-  static constexpr int64_t kKeptBytes = 256 << 10;
-
-  static int64_t Slots(const Problem& p) {
-    const Axis& h = p.height();
-    return std::clamp<int64_t>(CeilDiv(h.extent() - 1, h.stride), 1, h.out);
-  }
-
-  StreamScratch(const Problem& p, bool with_codes, ScratchTaker& take) : slots(Slots(p)) {
-    const Axis& w = p.width();
-    const int64_t lanes = LaneCount<S>();
-    const int64_t pixel = (p.channels + lanes - 1) / lanes * lanes;
-    tile = std::clamp<int64_t>(kKeptBytes / (slots * pixel * static_cast<int64_t>(sizeof(S))), 1, w.out);
-    const Range whole = w.interior();
-    const int64_t most_pieces = std::min(w.out, w.out - whole.size() + 1);
-    pitch = tile * pixel;
-    y_pitch = tile * p.channels + LaneCount<uint8_t>();
-    keys = take.Take<S>(slots * pitch);
-    codes = take.Take<uint8_t>(with_codes ? slots * pitch : 0);
-    y_codes = take.Take<uint8_t>(with_codes ? (slots + 1) * y_pitch : 0);
-    exact_codes = take.Take<Code<S>>(with_codes ? p.channels : 0);
-    suspect = take.Take<bool>(slots);
-    roles = take.Take<Role<S>>(slots + 1);
-    pieces = take.Take<StreamPiece>(most_pieces);
+  StreamScratch(const RowsLayout& l, const Problem& p, bool with_codes, ScratchTaker& take) {
+    keys = take.Take<S>(l.slots * l.pitch);
+    codes = take.Take<uint8_t>(with_codes ? l.slots * l.pitch : 0);
+    y_codes = take.Take<uint8_t>(with_codes ? (l.slots + 1) * l.y_pitch : 0);
+    suspect = take.Take<bool>(l.slots);
+    roles = take.Take<Role<S>>(l.slots + 1);
+    pieces = take.Take<StreamPiece>(l.pieces);
     looks = take.Take<Lookahead>(p.depth().kernel);
   }
 };
@@ -96,11 +107,10 @@ template <class S, bool kRoutes>
 class StreamRunner {
  public:
   StreamRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p), height_(p.height()), width_(p.width()), rows_(p, args), take_(memory), s_(p, kRoutes, take_),
-        has_empty_row_(height_.has_empty_window()),
-        bundles_(kBundles && height_.disjoint() && height_.kernel > 1 && height_.kernel * width_.kernel <= 9) {
+      : p_(p), height_(p.height()), width_(p.width()), l_(*static_cast<const RowsLayout*>(args.layout)), rows_(p, args), take_(memory),
+        s_(l_, p, kRoutes, take_), has_empty_row_(height_.has_empty_window()) {
     // Backwards, and where several rows are read at once, there is nothing to ask for; WebAssembly cannot ask.
-    const bool asks = HWY_TARGET != HWY_WASM && !bundles_ && !rows_.backwards;
+    const bool asks = HWY_TARGET != HWY_WASM && !l_.bundles && !rows_.backwards;
     for (int64_t k = 0; k < p.depth().kernel; ++k) {
       s_.looks[k] = asks ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
     }
@@ -116,8 +126,8 @@ class StreamRunner {
       od_ = group % depth_out;
       first_unit_ = group * height_.out;
       const Range oh = {r - first_unit_, group_end - first_unit_};
-      for (int64_t o = 0; o < width_.out; o += s_.tile) {
-        if (o == 0 || s_.tile < width_.out) CutPieces({o, std::min(o + s_.tile, width_.out)});
+      for (int64_t o = 0; o < width_.out; o += l_.tile) {
+        if (o == 0 || l_.tile < width_.out) CutPieces({o, std::min(o + l_.tile, width_.out)});
         Pool(oh);
       }
       r = group_end;
@@ -165,7 +175,7 @@ class StreamRunner {
     const bool first_slice = kd == (rows_.backwards ? d.end - 1 : d.begin);
     const bool last_slice = kd == (rows_.backwards ? d.begin : d.end - 1);
     const int64_t pitch = width_.in * p_.channels;
-    if (bundles_) {
+    if (l_.bundles) {
       for (int64_t k = 0; k < oh.size() && !rows_.GaveUp(); ++k) {
         const int64_t o = rows_.backwards ? oh.end - 1 - k : oh.begin + k;
         const Range taps = height_.valid_taps(o);
@@ -202,15 +212,15 @@ class StreamRunner {
   }
 
   Role<S>& AddRole(int64_t o, int64_t kd, bool first, bool last) {
-    const int64_t slot = o % s_.slots;
+    const int64_t slot = o % l_.slots;
     Role<S>& role = s_.roles[role_count_++];
     role.first = first;
     role.last = last;
-    role.kept = s_.keys + slot * s_.pitch;
-    role.kept_codes = s_.codes + slot * s_.pitch;
+    role.kept = s_.keys + slot * l_.pitch;
+    role.kept_codes = s_.codes + slot * l_.pitch;
     role.code = static_cast<uint8_t>(kd * height_.kernel * width_.kernel);
     role.y = rows_.y_row(first_unit_ + o) + ow_.begin * p_.channels;
-    role.y_codes = s_.y_codes + closing_ * s_.y_pitch;
+    role.y_codes = s_.y_codes + closing_ * l_.y_pitch;
     role.output = o;
     closing_ += last;
     return role;
@@ -253,7 +263,7 @@ class StreamRunner {
     for (int64_t r = 0; r < role_count_; ++r) {
       const Role<S>& role = s_.roles[r];
       const int64_t o = role.output;
-      bool& suspect = s_.suspect[o % s_.slots];
+      bool& suspect = s_.suspect[o % l_.slots];
       suspect = fired || (!role.first && suspect);
       if (!role.last) continue;
       if (suspect && SeesSpecial(rows_, plane_, od_, o, ow_)) {
@@ -265,18 +275,17 @@ class StreamRunner {
   }
 
   void Exact(int64_t o) {
-    RunExactRow<S>(rows_, plane_, od_, o, ow_, rows_.y_row(first_unit_ + o),
-                   kRoutes ? rows_.route_row(first_unit_ + o) : nullptr, kRoutes ? s_.exact_codes : nullptr);
+    RunExactRow<S>(rows_, plane_, od_, o, ow_, rows_.y_row(first_unit_ + o), rows_.route_row(first_unit_ + o));
   }
 
   const Problem& p_;
   const Axis& height_;
   const Axis& width_;
+  const RowsLayout& l_;
   Rows<S> rows_;
   ScratchTaker take_;
   StreamScratch<S> s_;
   bool has_empty_row_;
-  bool bundles_;  // small windows that share no rows are read whole
   const S* plane_ = nullptr;
   int64_t od_ = 0;
   int64_t first_unit_ = 0;  // of this plane and depth
@@ -288,14 +297,30 @@ class StreamRunner {
 
 template <class S, bool kRoutes>
 void RunStream(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-#ifndef POOLGRAD_SMALL
-  if (TakesPixelTiles<S, kRoutes>(p)) {
-    ScratchTaker take(memory);
-    const StreamScratch<S> scratch(p, kRoutes, take);
-    return RunPixelTiles<S, kRoutes>(p, args, begin, end, scratch.exact_codes);
+  const auto& layout = *static_cast<const RowsLayout*>(args.layout);
+  if constexpr (kPixelTiles) {
+    if (layout.tiles) return RunPixelTiles<S, kRoutes>(p, args, begin, end, layout.looks);
   }
-#endif
   StreamRunner<S, kRoutes>(p, args, memory).Run(begin, end);
+}
+
+template <class S, bool kRoutes>
+Made MakeRows(const Problem& p) {
+  const Axis& h = p.height();
+  if (!p.channels_last() || p.channels == 1) return "it needs channels last";
+  if (kRoutes && p.taps() > 255) return "a tap's number does not fit a byte";
+  if (CeilDiv(h.kernel, h.stride) > 3 && h.out > 1) return "more than three windows share a row";
+  if (p.depth().kernel > 4096) return "windows are too deep";
+  if (p.channels < LaneCount<S>() && (p.width().stride > 1 || p.width().out == 1)) return "there are fewer channels than lanes";
+  auto layout = std::make_shared<const RowsLayout>(LayOutRows<S, kRoutes>(p));
+  ScratchTaker take(nullptr);
+  const StreamScratch<S> scratch(*layout, p, kRoutes, take);
+  Kernel kernel;
+  kernel.run = RunStream<S, kRoutes>;
+  kernel.units = Rows<S>(p, Args{}).row_count();
+  kernel.scratch_bytes = take.used();
+  kernel.layout = std::move(layout);
+  return kernel;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -1,7 +1,7 @@
-// Average pooling forward, both layouts. Every sum is made in row-major order of the taps, starting from +0, in the wide type,
+// fwd_average: average pooling forward, both layouts. Every sum is made in row-major order of the taps, starting from +0, in the wide type,
 // and divided and rounded once: the order is fixed, so no part of a sum is shared between windows.
 //
-// Channels first expands input rows to wide values sorted by phase, as split-inl.h does for keys, with 0 for padding: adding
+// Channels first expands input rows to wide values sorted by phase, as padded-inl.h does for keys, with 0 for padding: adding
 // +0 to a sum that began at +0 changes no bit.
 
 // Per-target include guard
@@ -16,7 +16,8 @@
 #include <cstdint>
 
 #include "cpu/scratch.h"
-#include "cpu/forward/split-inl.h"
+#include "cpu/forward/any/blocks-inl.h"
+#include "cpu/forward/any/padded-inl.h"
 #include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
@@ -32,16 +33,17 @@ template <class T>
 struct AverageScratch {
   using W = Wide<T>;
   Phases phases;
-  Seen seen;
+  Piece piece;  // the whole row
   W* expanded;
   W* sums;
   W* counts;
   const T** taps;
 
-  AverageScratch(const Problem& p, ScratchTaker& take) : phases(p.width(), 1, LaneCount<W>()), seen(p.width()) {
+  AverageScratch(const Problem& p, ScratchTaker& take)
+      : phases(std::min(p.width().stride, Positions(p.width())), Positions(p.width()), 1, 0), piece(p.width(), {0, p.width().out}) {
     const bool planar = !p.channels_last() || p.channels == 1;
     const int64_t row = p.width().out + LaneCount<W>();
-    expanded = take.Take<W>(planar ? phases.size() : 0);
+    expanded = take.Take<W>(planar ? phases.size() + LaneCount<W>() : 0);  // vectors may read on into the next phase
     sums = take.Take<W>(planar ? row : 0);
     counts = take.Take<W>(row);
     taps = take.Take<const T*>(planar ? 0 : p.taps());
@@ -137,16 +139,17 @@ class AverageRunner {
   void Expand(const T* row) {
     const hn::ScalableTag<W> d;
     const Phases& to = s_.phases;
-    const Seen& seen = s_.seen;
-    row += seen.skip;
+    const int64_t first = s_.piece.width.pad_lo;
+    const int64_t count = s_.piece.width.in;
+    row += s_.piece.begin;
     int64_t i = 0;
     if (to.stride == 1) {
       const int64_t lanes = LaneCount<W>();
-      for (; i + lanes <= seen.count; i += lanes) hn::StoreU(LoadWide(d, row + i), d, s_.expanded + seen.first + i);
+      for (; i + lanes <= count; i += lanes) hn::StoreU(LoadWide(d, row + i), d, s_.expanded + first + i);
     }
-    int64_t phase = (seen.first + i) % to.stride;
-    int64_t place = (seen.first + i) / to.stride;
-    for (; i < seen.count; ++i) {
+    int64_t phase = (first + i) % to.stride;
+    int64_t place = (first + i) / to.stride;
+    for (; i < count; ++i) {
       s_.expanded[phase * to.phase_pitch + place] = Widen(row[i]);
       if (++phase == to.stride) {
         phase = 0;
@@ -169,11 +172,16 @@ void RunAverage(const Problem& p, const Args& args, int64_t begin, int64_t end, 
 }
 
 template <class T>
-Kernel MakeAverage(const Problem& p) {
+Made MakeAverage(const Problem& p) {
+  if (const char* reason = RefusePadding(p)) return reason;
   ScratchTaker take(nullptr);
   const AverageScratch<T> scratch(p, take);
   const int64_t planes = p.channels_last() ? p.batch : p.batch * p.channels;
-  return {RunAverage<T>, planes * p.depth().out * p.height().out, take.used()};
+  Kernel kernel;
+  kernel.run = RunAverage<T>;
+  kernel.units = planes * p.depth().out * p.height().out;
+  kernel.scratch_bytes = take.used();
+  return kernel;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

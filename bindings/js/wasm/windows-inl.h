@@ -26,9 +26,9 @@
 #include <limits>
 #include <utility>
 
-#include "cpu/forward/exact-inl.h"
+#include "cpu/forward/common/exact-inl.h"
 #include "cpu/simd/order-inl.h"
-#include "cpu/forward/rows-inl.h"
+#include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
@@ -39,10 +39,6 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
-
-// Whether this is how windows without routes are pooled.
-template <class S>
-inline constexpr bool kWholeWindows = (HWY_TARGET == HWY_WASM) && kIsFloat<S>;
 
 // How vectors of values meet, and what tells that this was not enough: two ways, of the same interface.
 //
@@ -306,7 +302,7 @@ class WindowRunner {
               rows_.row(plane_, depth.start(od_) + kd * depth.dilation, height.start(oh_) + kh * height.dilation);
         }
       }
-      if (!Pool()) RunExactRow<S>(rows_, plane_, od_, oh_, {0, width_.out}, y_, nullptr, nullptr);
+      if (!Pool()) RunExactRow<S>(rows_, plane_, od_, oh_, {0, width_.out}, y_, nullptr);
     }
   }
 
@@ -382,10 +378,15 @@ void RunWindows(const Problem& p, const Args& args, int64_t begin, int64_t end, 
 }
 
 template <class S>
-Kernel MakeWindows(const Problem& p) {
+Made MakeWindows(const Problem& p) {
+  if (!p.channels_last() || p.channels == 1) return "it needs channels last";
   ScratchTaker take(nullptr);
   const WindowScratch<S> scratch(p, take);
-  return {RunWindows<S>, Rows<S>(p, Args{}).row_count(), take.used()};
+  Kernel kernel;
+  kernel.run = RunWindows<S>;
+  kernel.units = Rows<S>(p, Args{}).row_count();
+  kernel.scratch_bytes = take.used();
+  return kernel;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

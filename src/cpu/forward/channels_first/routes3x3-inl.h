@@ -1,8 +1,8 @@
-// Max pooling of f32 with routes, channels first (and a single channel last), for windows of three by three at stride 1
-// or 2: each row of outputs straight from the rows of x it sees and what the rows before left (stripes-inl.h).
+// fwd_cf_routes3x3: max pooling of f32 with routes, channels first (and a single channel last), for windows of three by three at stride 1
+// or 2: each row of outputs straight from the rows of x it sees and what the rows before left (rows3x3-inl.h).
 //
 // x is read where it lies; only its first and its last row, around which loads would leave it, are copied. (Halves
-// would have to become keys for each of the three loads; for them the passes of planes-inl.h are as fast.)
+// would have to become keys for each of the three loads; for them the passes of any/routes-inl.h are as fast.)
 //
 // Rows that are apart (a dilated height) belong to different sweeps, one after the other.
 
@@ -16,15 +16,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <cstring>
 #include <type_traits>
 
-#include "cpu/forward/blocks-inl.h"
+#include "cpu/forward/any/blocks-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/forward/rows-inl.h"
+#include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
-#include "cpu/forward/stripes-inl.h"
+#include "cpu/tuning.h"
+#include "cpu/forward/channels_first/rows3x3-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -41,7 +43,7 @@ inline Range LoadedColumns(const Axis& width) {
   return {width.start(0), width.start(width.out - 1) + width.extent() + odd};
 }
 
-// Whether stripes-inl.h takes rows of x as they are: only taps that it masks lie outside.
+// Whether rows3x3-inl.h takes rows of x as they are: only taps that it masks lie outside.
 template <class S>
 bool SweepsRows(const Axis& width) {
   const int64_t lanes = LaneCount<S>();
@@ -52,36 +54,42 @@ bool SweepsRows(const Axis& width) {
   return tap0 && tap1 && tap2 && width.dilation <= lanes && width.in >= lanes;
 }
 
+struct SweepLayout {
+  int64_t code_pitch, row_pitch;
+  int64_t out_rows, in_rows;  // per block; of one plane
+};
+
+template <class S>
+SweepLayout LayOutSweep(const Problem& p) {
+  const Axis& h = p.height();
+  const int64_t stripe = LaneCount<uint8_t>();
+  SweepLayout l = {};
+  l.code_pitch = CeilDiv(p.width().out, stripe) * stripe;
+  const Range loaded = LoadedColumns(p.width());
+  l.row_pitch = loaded.end - loaded.begin + 2 * LaneCount<S>();
+  const int64_t rows_of_codes = std::max<int64_t>(Tuning().forward_sweep_codes / l.code_pitch, 4 * h.dilation);
+  l.out_rows = rows_of_codes > h.out && p.depth().out > 1 ? h.out : std::min(rows_of_codes, h.out * p.batch * p.channels);
+  l.in_rows = InRows(h, l.out_rows);
+  return l;
+}
+
 template <class S>
 struct SweepScratch {
   static constexpr int64_t kSteps = 16;  // at a time
-  int64_t code_pitch, row_pitch;
-  int64_t out_rows, in_rows;  // per block; of one plane
   SweepStep<S>* steps;
   S* kept_keys;
   uint8_t* kept_codes;
   uint8_t* codes;
   S* rows;  // copies of the first and the last of x
-  Code<S>* exact_codes;
   bool* special;
 
-  SweepScratch(const Problem& p, ScratchTaker& take) {
-    constexpr int64_t kCodeBytes = 16 << 10;
-    const Axis& h = p.height();
-    const int64_t stripe = LaneCount<uint8_t>();
-    code_pitch = CeilDiv(p.width().out, stripe) * stripe;
-    const Range loaded = LoadedColumns(p.width());
-    row_pitch = loaded.end - loaded.begin + 2 * LaneCount<S>();
-    const int64_t rows_of_codes = std::max<int64_t>(kCodeBytes / code_pitch, 4 * h.dilation);
-    out_rows = rows_of_codes > h.out && p.depth().out > 1 ? h.out : rows_of_codes;
-    in_rows = InRows(h, std::min(out_rows, h.out));
+  SweepScratch(const SweepLayout& l, ScratchTaker& take) {
     steps = take.Take<SweepStep<S>>(kSteps);
-    kept_keys = take.Take<S>(2 * code_pitch);
-    kept_codes = take.Take<uint8_t>(2 * code_pitch);
-    codes = take.Take<uint8_t>(out_rows * code_pitch + stripe);
-    rows = take.Take<S>(2 * row_pitch);
-    exact_codes = take.Take<Code<S>>(p.width().out);
-    special = take.Take<bool>(in_rows);
+    kept_keys = take.Take<S>(2 * l.code_pitch);
+    kept_codes = take.Take<uint8_t>(2 * l.code_pitch);
+    codes = take.Take<uint8_t>(l.out_rows * l.code_pitch + LaneCount<uint8_t>());
+    rows = take.Take<S>(2 * l.row_pitch);
+    special = take.Take<bool>(l.in_rows);
   }
 };
 
@@ -93,15 +101,16 @@ class SweepRunner {
         height_(p.height()),
         width_(p.width()),
         loaded_(LoadedColumns(p.width())),
+        l_(*static_cast<const SweepLayout*>(args.layout)),
         rows_(p, args),
         take_(memory),
-        s_(p, take_),
+        s_(l_, take_),
         lookahead_(rows_.x, rows_.x_end) {
-    std::fill(s_.rows, s_.rows + 2 * s_.row_pitch, S{0});
+    std::fill(s_.rows, s_.rows + 2 * l_.row_pitch, S{0});
   }
 
   void Run(int64_t begin, int64_t end) {
-    ForBlocksOfRows(rows_, s_.out_rows, begin, end, [&](const Block<S>& block) { Pool(block); });
+    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) { Pool(block); });
   }
 
  private:
@@ -110,17 +119,17 @@ class SweepRunner {
     const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
     if (has_rows) {
       ForPlanesOf(block, rows_, [&](const Block<S>& one) {
-        uint8_t* codes = s_.codes + (one.r - block.r) * s_.code_pitch;
+        uint8_t* codes = s_.codes + (one.r - block.r) * l_.code_pitch;
         const S* plane = rows_.row(one.plane, p_.depth().start(one.od), 0);
         for (int64_t f = 0; f < std::min(height_.dilation, one.oh.size()); ++f) {
           SweepDown(one, plane, one.oh.begin + f, codes, watch);
         }
       });
       Flush(watch);
-      PackRows(rows_, s_.codes, s_.code_pitch, block.r, block.planes * block.oh.size());
+      PackRows(rows_, s_.codes, l_.code_pitch, block.r, block.planes * block.oh.size(), {0, width_.out});
     }
     if (!has_rows || watch.Fired() != Alarm::kNone || height_.has_empty_window()) {
-      PoolSpecialRows(rows_, block, has_rows, s_.special, s_.exact_codes);
+      PoolSpecialRows(rows_, block, {0, width_.out}, has_rows, s_.special);
     }
   }
 
@@ -133,7 +142,7 @@ class SweepRunner {
     };
     const auto write = [&](SweepStep<S>& step, int i, int64_t o) {
       step.y[i] = block_y + (o - block.oh.begin) * width_.out;
-      step.codes[i] = block_codes + (o - block.oh.begin) * s_.code_pitch;
+      step.codes[i] = block_codes + (o - block.oh.begin) * l_.code_pitch;
     };
     const int64_t top = height_.start(first);
     SweepStep<S>& begin = Next(watch);
@@ -164,7 +173,7 @@ class SweepRunner {
   // Where the windows of a row of x begin.
   const S* Input(const S* row) {
     if (row + loaded_.begin >= rows_.x && row + loaded_.end <= rows_.x_end) return row + loaded_.begin;
-    S* copy = s_.rows + (row == rows_.x ? 0 : s_.row_pitch);  // steps that wait may see both
+    S* copy = s_.rows + (row == rows_.x ? 0 : l_.row_pitch);  // steps that wait may see both
     const int64_t from = std::max<int64_t>(0, loaded_.begin);
     const int64_t to = std::min(width_.in, loaded_.end);
     std::memcpy(copy + from - loaded_.begin, row + from, static_cast<size_t>(to - from) * sizeof(S));
@@ -196,6 +205,7 @@ class SweepRunner {
   const Axis& height_;
   const Axis& width_;
   const Range loaded_;
+  const SweepLayout& l_;
   Rows<S> rows_;
   ScratchTaker take_;
   SweepScratch<S> s_;
@@ -208,21 +218,33 @@ void RunSweep(const Problem& p, const Args& args, int64_t begin, int64_t end, st
   SweepRunner<S, kStride>(p, args, memory).Run(begin, end);
 }
 
-// The kernel, and the scratch it needs; null where rows are too short, or have too much padding, and where vectors are
-// longer than 16 bytes: there a stripe is as wide as many a row, and long rows of several planes waste less.
+// For vectors of 16 bytes: where they are longer a stripe is as wide as many a row, and long rows of several planes waste less.
 template <class S>
-RunFn SelectSweep(const Problem& p, ScratchTaker& take) {
-  constexpr bool kIsF32 = std::is_same_v<S, float> || std::is_same_v<S, uint32_t>;
-  if constexpr (kIsF32 && hn::MaxLanes(hn::ScalableTag<S>()) == 4) {
-    if (p.width().out < LaneCount<S>() || !SweepsRows<S>(p.width())) return nullptr;
-    const SweepScratch<S> scratch(p, take);
-    if constexpr (kIsBits<S>) {  // at stride 1 nothing is won, and only one row before the input can be told from zeros
-      return p.height().stride == 2 && p.height().pad_lo <= 1 ? RunSweep<S, 2> : nullptr;
-    } else {
-      return p.height().stride == 1 ? RunSweep<S, 1> : RunSweep<S, 2>;
-    }
+Made MakeRoutes3x3(const Problem& p) {
+  const Axis& h = p.height();
+  const Axis& w = p.width();
+  if (p.channels_last() && p.channels > 1) return "it needs channels first";
+  if (p.ties == POOLGRAD_TIES_LAST) return "it prefers the first of ties";
+  if (h.kernel != 3 || w.kernel != 3 || p.depth().kernel != 1) return "a window is not three by three";
+  if (h.stride != w.stride || h.stride > 2) return "the strides are not both 1 or both 2";
+  if (h.stride == 2 && (h.dilation > 1 || w.dilation > 1)) return "windows at stride 2 are dilated";
+  if (w.out < LaneCount<S>() || !SweepsRows<S>(w)) return "rows are shorter than a vector or padded too far";
+  if (h.extent() > 2 * h.in + 4096) return "windows reach far beyond the input";
+  // Bits: at stride 1 nothing is won, and only one row before the input can be told from zeros.
+  if (kIsBits<S> && (h.stride == 1 || h.pad_lo > 1)) return "bits do not serve it";
+  auto layout = std::make_shared<const SweepLayout>(LayOutSweep<S>(p));
+  ScratchTaker take(nullptr);
+  const SweepScratch<S> scratch(*layout, take);
+  Kernel kernel;
+  if constexpr (kIsBits<S>) {
+    kernel.run = RunSweep<S, 2>;
+  } else {
+    kernel.run = h.stride == 1 ? RunSweep<S, 1> : RunSweep<S, 2>;
   }
-  return nullptr;
+  kernel.units = Rows<S>(p, Args{}).row_count();
+  kernel.scratch_bytes = take.used();
+  kernel.layout = std::move(layout);
+  return kernel;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -1,12 +1,13 @@
-// Rows of channels first made ready for windows along a strided width: the elements sorted by phase (position modulo
-// stride), so that every tap of a vector of windows is a contiguous load.
+// Rows of x made ready for windows along the width: keys with padding around them, sorted by phase (position modulo stride, where
+// that is 2, 3 or 4), so that every tap of a vector of windows is a contiguous load. Wider strides, and strides of several channels
+// beside each other, are made at all places and picked afterwards (PickRows).
 
 // Per-target include guard
-#if defined(POOLGRAD_CPU_SPLIT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_SPLIT_INL_H_
-#undef POOLGRAD_CPU_SPLIT_INL_H_
+#if defined(POOLGRAD_CPU_PADDED_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_PADDED_INL_H_
+#undef POOLGRAD_CPU_PADDED_INL_H_
 #else
-#define POOLGRAD_CPU_SPLIT_INL_H_
+#define POOLGRAD_CPU_PADDED_INL_H_
 #endif
 
 #include <algorithm>
@@ -24,31 +25,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// How many positions, padding included, the windows of an axis reach over; a cropped input may have more.
-inline int64_t Positions(const Axis& a) { return (a.out - 1) * a.stride + a.extent(); }
-
 // Where padded position q (the input's q - pad_lo) of each of several rows lies: phase q % stride, place q / stride.
 struct Phases {
-  int64_t stride;
-  int64_t places;       // from row to row inside a phase
-  int64_t phase_pitch;  // from phase to phase
+  int64_t stride = 1;
+  int64_t places = 0;       // from row to row inside a phase
+  int64_t phase_pitch = 0;  // from phase to phase
 
-  Phases(const Axis& width, int64_t rows, int64_t lanes)
-      : stride(width.stride), places(CeilDiv(Positions(width), stride)), phase_pitch(places * rows + lanes) {}
+  Phases() = default;
+  Phases(int64_t phases, int64_t positions, int64_t rows, int64_t lanes)
+      : stride(phases), places(CeilDiv(positions, stride)), phase_pitch(places * rows + lanes) {}
   int64_t size() const { return stride * phase_pitch; }
   int64_t at(int64_t q) const { return q % stride * phase_pitch + q / stride; }
-};
-
-// The part of each input row that windows see.
-struct Seen {
-  int64_t skip;  // elements before it (a cropped row)
-  int64_t count;
-  int64_t first;  // the padded position of its first element
-
-  explicit Seen(const Axis& width)
-      : skip(std::max<int64_t>(0, -width.pad_lo)), first(std::max<int64_t>(0, width.pad_lo)) {
-    count = std::max<int64_t>(0, std::min(width.in - skip, Positions(width) - first));
-  }
 };
 
 // v[t] = every kStride-th element from x + t on. Two and four by joining halves: on Neoverse-V1 the loads that
@@ -80,7 +67,7 @@ HWY_INLINE void LoadPhases(const S* x, VecOf<S>* v) {
 // Rows that fill no block, kStride vectors: a block is taken all the same. Its lanes beyond the row become padding, which
 // is what follows a row; where the next row begins, that row is still to be written. Rows too near the end of the input
 // to read a block there go by way of a copy.
-template <class S, bool kRaw, int kStride>
+template <class S, int kStride>
 HWY_NOINLINE void SplitShortRows(const Phases& to, const S* row, int64_t count, int64_t first, int64_t row_pitch,
                                  int64_t rows, S* keys, Watch<S>& shared_watch, Lookahead* lookahead) {
   const hn::ScalableTag<S> d;
@@ -94,93 +81,93 @@ HWY_NOINLINE void SplitShortRows(const Phases& to, const S* row, int64_t count, 
     kept[t] = std::max<int64_t>(0, CeilDiv(count - t, kStride));
   }
   for (int64_t left = rows - 1; left >= 0; --left, row += row_pitch, keys += to.places) {
-    if constexpr (kRaw) lookahead->At(row + count);
+    lookahead->At(row + count);
     const bool fits = left * row_pitch + count >= block;
     if (!fits) std::copy_n(row, std::min(count, block), copy);
     VecOf<S> v[4];
     LoadPhases<S, kStride>(fits ? row : copy, v);
     for (int64_t t = 0; t < kStride; ++t) {
       const auto in_row = hn::FirstN(d, static_cast<size_t>(kept[t]));
-      const auto key = kRaw ? Key<S>(v[t]) : v[t];
-      if constexpr (kRaw) watch.See(hn::IfThenElseZero(in_row, key));
+      const auto key = watch.KeyOf(v[t]);
+      watch.See(hn::IfThenElseZero(in_row, key));
       hn::StoreU(hn::IfThenElse(in_row, key, lowest), d, keys + start[t]);
     }
   }
   shared_watch = watch;
 }
 
-// Sorts `count` elements of each of `rows` rows; the first of them has position `first`. kRaw: values become
-// keys and are watched, and those to come are asked for. Up to a vector of places after the last row may be written.
-template <class S, bool kRaw, int kStride>
+// Sorts `count` elements of each of `rows` rows; the first of them has position `first`. Values become keys and are
+// watched, and those to come are asked for. Up to a vector of places after the last row may be written.
+template <class S, int kStride>
 HWY_NOINLINE void SplitRowsBy(const Phases& to, const S* row, int64_t count, int64_t first, int64_t row_pitch,
                               int64_t rows, S* keys, Watch<S>& shared_watch, Lookahead* lookahead) {
   const hn::ScalableTag<S> d;
   const int64_t lanes = LaneCount<S>();
-  constexpr int64_t kPhases = kStride > 0 ? kStride : 1;
-  const int64_t block = kPhases * lanes;
+  const int64_t block = kStride * lanes;
   if (count < block && first == 0 && count == row_pitch &&
       count == to.places * to.stride) {  // short rows without padding are one
     count *= rows;
     rows = 1;
   }
-  if constexpr (kStride > 0) {
-    if (count < block) {
-      return SplitShortRows<S, kRaw, kStride>(to, row, count, first, row_pitch, rows, keys, shared_watch, lookahead);
-    }
+  if (count < block) {
+    return SplitShortRows<S, kStride>(to, row, count, first, row_pitch, rows, keys, shared_watch, lookahead);
   }
   Watch<S> watch = shared_watch;
-  int64_t start[kPhases] = {}, last[kPhases] = {};  // where the first and the last block of a row go
-  for (int64_t t = 0; kStride > 0 && t < kPhases; ++t) {
+  int64_t start[kStride] = {}, last[kStride] = {};  // where the first and the last block of a row go
+  for (int64_t t = 0; t < kStride; ++t) {
     start[t] = to.at(first + t);
     last[t] = to.at(first + count - block + t);
   }
   const auto split = [&](const S* from, const int64_t* at, S* base) POOLGRAD_LAMBDA {
     VecOf<S> v[4];
-    if constexpr (kStride > 0) LoadPhases<S, kStride>(from, v);
-    for (int64_t t = 0; t < kPhases; ++t) {
-      const auto key = kRaw ? Key<S>(v[t]) : v[t];
-      if constexpr (kRaw) watch.See(key);
+    LoadPhases<S, kStride>(from, v);
+    for (int64_t t = 0; t < kStride; ++t) {
+      const auto key = watch.KeyOf(v[t]);
+      watch.See(key);
       hn::StoreU(key, d, base + at[t]);
     }
   };
   for (int64_t r = 0; r < rows; ++r, row += row_pitch, keys += to.places) {
-    if constexpr (kRaw) lookahead->At(row + count);
-    if constexpr (kStride > 0) {
-      S* base = keys;
-      int64_t i = 0;
-      for (; i + block <= count; i += block, base += lanes) split(row + i, start, base);
-      if (i < count) split(row + count - block, last, keys);
-    } else {  // strides that no load knows
-      int64_t phase = first % to.stride;
-      int64_t place = first / to.stride;
-      for (int64_t i = 0; i < count; ++i) {
-        const S key = kRaw ? ScalarKey<S>(row[i]) : row[i];
-        if constexpr (kRaw && !kIsInt<S>) watch.See(hn::Set(d, key));
-        keys[phase * to.phase_pitch + place] = key;
-        if (++phase == to.stride) {
-          phase = 0;
-          ++place;
-        }
-      }
-    }
+    lookahead->At(row + count);
+    S* base = keys;
+    int64_t i = 0;
+    for (; i + block <= count; i += block, base += lanes) split(row + i, start, base);
+    if (i < count) split(row + count - block, last, keys);
   }
   shared_watch = watch;
 }
 
-template <class S, bool kRaw>
+template <class S>
 void SplitRows(const Phases& to, const S* row, int64_t count, int64_t first, int64_t row_pitch, int64_t rows, S* keys,
                Watch<S>& watch, Lookahead* lookahead) {
   switch (to.stride) {
     case 1:
-      return SplitRowsBy<S, kRaw, 1>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
+      return SplitRowsBy<S, 1>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
     case 2:
-      return SplitRowsBy<S, kRaw, 2>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
+      return SplitRowsBy<S, 2>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
     case 3:
-      return SplitRowsBy<S, kRaw, 3>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
-    case 4:
-      return SplitRowsBy<S, kRaw, 4>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
+      return SplitRowsBy<S, 3>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
     default:
-      return SplitRowsBy<S, kRaw, 0>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
+      return SplitRowsBy<S, 4>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
+  }
+}
+
+// Every output's `inner` elements, `step` apart, of `rows` rows. Up to a vector beyond `from` is read and beyond `to` written. S: whose
+// lanes are as many as may be.
+template <class S, class T>
+HWY_NOINLINE void PickRow(const T* from, int64_t out, int64_t step, int64_t inner, T* to) {
+  const hn::Rebind<T, hn::ScalableTag<S>> d;
+  int64_t o = 0;
+  if (inner == 1) {
+    for (; o + 4 <= out; o += 4, from += 4 * step) {
+      to[o] = from[0];
+      to[o + 1] = from[step];
+      to[o + 2] = from[2 * step];
+      to[o + 3] = from[3 * step];
+    }
+    for (; o < out; ++o, from += step) to[o] = *from;
+  } else {  // what is too much is written over by the next
+    for (; o < out; ++o, from += step) hn::StoreU(hn::LoadU(d, from), d, to + o * inner);
   }
 }
 

@@ -1,0 +1,492 @@
+// fwd_routes: max pooling with routes, any window, both layouts. Across first, then down, a block of rows at a time, in L1.
+//
+//   split    input rows to keys, padded, sorted by phase                                (padded-inl.h)
+//   across   each input row reduced along the width, with the number of its best column
+//   down     each row of outputs: the best of the reduced rows it sees; to y and codes
+//
+// Across before down keeps the first of equal taps in row-major order. Windows of many taps are put together from spans, in both
+// directions, and long rows are cut into pieces (blocks-inl.h). Numbers count from the first tap of a row, a span, a window: whoever
+// puts such together adds where they begin. They lie beside the keys as bytes where a window has few enough taps, so that one select
+// moves the numbers of several vectors of keys.
+//
+// Reduced rows are sorted by phase of the height's stride, so that the rows of outputs which see them follow each other
+// without gaps: down is one long row.
+//
+// Tried and left: reducing across straight from x without the split, with the windows at the ends of a row one by one: slower at every
+// padded size (3x3 stride 1: 10.6 cycles per vector against 9.6); state in registers down the columns: 13.0 in L1, 18 to 25 from memory;
+// bits of values that are not negative: zeros tie with padding, and adding 1 to the bits is 1.2 to 1.6 times slower.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_ROUTES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_ROUTES_INL_H_
+#undef POOLGRAD_CPU_ROUTES_INL_H_
+#else
+#define POOLGRAD_CPU_ROUTES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "cpu/forward/any/best_of_rows-inl.h"
+#include "cpu/forward/any/blocks-inl.h"
+#include "cpu/forward/any/padded-inl.h"
+#include "cpu/forward/any/values-inl.h"
+#include "cpu/forward/common/rows-inl.h"
+#include "cpu/scratch.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/prefetch.h"
+#include "cpu/tuning.h"
+#include "hwy/highway.h"
+#include "spec/kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// How a problem is cut.
+struct RoutesLayout {
+  Spans down, across;
+  Across way;
+  int64_t tile;         // outputs along the width per piece
+  int64_t out_rows;     // per block; of several planes where planes are small
+  int64_t planes;       // that many at most
+  int64_t slices;       // of depth, at most
+  int64_t in_rows;      // per plane and slice
+  int64_t row;          // elements of a reduced row, at most
+  int64_t row_phases;   // of the height's stride
+  int64_t phase_pitch;  // of reduced rows: from phase to phase of the height
+  int64_t plane_pitch;  // and from plane to plane, or slice to slice
+  int64_t dense;        // buffers of rows at all places
+  Phases phases;        // of the width, all input rows of a block
+};
+
+// C: of the numbers of taps.
+template <class S, class C>
+RoutesLayout LayOutRoutes(const Problem& p) {
+  const int64_t inner = p.channels_last() ? p.channels : 1;
+  const int64_t size = sizeof(S);
+  const int64_t pair = sizeof(S) + sizeof(C);
+  const Axis& h = p.height();
+  const Axis& w = p.width();
+  const bool apart = w.stride > 1 && w.out > 1;
+  const Spans dense_spans(w.kernel, w.stride);
+  const bool sorts = apart && inner == 1 && w.stride <= 4 && !dense_spans.used();  // every tap once, by phase
+  const Across way =
+      !apart || sorts ? Across::kTaps : inner >= LaneCount<S>() ? Across::kRuns : Across::kPick;
+  const bool one_slice = p.depth().kernel == 1;
+  RoutesLayout l = {Spans(h.out == 1 || !one_slice ? 1 : h.kernel, h.stride),
+                    Spans(w.out == 1 || sorts ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1), way, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {}};
+  l.slices = std::min(p.depth().kernel, p.depth().in);
+  const bool last_is_dense = way == Across::kPick && w.kernel > 1;
+  l.dense = std::min<int64_t>(2, l.across.levels + last_is_dense);
+  const int64_t copies = 1 + std::min(2, l.down.levels);  // of reduced rows
+  // Bytes that an input row takes: for each output, and for what windows reach over beyond that.
+  const int64_t each = ((size + l.dense * pair) * w.stride + copies * pair) * inner;
+  const int64_t beyond = (size + l.dense * pair) * w.extent() * inner;
+  const int64_t least_rows = std::min(h.out, CeilDiv(2 * h.extent(), h.stride));
+  const int64_t least_in = InRows(h, least_rows) * l.slices;
+  l.tile = TileOf(w.out, Tuning().forward_piece, beyond * least_in, each * least_in);
+  const int64_t positions = ((l.tile - 1) * w.stride + w.extent()) * inner;
+  l.row = l.tile * inner;
+  const int64_t in_row = positions * (size + l.dense * pair) + l.row * pair * copies;
+  const int64_t fit = Tuning().forward_routes_block / (in_row * l.slices);
+  const int64_t rows = std::max((fit - h.extent()) / h.stride + 1, CeilDiv(2 * h.extent(), h.stride));
+  const bool small = p.depth().in == 1 && one_slice && l.tile == w.out && fit >= 2 * h.in;  // several planes fit
+  const int64_t planes = p.batch * (p.channels_last() ? 1 : p.channels);
+  l.out_rows = small ? std::min(fit / h.in, planes) * h.out : std::min(rows, h.out);
+  l.planes = std::max<int64_t>(1, l.out_rows / h.out);
+  l.in_rows = InRows(h, l.out_rows);
+  l.phases = Phases(sorts ? w.stride : 1, positions, l.planes * l.in_rows, 4 * LaneCount<S>());
+  l.row_phases = std::min(h.stride, l.in_rows);
+  l.phase_pitch = CeilDiv(l.in_rows, l.row_phases) * l.row + LaneCount<S>();
+  l.plane_pitch = l.row_phases * l.phase_pitch;
+  return l;
+}
+
+// Rows of keys and numbers in scratch.
+template <class S, class C>
+struct Reduced {
+  S* keys;
+  C* codes;
+};
+
+// A window that reaches over an end of the width, and the first of its taps in order of preference that does not.
+template <class C>
+struct ClippedWindow {
+  int64_t ow;
+  C tap;
+};
+
+template <class S, class C>
+struct RoutesScratch {
+  S* keys;
+  Reduced<S, C> dense[2];  // along the width, as wide as split rows
+  Reduced<S, C> reduced;
+  Reduced<S, C> spans[2];  // of reduced rows
+  C* out_codes;
+  bool* special;
+  Contender<S, C>* list;
+  const S** taps;
+  Code<S>* tap_numbers;
+  ClippedWindow<C>* clipped;  // integers
+
+  RoutesScratch(const RoutesLayout& l, const Problem& p, ScratchTaker& take) {
+    const int64_t slack = 4 * LaneCount<S>() + LaneCount<uint8_t>();
+    const auto take_rows = [&](bool wanted, int64_t size) {
+      return Reduced<S, C>{take.Take<S>(wanted ? size + slack : 0), take.Take<C>(wanted ? size + slack : 0)};
+    };
+    keys = take.Take<S>(l.phases.size() + slack);
+    for (int i = 0; i < 2; ++i) dense[i] = take_rows(l.dense > i, l.phases.places * l.planes * l.in_rows);
+    reduced = take_rows(true, l.planes * l.slices * l.plane_pitch);
+    for (int i = 0; i < 2; ++i) spans[i] = take_rows(l.down.levels > i, l.planes * l.plane_pitch);
+    out_codes = take.Take<C>(l.out_rows * l.row + slack);
+    special = take.Take<bool>(l.slices * l.in_rows);
+    const auto listed = [](const Spans& spans_of, const Axis& a) {
+      return std::max(spans_of.used() ? std::max(spans_of.size, CeilDiv(a.kernel, spans_of.size)) : a.kernel, spans_of.radix);
+    };
+    const int64_t down = l.slices * std::min(listed(l.down, p.height()), p.height().in);
+    list = take.Take<Contender<S, C>>(std::max(down, listed(l.across, p.width())));
+    taps = take.Take<const S*>(listed(l.across, p.width()));
+    tap_numbers = take.Take<Code<S>>(listed(l.across, p.width()));
+    clipped = take.Take<ClippedWindow<C>>(kIsInt<S> ? std::min(l.tile, p.width().out - p.width().interior().size()) : 0);
+  }
+};
+
+template <class S, class C>
+class RoutesRunner {
+ public:
+  RoutesRunner(const Problem& p, const Args& args, std::byte* memory)
+      : p_(p),
+        height_(p.height()),
+        l_(*static_cast<const RoutesLayout*>(args.layout)),
+        rows_(p, args),
+        inner_(rows_.inner),
+        take_(memory),
+        s_(l_, p, take_),
+        has_empty_row_(p.height().has_empty_window()),
+        piece_(p.width(), {0, l_.tile}),
+        lookahead_(p.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead()) {
+    Clear();
+  }
+
+  void Run(int64_t begin, int64_t end) {
+    const int64_t out = p_.width().out;
+    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) {
+      for (int64_t o = 0; o < out; o += l_.tile) {
+        if (l_.tile < out) Turn(Piece(p_.width(), {o, std::min(o + l_.tile, out)}));
+        Pool(block);
+      }
+    });
+  }
+
+ private:
+  // To another piece: where it lies otherwise among its padding, that is made anew.
+  void Turn(const Piece& piece) {
+    const Axis before = piece_.width;
+    piece_ = piece;
+    if (before.in != piece.width.in || before.pad_lo != piece.width.pad_lo || before.out != piece.width.out) Clear();
+  }
+  void Clear() {
+    std::fill(s_.keys, s_.keys + l_.phases.size(), LowestKey<S>());
+    if constexpr (kIsInt<S>) ListClippedWindows();
+  }
+
+  void Pool(const Block<S>& block) {
+    Watch<S> watch(p_.dtype);
+    const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
+    if (has_rows) {
+      for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
+        const S* from = rows_.row(block.plane, p_.depth().start(block.od) + kd * p_.depth().dilation, block.in.begin);
+        const int64_t slice = (kd - block.depth.begin) * l_.plane_pitch;
+        Split(from + piece_.begin * inner_, block, watch);
+        AcrossRows(block, {s_.reduced.keys + slice, s_.reduced.codes + slice});
+      }
+      const Reduced<S, C> longest = SpanRows(block, watch);
+      Down(block, longest, watch);
+      PackRows(rows_, s_.out_codes, RowSize(), block.r, block.planes * block.oh.size(), piece_.ow);
+      if (watch.Fired() == Alarm::kNone && !has_empty_row_) return;
+    }
+    PoolSpecialRows(rows_, block, piece_.ow, has_rows, s_.special);
+  }
+
+  int64_t RowSize() const { return piece_.width.out * inner_; }  // of a reduced row
+
+  // The rows that the block sees, from the first one on, plane by plane; where they are whole planes, all at once.
+  void Split(const S* from, const Block<S>& block, Watch<S>& watch) {
+    const int64_t rows = block.in.size();
+    const int64_t together = rows == height_.in ? block.planes : 1;
+    for (int64_t p = 0; p < block.planes; p += together) {
+      SplitRows<S>(l_.phases, from + p * p_.in_plane() * inner_, piece_.width.in * inner_, piece_.width.pad_lo * inner_,
+                   p_.width().in * inner_, together * rows, s_.keys + p * rows * l_.phases.places, watch, &lookahead_);
+    }
+  }
+
+  // Where row number `row` of the block is among the reduced rows.
+  int64_t Place(int64_t row) const { return row % height_.stride * l_.phase_pitch + row / height_.stride * RowSize(); }
+  // How many of the first n rows have this phase.
+  int64_t RowsOf(int64_t phase, int64_t n) const { return CeilDiv(n - phase, height_.stride); }
+
+  // Lists n sources in order of preference.
+  template <class Put>
+  void List(int64_t n, const Put& put) const {
+    for (int64_t i = 0; i < n; ++i) put(i, rows_.backwards ? n - 1 - i : i);
+  }
+
+  // The taps of a row, as they lie in s_.keys; returns how many.
+  void ListTaps(int64_t taps) {
+    const Axis& width = piece_.width;
+    List(taps, [&](int64_t i, int64_t kw) {
+      s_.taps[i] = s_.keys + (l_.phases.stride == 1 ? kw * width.dilation * inner_ : l_.phases.at(kw * width.dilation));
+      s_.tap_numbers[i] = static_cast<Code<S>>(kw);
+    });
+  }
+  // Spans of `size` taps, the first of which begin at taps(i).
+  template <class TapOf>
+  void ListSpans(const Reduced<S, C>& from, int64_t n, const TapOf& tap_of) {
+    List(n, [&](int64_t i, int64_t span) {
+      const int64_t tap = tap_of(span);
+      const int64_t at = tap * piece_.width.dilation * inner_;
+      s_.list[i] = {from.keys + at, from.codes + at, static_cast<C>(tap)};
+    });
+  }
+
+  void AcrossRows(const Block<S>& block, Reduced<S, C> to) {
+    const Axis& width = piece_.width;
+    const Spans& spans = l_.across;
+    const int64_t step = width.dilation * inner_;
+    const int64_t every = block.planes * block.in.size() * l_.phases.places;  // elements of all rows
+    Watch<S> unused(p_.dtype);
+    Reduced<S, C> from = {};
+    int64_t reach = 1;
+    int pass = 0;
+    for (; pass < spans.levels; ++pass, reach *= spans.radix) {
+      const Reduced<S, C> made = s_.dense[pass % 2];
+      const int64_t all = every - (reach * spans.radix - 1) * step;
+      if (pass == 0) {
+        ListTaps(spans.radix);
+        BestOfTaps<S, C>({s_.taps, s_.tap_numbers, spans.radix, 1, all, 0, made.keys, made.codes, 0});
+      } else {
+        ListSpans(from, spans.radix, [&](int64_t i) { return i * reach; });
+        BestOfRows<S, C, false>({s_.list, spans.radix, 1, all, 0, made.keys, made.codes, 0, 0}, unused);
+      }
+      from = made;
+    }
+    const int64_t n = spans.count(width.kernel);
+    if (spans.used()) {
+      ListSpans(from, n, [&](int64_t i) { return spans.tap(i, width.kernel); });
+    } else {
+      ListTaps(n);
+    }
+    if (l_.way == Across::kPick) return Pick(block, n, every - (width.kernel - 1) * step, pass, to);
+    for (int64_t phase = 0; phase < std::min(height_.stride, block.in.size()); ++phase) {
+      MeetPhase(block, n, phase, {to.keys + phase * l_.phase_pitch, to.codes + phase * l_.phase_pitch});
+    }
+  }
+
+  // The rows of one phase of the height.
+  void MeetPhase(const Block<S>& block, int64_t n, int64_t phase, Reduced<S, C> to) {
+    const int64_t rows = block.in.size();
+    const int64_t count = RowsOf(phase, rows);
+    const int64_t places = l_.phases.places;
+    const int64_t pitch = height_.stride * places;
+    if (l_.way == Across::kRuns) {
+      const Axis& width = piece_.width;
+      for (int64_t p = 0; p < block.planes; ++p) {
+        Meet(n, p * rows * places + phase * places, count, pitch, width.out, inner_, width.stride * inner_,
+             {to.keys + p * l_.plane_pitch, to.codes + p * l_.plane_pitch}, inner_, RowSize());
+      }
+    } else {
+      Meet(n, phase * places, block.planes, rows * places, count, RowSize(), pitch, to, RowSize(), l_.plane_pitch);
+    }
+    for (int64_t p = 0; kIsInt<S> && p < block.planes; ++p) {
+      for (int64_t row = 0; row < count; ++row) CorrectPadding(to, p * l_.plane_pitch + row * RowSize());
+    }
+  }
+
+  // The listed sources from element `from` on: `planes` times `runs` runs of `run` elements.
+  void Meet(int64_t n, int64_t from, int64_t planes, int64_t in_plane, int64_t runs, int64_t run, int64_t in_pitch, Reduced<S, C> to,
+            int64_t out_pitch, int64_t out_plane) {
+    Watch<S> unused(p_.dtype);
+    if (l_.across.used()) {
+      Forward(s_.list, n, from);
+      BestOfRows<S, C, false>({s_.list, n, runs, run, in_pitch, to.keys, to.codes, out_pitch, out_pitch, planes, in_plane, out_plane, out_plane},
+                              unused);
+      Forward(s_.list, n, -from);
+    } else {
+      for (int64_t t = 0; t < n; ++t) s_.taps[t] += from;
+      BestOfTaps<S, C>({s_.taps, s_.tap_numbers, n, runs, run, in_pitch, to.keys, to.codes, out_pitch, planes, in_plane, out_plane});
+      for (int64_t t = 0; t < n; ++t) s_.taps[t] -= from;
+    }
+  }
+
+  static void Forward(Contender<S, C>* list, int64_t n, int64_t elements) {
+    for (int64_t i = 0; i < n; ++i) {
+      list[i].keys += elements;
+      list[i].codes += elements;
+    }
+  }
+
+  // Windows at all places first, `all` of them, of all rows; then those that there are.
+  void Pick(const Block<S>& block, int64_t n, int64_t all, int pass, Reduced<S, C> to) {
+    const Axis& width = piece_.width;
+    const int64_t rows = block.in.size();
+    const Reduced<S, C> made = s_.dense[pass % 2];
+    const bool one = width.kernel == 1;
+    if (!one) Meet(n, 0, 1, 0, 1, all, 0, made, 0, 0);
+    const int64_t step = width.stride * inner_;
+    for (int64_t p = 0; p < block.planes; ++p) {
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t from = (p * rows + row) * l_.phases.places;
+        const int64_t at = p * l_.plane_pitch + Place(row);
+        PickRow<S>((one ? s_.keys : made.keys) + from, width.out, step, inner_, to.keys + at);
+        if (one) {
+          std::fill(to.codes + at, to.codes + at + RowSize(), C{0});
+        } else {
+          PickRow<S>(made.codes + from, width.out, step, inner_, to.codes + at);
+        }
+      }
+      for (int64_t row = 0; kIsInt<S> && row < rows; ++row) CorrectPadding(to, p * l_.plane_pitch + Place(row));
+    }
+  }
+
+  // Integers have no key below their lowest value, so padding may tie with a row of lowest values and be preferred: then the winner
+  // is the first valid tap (the last one for ties=last). Only windows that reach over an end of the row are listed.
+  void CorrectPadding(Reduced<S, C> to, int64_t row) const {
+    for (int64_t k = 0; k < clipped_count_; ++k) {
+      const ClippedWindow<C> window = s_.clipped[k];
+      for (int64_t i = row + window.ow * inner_; i < row + (window.ow + 1) * inner_; ++i) {
+        to.codes[i] = to.keys[i] == LowestKey<S>() ? window.tap : to.codes[i];  // no jump: zeros are common and come as they like
+      }
+    }
+  }
+
+  void ListClippedWindows() {
+    const Axis& width = piece_.width;
+    const Range whole = width.interior();
+    clipped_count_ = 0;
+    for (int64_t o = 0; o < width.out; ++o) {
+      if (o >= whole.begin && o < whole.end) o = whole.end;
+      if (o >= width.out) break;
+      const Range valid = width.valid_taps(o);
+      s_.clipped[clipped_count_++] = {o, static_cast<C>(rows_.backwards ? valid.end - 1 : valid.begin)};
+    }
+  }
+
+  Contender<S, C> RowAt(const Reduced<S, C>& from, int64_t place, int64_t tap) const {
+    return {from.keys + place, from.codes + place, static_cast<C>(tap)};
+  }
+
+  // The best of reduced rows row, row + dilation, ..., as many as the longest spans have; numbers count from that row.
+  Reduced<S, C> SpanRows(const Block<S>& block, Watch<S>& watch) {
+    Reduced<S, C> from = s_.reduced;
+    int64_t reach = 1;
+    for (int level = 0; level < l_.down.levels; ++level) {
+      const Reduced<S, C> to = s_.spans[level % 2];
+      const int64_t rows = block.in.size() - (reach * l_.down.radix - 1) * height_.dilation;
+      for (int64_t phase = 0; phase < std::min(height_.stride, rows); ++phase) {
+        List(l_.down.radix, [&](int64_t i, int64_t t) {
+          s_.list[i] = RowAt(from, Place(phase + t * reach * height_.dilation), t * reach * p_.width().kernel);
+        });
+        BestOfRows<S, C, false>({s_.list, l_.down.radix, RowsOf(phase, rows), RowSize(), RowSize(), to.keys + phase * l_.phase_pitch,
+                                 to.codes + phase * l_.phase_pitch, RowSize(), RowSize(), block.planes, l_.plane_pitch, l_.plane_pitch,
+                                 l_.plane_pitch},
+                                watch);
+      }
+      from = to;
+      reach *= l_.down.radix;
+    }
+    return from;
+  }
+
+  void Down(const Block<S>& block, const Reduced<S, C>& longest, Watch<S>& watch) {
+    const Range whole = height_.interior();
+    const int64_t kernel_w = p_.width().kernel;
+    const int64_t y_pitch = p_.width().out * inner_;
+    S* y = rows_.y_row(block.r) + piece_.ow.begin * inner_;
+    for (int64_t o = block.oh.begin; o < block.oh.end;) {
+      const bool inside = o >= whole.begin && o < whole.end;
+      const int64_t count = inside ? std::min(block.oh.end, whole.end) - o : 1;
+      const Range h = height_.valid_taps(o);
+      const int64_t first = height_.start(o) - block.in.begin;
+      int64_t n = 0;
+      if (l_.down.used() && h.size() >= l_.down.size) {
+        n = l_.down.count(h.size());
+        List(n, [&](int64_t i, int64_t span) {
+          const int64_t kh = h.begin + l_.down.tap(span, h.size());
+          s_.list[i] = RowAt(longest, Place(first + kh * height_.dilation), kh * kernel_w);
+        });
+      } else {
+        n = block.depth.size() * h.size();
+        List(n, [&](int64_t i, int64_t at) {
+          const int64_t kd = at / h.size();
+          const int64_t kh = h.begin + at % h.size();
+          s_.list[i] = RowAt(s_.reduced, kd * l_.plane_pitch + Place(first + kh * height_.dilation),
+                             ((block.depth.begin + kd) * height_.kernel + kh) * kernel_w);
+        });
+      }
+      const int64_t row = o - block.oh.begin;
+      if (n > 0) {
+        BestOfRows<S, C, true>({s_.list, n, count, RowSize(), RowSize(), y + row * y_pitch, s_.out_codes + row * RowSize(), y_pitch,
+                                RowSize(), block.planes, l_.plane_pitch, block.oh.size() * y_pitch, block.oh.size() * RowSize()},
+                               watch);
+      }
+      o += count;
+    }
+  }
+
+  const Problem& p_;
+  const Axis& height_;
+  const RoutesLayout& l_;
+  Rows<S> rows_;
+  int64_t inner_;
+  ScratchTaker take_;
+  RoutesScratch<S, C> s_;
+  bool has_empty_row_;
+  Piece piece_;
+  int64_t clipped_count_ = 0;
+  Lookahead lookahead_;
+};
+
+template <class S, class C>
+void RunRoutes(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+  RoutesRunner<S, C>(p, args, memory).Run(begin, end);
+}
+
+template <class S, class C>
+Kernel MakeRoutesWith(const Problem& p) {
+  auto layout = std::make_shared<const RoutesLayout>(LayOutRoutes<S, C>(p));
+  ScratchTaker take(nullptr);
+  const RoutesScratch<S, C> scratch(*layout, p, take);
+  Kernel kernel;
+  kernel.run = RunRoutes<S, C>;
+  kernel.units = Rows<S>(p, Args{}).row_count();
+  kernel.scratch_bytes = take.used();
+  kernel.layout = std::move(layout);
+  return kernel;
+}
+
+template <class S>
+Made MakeRoutes(const Problem& p) {
+  if (const char* reason = RefusePadding(p)) return reason;
+  if (p.taps() <= 255) return MakeRoutesWith<S, uint8_t>(p);
+  if constexpr (sizeof(S) == 1) {
+    return "a tap's number does not fit a byte";
+  } else {
+    if (p.taps() > static_cast<int64_t>(std::min<uint64_t>(Code<S>(~Code<S>{0}), uint64_t{1} << 32)) - 1) {
+      return "a tap's number does not fit a lane of this type";
+    }
+    return MakeRoutesWith<S, Code<S>>(p);
+  }
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

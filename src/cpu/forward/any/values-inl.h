@@ -1,0 +1,342 @@
+// fwd_values: max pooling without routes, any window, both layouts. Down first, then across, a block of output rows at a time, in L1.
+//
+//   fold     windows with depth: the greatest of the slices, row by row
+//   down     each row of outputs: the greatest of the input rows it sees, into a padded row
+//   across   each output: the greatest of its window of the padded row
+//
+// Down first reads x where it lies and leaves one row per row of outputs to the slower way across. Blocks, not rows, because loads
+// that straddle what was just stored wait for it. Rows too long for that are cut into pieces. Large windows are made of spans, both
+// ways (blocks-inl.h). Which tap won does not matter here, so they may meet in any order; zeros of different sign are left to a Watch.
+//
+// Tried and left: windows three wide and two apart all in registers (1.1 times as fast with vectors of 16 bytes, 120 lines);
+// sliding in registers at stride 1 (6.6 cycles per vector against 4.2: then no input rows are shared); blocks of 12 to 40 KiB are
+// all the same.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_VALUES_INL_H_
+#undef POOLGRAD_CPU_VALUES_INL_H_
+#else
+#define POOLGRAD_CPU_VALUES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "cpu/forward/any/blocks-inl.h"
+#include "cpu/forward/any/maxima-inl.h"
+#include "cpu/forward/any/padded-inl.h"
+#include "cpu/forward/common/rows-inl.h"
+#include "cpu/scratch.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/prefetch.h"
+#include "cpu/tuning.h"
+#include "hwy/highway.h"
+#include "spec/kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// How windows are taken from padded rows.
+enum class Across {
+  kTaps,   // one apart, or sorted by phase: a vector of windows is a contiguous load per tap
+  kPairs,  // two apart: neighbours meet
+  kRuns,   // several apart, each with channels that fill vectors
+  kPick,   // several apart: made at all places, and picked
+};
+
+// How a problem is cut.
+struct ValuesLayout {
+  Spans down, across;
+  Across way;
+  bool folds;                 // depth taps are folded into one slice first
+  int64_t tile;               // outputs along the width per piece
+  int64_t out_rows, in_rows;  // per block
+  int64_t pitch;              // of padded rows
+  int64_t in_pitch;           // of input rows in scratch, at most
+  int64_t dense;              // buffers of rows at all places
+};
+
+template <class S>
+ValuesLayout LayOutValues(const Problem& p) {
+  const int64_t inner = p.channels_last() ? p.channels : 1;
+  const int64_t size = sizeof(S);
+  const Axis& h = p.height();
+  const Axis& w = p.width();
+  const bool apart = w.stride > 1 && w.out > 1;
+  const bool pairs = inner == 1 && w.stride == 2 && w.dilation == 1 && w.kernel <= 9;
+  const Across way = !apart ? Across::kTaps : pairs ? Across::kPairs : inner >= LaneCount<S>() ? Across::kRuns : Across::kPick;
+  ValuesLayout l = {Spans(h.out == 1 ? 1 : h.kernel, h.stride),
+                    Spans(w.out == 1 || pairs ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1),
+                    way,
+                    false,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0};
+  l.folds = p.depth().kernel > 1 && (!h.disjoint() || l.down.used());
+  const bool last_is_dense = way == Across::kPick && w.kernel > 1;
+  l.dense = std::min<int64_t>(2, l.across.levels + last_is_dense);
+  const bool shares = l.folds || l.down.used();  // what blocks have in common is made again for each
+  const int64_t in_copies = l.folds + std::min(2, l.down.levels);
+  const int64_t least_rows = std::min(h.out, shares ? CeilDiv(2 * h.extent(), h.stride) : 2);
+  const int64_t least_in = InRows(h, least_rows);
+  const int64_t each = (least_rows * ((1 + l.dense) * w.stride + (way == Across::kPick)) + least_in * in_copies * w.stride) * inner * size;
+  const int64_t fixed = (least_rows * (1 + l.dense) + least_in * in_copies) * w.extent() * inner * size;
+  l.tile = TileOf(w.out, Tuning().forward_piece, fixed, each);
+  const int64_t positions = (l.tile - 1) * w.stride + w.extent();
+  l.pitch = positions * inner;
+  l.in_pitch = std::min(w.in, positions) * inner;
+  const int64_t row = (l.pitch * (1 + l.dense) + l.in_pitch * in_copies * h.stride) * size;
+  const int64_t rows = std::max<int64_t>(Tuning().forward_values_block / row, shares ? CeilDiv(2 * h.extent(), h.stride) : 2);
+  const bool one_plane = shares || p.depth().out > 1 || l.tile < w.out;
+  const int64_t planes = p.batch * (p.channels_last() ? 1 : p.channels);
+  l.out_rows = rows > h.out && one_plane ? h.out : std::min(rows, h.out * planes);
+  l.in_rows = InRows(h, l.out_rows);
+  return l;
+}
+
+template <class S>
+struct ValuesScratch {
+  S* folded;      // in_rows rows
+  S* columns[2];  // spans of them
+  S* padded;
+  S* dense[2];    // padded rows' spans, or windows at all places
+  S* picked;
+  bool* special;
+  const S** list;
+
+  ValuesScratch(const ValuesLayout& l, const Problem& p, ScratchTaker& take) {
+    const int64_t vector = LaneCount<S>();
+    const int64_t inner = p.channels_last() ? p.channels : 1;
+    folded = take.Take<S>(l.folds ? l.in_rows * l.in_pitch + vector : 0);
+    for (int i = 0; i < 2; ++i) columns[i] = take.Take<S>(l.down.levels > i ? l.in_rows * l.in_pitch + vector : 0);
+    padded = take.Take<S>(l.out_rows * l.pitch + 2 * vector);
+    for (int i = 0; i < 2; ++i) dense[i] = take.Take<S>(l.dense > i ? l.out_rows * l.pitch + 2 * vector : 0);
+    picked = take.Take<S>(l.way == Across::kPick ? l.out_rows * l.tile * inner + vector : 0);
+    special = take.Take<bool>(std::min(p.depth().kernel, p.depth().in) * l.in_rows);
+    const auto listed = [](const Spans& spans, const Axis& a) {
+      return std::max(spans.used() ? std::max(spans.size, CeilDiv(a.kernel, spans.size)) : a.kernel, spans.radix);
+    };
+    const int64_t depth = l.folds ? 1 : std::min(p.depth().kernel, p.depth().in);
+    const int64_t height = std::min(listed(l.down, p.height()), p.height().in);
+    list = take.Take<const S*>(std::max({depth * height, listed(l.across, p.width()), p.depth().in}) + 1);
+  }
+};
+
+template <class S>
+class ValuesRunner {
+ public:
+  ValuesRunner(const Problem& p, const Args& args, std::byte* memory)
+      : p_(p),
+        height_(p.height()),
+        l_(*static_cast<const ValuesLayout*>(args.layout)),
+        rows_(p, args),
+        inner_(rows_.inner),
+        x_pitch_(p.width().in * inner_),
+        y_pitch_(p.width().out * inner_),
+        take_(memory),
+        s_(l_, p, take_),
+        has_empty_row_(height_.has_empty_window()),
+        piece_(p.width(), {0, l_.tile}),
+        lookahead_(p.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead()) {
+    Clear();
+  }
+
+  void Run(int64_t begin, int64_t end) {
+    const int64_t out = p_.width().out;
+    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) {
+      for (int64_t o = 0; o < out; o += l_.tile) {
+        if (l_.tile < out) Turn(Piece(p_.width(), {o, std::min(o + l_.tile, out)}));
+        Pool(block);
+      }
+    });
+  }
+
+ private:
+  // To another piece: where it lies otherwise among its padding, that is made anew.
+  void Turn(const Piece& piece) {
+    const Axis before = piece_.width;
+    piece_ = piece;
+    if (before.in != piece.width.in || before.pad_lo != piece.width.pad_lo) Clear();
+  }
+  void Clear() { std::fill(s_.padded, s_.padded + l_.out_rows * l_.pitch + 2 * LaneCount<S>(), LowestKey<S>()); }
+
+  int64_t Seen() const { return piece_.width.in * inner_; }  // elements of a row of x that the piece sees
+
+  void Pool(const Block<S>& block) {
+    Watch<S> watch(p_.dtype);
+    const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
+    if (has_rows) {
+      Down(block, watch);
+      AcrossRows(block.planes * block.oh.size(), rows_.y_row(block.r) + piece_.ow.begin * inner_, watch);
+      if (watch.Fired() == Alarm::kNone && !has_empty_row_) return;
+    }
+    PoolSpecialRows<S>(rows_, block, piece_.ow, has_rows, s_.special);
+  }
+
+  const S* Input(const Block<S>& block, int64_t kd, int64_t h) const {
+    return rows_.row(block.plane, p_.depth().start(block.od) + kd * p_.depth().dilation, h) + piece_.begin * inner_;
+  }
+
+  void Down(const Block<S>& block, Watch<S>& watch) {
+    if (!l_.folds) return DownFrom<MaxFlow::kRawToKeys>(block, block.depth, watch);
+    for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
+      s_.list[kd - block.depth.begin] = Input(block, kd, block.in.begin);
+    }
+    MaxRows<S, MaxFlow::kRawToKeys>({s_.list, block.depth.size(), block.in.size(), Seen(), x_pitch_, s_.folded, l_.in_pitch, 0,
+                                     1, 0, 0, &lookahead_},
+                                    watch);
+    DownFrom<MaxFlow::kKeysToKeys>(block, {0, 1}, watch);
+  }
+
+  // Rows come from x, or folded from scratch.
+  template <MaxFlow kFlow>
+  void DownFrom(const Block<S>& block, Range depth, Watch<S>& watch) {
+    const int64_t first = block.in.begin;
+    const int64_t pitch = kFlow == MaxFlow::kKeysToKeys ? l_.in_pitch : x_pitch_;
+    const auto source = [&](int64_t kd, int64_t h) {
+      return kFlow == MaxFlow::kKeysToKeys ? s_.folded + (h - first) * pitch : Input(block, kd, h);
+    };
+    const int64_t span_rows = block.in.size() - (l_.down.size - 1) * height_.dilation;
+    const bool spans = l_.down.used() && span_rows > 0;
+    const S* longest = nullptr;
+    if (spans) {
+      int64_t reach = height_.dilation;
+      int64_t count = block.in.size();
+      for (int level = 0; level < l_.down.levels; ++level, reach *= l_.down.radix) {
+        count -= (l_.down.radix - 1) * reach;
+        S* to = s_.columns[level % 2];
+        for (int64_t t = 0; t < l_.down.radix; ++t) {
+          s_.list[t] = level == 0 ? source(depth.begin, first + t * reach) : longest + t * reach * l_.in_pitch;
+        }
+        if (level == 0) {
+          MaxRows<S, kFlow>({s_.list, l_.down.radix, count, Seen(), pitch, to, l_.in_pitch, 0, 1, 0, 0, &lookahead_}, watch);
+        } else {
+          MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, l_.down.radix, count, Seen(), l_.in_pitch, to, l_.in_pitch}, watch);
+        }
+        longest = to;
+      }
+    }
+    const Range whole = height_.interior();
+    for (int64_t o = block.oh.begin; o < block.oh.end;) {
+      const bool inside = o >= whole.begin && o < whole.end;
+      const int64_t count = inside ? std::min(block.oh.end, whole.end) - o : 1;
+      const Range h = height_.valid_taps(o);
+      const bool from_spans = spans && h.size() >= l_.down.size;
+      int64_t n = 0;
+      if (from_spans) {
+        for (; n < l_.down.count(h.size()); ++n) {
+          const int64_t row = height_.start(o) + (h.begin + l_.down.tap(n, h.size())) * height_.dilation - first;
+          s_.list[n] = longest + row * l_.in_pitch;
+        }
+      } else {
+        for (int64_t kd = depth.begin; kd < depth.end; ++kd) {
+          for (int64_t kh = h.begin; kh < h.end; ++kh) s_.list[n++] = source(kd, height_.start(o) + kh * height_.dilation);
+        }
+      }
+      const int64_t from_pitch = from_spans ? l_.in_pitch : pitch;
+      const bool shares = !from_spans && depth.size() == 1 && height_.stride == 1 && n > 1;
+      if (shares) s_.list[n] = s_.list[n - 1] + height_.dilation * pitch;
+      const MaxJob<S> job = {s_.list,
+                             n,
+                             count,
+                             Seen(),
+                             height_.stride * from_pitch,
+                             s_.padded + (o - block.oh.begin) * l_.pitch + piece_.width.pad_lo * inner_,
+                             l_.pitch,
+                             shares ? height_.dilation : 0,
+                             block.planes,
+                             p_.in_plane() * inner_,
+                             block.oh.size() * l_.pitch,
+                             &lookahead_};
+      if (n > 0 && from_spans) MaxRows<S, MaxFlow::kKeysToKeys>(job, watch);
+      if (n > 0 && !from_spans) MaxRows<S, kFlow>(job, watch);
+      o += count;
+    }
+  }
+
+  void AcrossRows(int64_t rows, S* y, Watch<S>& watch) {
+    const Axis& width = piece_.width;
+    if (l_.way == Across::kPairs) {
+      return MaxOfPairs<S>(s_.padded, width.kernel, rows, width.out, l_.pitch, y, y_pitch_, watch);
+    }
+    const S* from = s_.padded;
+    const int64_t step = width.dilation * inner_;
+    int64_t reach = step;
+    int64_t all = rows * l_.pitch;
+    int pass = 0;
+    for (; pass < l_.across.levels; ++pass, reach *= l_.across.radix) {
+      for (int64_t t = 0; t < l_.across.radix; ++t) s_.list[t] = from + t * reach;
+      all -= (l_.across.radix - 1) * reach;
+      MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, l_.across.radix, 1, all, 0, s_.dense[pass % 2], 0}, watch);
+      from = s_.dense[pass % 2];
+    }
+    const int64_t n = l_.across.count(width.kernel);
+    const int64_t span = l_.across.used() ? l_.across.size : 1;
+    for (int64_t i = 0; i < n; ++i) s_.list[i] = from + std::min(i * span, width.kernel - span) * step;
+    const int64_t run = width.out * inner_;
+    if (l_.way == Across::kTaps) {
+      MaxRows<S, MaxFlow::kKeysToY>({s_.list, n, rows, run, l_.pitch, y, y_pitch_}, watch);
+    } else if (l_.way == Across::kRuns) {
+      MaxRows<S, MaxFlow::kKeysToY>(
+          {s_.list, n, width.out, inner_, width.stride * inner_, y, inner_, 0, rows, l_.pitch, y_pitch_}, watch);
+    } else {
+      if (n > 1) {
+        all = rows * l_.pitch - (width.kernel - 1) * step;
+        MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, n, 1, all, 0, s_.dense[pass % 2], 0}, watch);
+        from = s_.dense[pass % 2];
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        PickRow<S>(from + r * l_.pitch, width.out, width.stride * inner_, inner_, s_.picked + r * run);
+      }
+      s_.list[0] = s_.picked;
+      MaxRows<S, MaxFlow::kKeysToY>({s_.list, 1, rows, run, run, y, y_pitch_}, watch);
+    }
+  }
+
+  const Problem& p_;
+  const Axis& height_;
+  const ValuesLayout& l_;
+  Rows<S> rows_;
+  int64_t inner_, x_pitch_, y_pitch_;
+  ScratchTaker take_;
+  ValuesScratch<S> s_;
+  bool has_empty_row_;
+  Piece piece_;
+  Lookahead lookahead_;
+};
+
+template <class S>
+void RunValues(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+  ValuesRunner<S>(p, args, memory).Run(begin, end);
+}
+
+template <class S>
+Made MakeValues(const Problem& p) {
+  if (const char* reason = RefusePadding(p)) return reason;
+  auto layout = std::make_shared<const ValuesLayout>(LayOutValues<S>(p));
+  ScratchTaker take(nullptr);
+  const ValuesScratch<S> scratch(*layout, p, take);
+  Kernel kernel;
+  kernel.run = RunValues<S>;
+  kernel.units = Rows<S>(p, Args{}).row_count();
+  kernel.scratch_bytes = take.used();
+  kernel.layout = std::move(layout);
+  return kernel;
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,121 @@
+// What kernels that go row by row know of a problem; how they hand rows with special values to exact-inl.h; and fwd_exact, which
+// hands over all of them.
+
+// Per-target include guard
+#if defined(POOLGRAD_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_ROWS_INL_H_
+#undef POOLGRAD_CPU_ROWS_INL_H_
+#else
+#define POOLGRAD_CPU_ROWS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cpu/forward/common/exact-inl.h"
+#include "cpu/simd/order-inl.h"
+#include "hwy/highway.h"
+#include "spec/kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// Where row r of the result is.
+struct RowPlace {
+  int64_t plane, od, oh;
+  RowPlace(const Problem& p, int64_t r)
+      : plane(r / p.height().out / p.depth().out), od(r / p.height().out % p.depth().out), oh(r % p.height().out) {}
+};
+
+// What all row-wise kernels know of a problem: planes of rows of `inner` interleaved channels.
+template <class S>
+struct Rows {
+  const Problem& p;
+  int64_t inner, planes;
+  bool backwards;  // ties=last: prefer the later
+  const S* x;
+  const S* x_end;
+  S* y;
+  uint8_t* routes;
+  bool* unfit;  // for bits
+
+  Rows(const Problem& problem, const Args& args)
+      : p(problem), inner(problem.channels_last() ? problem.channels : 1),
+        planes(problem.channels_last() ? problem.batch : problem.batch * problem.channels),
+        backwards(problem.ties == POOLGRAD_TIES_LAST), x(static_cast<const S*>(args.source)),
+        x_end(x ? x + problem.x_elements() : nullptr), y(static_cast<S*>(args.result)), routes(args.routes), unfit(args.unfit) {}
+
+  // Bits of floats, one of which is negative or NaN: the kernel may stop, another one takes its place.
+  void GiveUp() const { *unfit = true; }
+  bool GaveUp() const {
+    if constexpr (kIsBits<S>) return *unfit;
+    return false;
+  }
+
+  const S* plane(int64_t i) const { return x + i * p.in_plane() * inner; }
+  const S* row(const S* of_plane, int64_t d, int64_t h) const {
+    return of_plane + (d * p.height().in + h) * p.width().in * inner;
+  }
+  int64_t row_count() const { return planes * p.depth().out * p.height().out; }
+  S* y_row(int64_t r) const { return y + r * p.width().out * inner; }
+  uint8_t* route_row(int64_t r) const {
+    return routes ? routes + LineOffset(p.routes, p.channels_last() ? r * p.width().out : r) : nullptr;
+  }
+};
+
+// The outputs of a row that a fast kernel must not decide: by the rules, or not at all. See RunExactRow in exact-inl.h.
+template <class S>
+void RunExactRow(const Rows<S>& rows, const S* plane, int64_t od, int64_t oh, Range ow, S* y, uint8_t* routes) {
+  if constexpr (kIsBits<S>) {
+    rows.GiveUp();
+  } else {
+    RunExactRow<S>(rows.p, plane, od, oh, ow, y, routes);
+  }
+}
+
+// Whether the input that outputs `ow` read in one row has a special value.
+template <class S>
+bool HasSpecial(const Rows<S>& rows, const S* row, Range ow) {
+  const Axis& width = rows.p.width();
+  const int64_t begin = std::clamp<int64_t>(width.start(ow.begin), 0, width.in);
+  const int64_t end = std::clamp<int64_t>(width.start(ow.end - 1) + width.extent(), begin, width.in);
+  return HasSpecial<S>(row + begin * rows.inner, (end - begin) * rows.inner, rows.p.dtype);
+}
+
+// Whether a window of outputs `ow` at (od, oh) reads a special value.
+template <class S>
+bool SeesSpecial(const Rows<S>& rows, const S* plane, int64_t od, int64_t oh, Range ow) {
+  const Axis& depth = rows.p.depth();
+  const Axis& height = rows.p.height();
+  const Range d = depth.valid_taps(od);
+  const Range h = height.valid_taps(oh);
+  for (int64_t kd = d.begin; kd < d.end; ++kd) {
+    for (int64_t kh = h.begin; kh < h.end; ++kh) {
+      const S* row = rows.row(plane, depth.start(od) + kd * depth.dilation, height.start(oh) + kh * height.dilation);
+      if (HasSpecial(rows, row, ow)) return true;
+    }
+  }
+  return false;
+}
+
+// fwd_exact: the letter of the rules for every row.
+template <class S>
+void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
+  const Rows<S> rows(p, args);
+  for (int64_t r = begin; r < end; ++r) {
+    const RowPlace at(p, r);
+    RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, p.width().out}, rows.y_row(r), rows.route_row(r));
+  }
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,30 @@
+// Forward kernels for i32.
+#include "cpu/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/forward/i32.cc"
+#include "hwy/foreach_target.h"
+
+#include "cpu/forward/forward-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+Made MakeI32(ForwardWay way, const Problem& p, bool routes) { return MakeForward<int32_t>(way, p, routes); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace poolgrad {
+
+HWY_EXPORT(MakeI32);
+
+Made MakeForwardI32(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
+  return POOLGRAD_DISPATCH(MakeI32, simd)(way, problem, routes);
+}
+
+}  // namespace poolgrad
+#endif  // HWY_ONCE

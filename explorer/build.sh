@@ -6,8 +6,7 @@ cd "$(dirname "$0")"
 bash ../bindings/js/build-wasm.sh
 # The lock file decides what is installed; a folder that already matches it is left alone.
 if ! cmp -s package-lock.json node_modules/.installed-lock.json; then
-  # Not `npm ci`: it wants every platform's binary of the bundler in the lock file, and not all of them are published.
-  npm install --no-save --no-audit --no-fund --no-progress --loglevel=error
+  npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --silent
   cp package-lock.json node_modules/.installed-lock.json
 fi
 npm run --silent build

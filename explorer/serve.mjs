@@ -6,18 +6,27 @@ import { fileURLToPath } from 'node:url';
 
 const TYPES = { '.html': 'text/html; charset=utf-8', '.svg': 'image/svg+xml', '.png': 'image/png' };
 
+/** The file in `folder` that an address means; null where there is none, whatever the address holds. */
+function fileOf(folder, url) {
+  try {
+    const path = normalize(decodeURIComponent(new URL(url, 'http://localhost').pathname));
+    const file = join(folder, path.endsWith('/') ? `${path}index.html` : path);
+    return file.startsWith(join(folder, '/')) && statSync(file).isFile() ? file : null;
+  } catch {
+    return null;  // no address, no text behind its percent signs, or no such file
+  }
+}
+
 /** Starts a server over `folder`; resolves to its address and a way to stop it. Port 0 takes any free one. */
 export function serve(folder, port = 0) {
   const server = createServer((request, response) => {
-    const path = normalize(decodeURIComponent(new URL(request.url, 'http://localhost').pathname));
-    const file = join(folder, path.endsWith('/') ? `${path}index.html` : path);
-    const found = file.startsWith(folder) && statSync(file, { throwIfNoEntry: false })?.isFile();
-    if (!found) {
-      response.writeHead(404, { 'content-type': 'text/plain' }).end(`There is no ${path} here.\n`);
+    const file = fileOf(folder, request.url);
+    if (file === null) {
+      response.writeHead(404, { 'content-type': 'text/plain; charset=utf-8' }).end(`There is no ${request.url} here.\n`);
       return;
     }
     response.writeHead(200, { 'content-type': TYPES[extname(file)] ?? 'application/octet-stream', 'cache-control': 'no-store' });
-    createReadStream(file).pipe(response);
+    createReadStream(file).on('error', () => response.destroy()).pipe(response);
   });
   return new Promise((resolve, reject) => {
     server.on('error', reject);

@@ -1,8 +1,9 @@
 // Builds dist/: for Node one CommonJS bundle per entry and an ES module that passes its exports on (so that import and require
-// give the same engine), for browsers one ES module per entry with the WebAssembly inside it, and the types.
+// give the same engine), for browsers one ES module per entry with the WebAssembly inside it, and the types. Also brings the
+// project's licence here, because a package holds only what is in its own folder.
 // Assumes the modules are in dist/ already (build-wasm.sh).
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -27,6 +28,7 @@ const common = {
 
 for (const folder of ['node', 'browser', 'types']) rmSync(`dist/${folder}`, { recursive: true, force: true });
 mkdirSync('dist/node', { recursive: true });
+copyFileSync('../../LICENSE', 'LICENSE');
 
 await esbuild.build({
   ...common, platform: 'node', format: 'cjs', outdir: 'dist/node', outExtension: { '.js': '.cjs' },

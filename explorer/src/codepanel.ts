@@ -17,12 +17,15 @@ export async function copyText(text: string): Promise<void> {
   }
 }
 
-/** A button that says for a moment that it has done its work. */
+const confirming = new WeakMap<HTMLElement, number>();
+
+/** A button that says for a moment, counted from its last press, that it has done its work. */
 export function confirmOn(button: HTMLElement, word: string): void {
   const usual = button.dataset['usual'] ?? button.textContent ?? '';
   button.dataset['usual'] = usual;
   setText(button, word);
-  window.setTimeout(() => setText(button, usual), 1400);
+  window.clearTimeout(confirming.get(button));
+  confirming.set(button, window.setTimeout(() => setText(button, usual), 1400));
 }
 
 export class CodePanel {

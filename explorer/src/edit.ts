@@ -13,6 +13,8 @@ export interface EditTarget {
   pin(place: Place): void;
   unpin(): void;
   isPinned(place: Place): boolean;
+  /** Runs several of these and draws once, at the end. */
+  together(act: () => void): void;
   /** The brush's value while painting, else null. */
   brush(): number | null;
 }
@@ -163,15 +165,18 @@ export class Editing {
     if (typed === null) this.field.select();
   }
 
-  /** Takes what was typed if it is a number; anything else leaves the cell as it was. Then the focus goes to a cell at this
-   * distance, if one is given; the field is hidden last, so that the focus is never nowhere. */
+  /** Takes what was typed if it is a number; anything else leaves the cell as it was. The focus goes to a cell at this distance,
+   * if one is given: first, because a change of focus lays the page out, which costs little while nothing has changed. The field is
+   * hidden last, so that the focus is never nowhere. */
   private close(keep: boolean, step?: readonly [number, number]): void {
     const place = this.editing;
     if (!place) return;
     this.editing = null;
     const value = keep ? parseNumber(this.field.value) : null;
-    if (value !== null) this.target.setValue(place, value);
-    if (step) this.move(place, ...step);
+    this.target.together(() => {
+      if (step) this.move(place, ...step);
+      if (value !== null) this.target.setValue(place, value);
+    });
     this.field.hidden = true;
   }
 

@@ -6,12 +6,16 @@ import type { Pooled } from './pool';
 import type { Place } from './state';
 
 export interface Formula {
-  tex: string[];
+  /** Lines of pieces, set side by side. Pieces come back again and again, and are typeset once (typeset.ts). */
+  tex: string[][];
   plain: string;
 }
 
 /** Terms beyond this many are gathered into one remark, so that a 13×13 window stays readable. */
 const MOST_TERMS = 16;
+
+/** The message in letters, the same for every input. */
+const MESSAGE = 'dx_{ij} = \\sum_{(k,l):\\,(i,j)\\in\\Omega(k,l)} \\frac{\\partial y_{kl}}{\\partial x_{ij}}\\, dy_{kl}';
 
 function texNumber(value: number): string {
   const text = longNumber(value).replace('−', '-').replace('∞', '\\infty ');
@@ -71,31 +75,28 @@ export function inputFormula(pooled: Pooled, dy: ArrayLike<number>, dx: ArrayLik
   const name = subscript(row, column);
   const place = `dx[${row},${column}]`;
   const all = termsOf(pooled, dy, input);
-  const general =
-    `dx_{${name}} = \\sum_{(k,l):\\,(${row},${column})\\in\\Omega(k,l)} ` +
-    `\\frac{\\partial y_{kl}}{\\partial x_{${name}}}\\, dy_{kl}`;
   if (all.length === 0) {
-    return { tex: [`${general} = 0`], plain: `${place} = 0: no window covers this input` };
+    return { tex: [[MESSAGE], [`dx_{${name}} = 0`]], plain: `${place} = 0: no window covers this input` };
   }
   const shown = all.length > MOST_TERMS ? all.filter((term) => term.weight !== 0).slice(0, MOST_TERMS) : all;
   const hidden = all.length - shown.length;
-  const symbols = shown.map(({ output, weight }) => {
-    const term = `${texWeight(weight)}\\cdot dy_{${outputName(pooled, output)}}`;
-    return weight === 0 ? `\\htmlClass{term-idle}{${term}}` : `\\htmlClass{term-gives}{${term}}`;
-  });
-  const numbers = shown.map(({ weight, message }) => {
-    const term = `${texWeight(weight)}\\cdot ${texFactor(message)}`;
-    return weight === 0 ? `\\htmlClass{term-idle}{${term}}` : `\\htmlClass{term-gives}{${term}}`;
-  });
-  const rest = hidden > 0 ? `+ \\htmlClass{term-idle}{\\cdots}` : '';
+  const term = (weight: number, factor: string) =>
+    `\\htmlClass{${weight === 0 ? 'term-idle' : 'term-gives'}}{${texWeight(weight)}\\cdot ${factor}}`;
+  const symbols = shown.map(({ output, weight }) => term(weight, `dy_{${outputName(pooled, output)}}`));
+  const numbers = shown.map(({ weight, message }) => term(weight, texFactor(message)));
+  // Each piece ends with its sign, where a line may break; {} stands for what follows, so that the sign keeps its space.
+  const sum = (terms: string[]) => {
+    const all = hidden > 0 ? [...terms, '\\htmlClass{term-idle}{\\cdots}'] : terms.length > 0 ? terms : ['0'];
+    return all.map((piece, at) => (at + 1 < all.length ? `${piece} + {}` : piece));
+  };
   const plainTerms = shown.map(({ weight, message }) => `${plainWeight(weight)}·${longNumber(message)}`);
   const plainRest = hidden > 0 ? ` + ${hidden} more` : '';
   const result = dx[input]!;
   return {
     tex: [
-      general,
-      `\\phantom{dx_{${name}}} = ${symbols.join(' + ') || '0'} ${rest}`,
-      `\\phantom{dx_{${name}}} = ${numbers.join(' + ') || '0'} ${rest} = \\htmlClass{term-result}{${texNumber(result)}}`,
+      [MESSAGE],
+      [`dx_{${name}} = {}`, ...sum(symbols)],
+      [`\\phantom{dx_{${name}}} = {}`, ...sum(numbers), `{} = \\htmlClass{term-result}{${texNumber(result)}}`],
     ],
     plain: `${place} = ${plainTerms.join(' + ') || '0'}${plainRest} = ${longNumber(result)}`,
   };
@@ -121,7 +122,7 @@ export function outputFormula(pooled: Pooled, x: ArrayLike<number>, dy: ArrayLik
   const plain = `y[${row},${column}] = max{${plainValues}} = ${longNumber(value)}`;
   if (winners.length === 0) {
     return {
-      tex: [forward, `\\frac{\\partial y_{${name}}}{\\partial x_{ij}} = 0 \\quad\\text{everywhere: no route}`],
+      tex: [[forward], [`\\frac{\\partial y_{${name}}}{\\partial x_{ij}} = 0 \\quad\\text{everywhere: no route}`]],
       plain: `${plain}; nobody won, so dy[${row},${column}] goes nowhere`,
     };
   }
@@ -139,7 +140,7 @@ export function outputFormula(pooled: Pooled, x: ArrayLike<number>, dy: ArrayLik
     return `x[${i},${j}]${weight === 1 ? '' : ` (weight ${plainWeight(weight)})`}`;
   });
   return {
-    tex: [forward, `${routes.join(',\\quad ')}${more}`, `${messages.join(',\\quad ')}${more}`],
+    tex: [[forward], [`${routes.join(',\\quad ')}${more}`], [`${messages.join(',\\quad ')}${more}`]],
     plain: `${plain}, won by ${plainWinners.join(' and ')}; dy[${row},${column}] = ${longNumber(dy[output]!)} goes there`,
   };
 }

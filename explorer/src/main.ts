@@ -2,7 +2,6 @@
 //
 // A change goes: state → library → result → draw. When the library refuses, its sentence is shown and the last good
 // settings stay in the picture, with whatever numbers were typed since. Pointing changes the light only.
-import katex from 'katex';
 import 'katex/dist/katex.min.css';
 import './styles.css';
 import type { Engine, PlanInfo } from '../../bindings/js/src/api/types';
@@ -25,8 +24,9 @@ import { gridShape, problemText } from './problem';
 import { RouteBitsView } from './routebits';
 import { decodeState, encodeState, fitDy, initialState, parseNumber, type Place, type State } from './state';
 import { Steps, stageOf } from './steps';
-import { byId, html, setText } from './svg';
+import { byId, html, setAttributes, setText } from './svg';
 import { startTheme } from './theme';
+import { FormulaView } from './typeset';
 
 /** A result and the state that made it. */
 interface Good {
@@ -53,13 +53,11 @@ class Page {
   private pixels: Pixels | null = null;
   private image: PooledImage | null = null;
   private saveTimer = 0;
+  /** What waits for the end of `together`; null outside of it. */
+  private asked: Set<'light' | 'all'> | null = null;
   /** The address of each example, to tell which one is on the page. */
   private readonly presets: { button: HTMLElement; preset: string }[] = [];
   private explained = '';
-  private announceTimer = 0;
-  /** Waiting to be typeset; undefined when nothing waits. */
-  private formula: Formula | null | undefined;
-  private typesetKey: string | null = null;
 
   private readonly picture = new Picture(byId('picture-host'));
   private readonly jacobian = new JacobianView(byId('jacobian-host'), (output) => this.pointOutput(output));
@@ -69,6 +67,7 @@ class Page {
     (line) => this.lightLine(line),
     (id) => this.loadPreset(id),
   );
+  private readonly formula = new FormulaView(byId('formula'), byId('announce'));
   private readonly codePanel = new CodePanel((code) => this.change({ code }));
   private readonly imageView = new ImageView(byId('image-host'));
   private readonly steps = new Steps((step) => this.change({ step }));
@@ -89,6 +88,7 @@ class Page {
       unpin: () => this.change({ at: null }),
       isPinned: (place) => JSON.stringify(place) === JSON.stringify(this.state.at),
       brush: () => this.brush(),
+      together: (act) => this.together(act),
     });
     setText(byId('version'), engine.version);
     this.makePresets();
@@ -225,8 +225,26 @@ class Page {
       }
       this.refuse(sentence);
     }
-    this.draw();
+    this.ask('all');
     this.save();
+  }
+
+  /** Draws now, or at the end of `together`. */
+  private ask(part: 'light' | 'all'): void {
+    if (this.asked) this.asked.add(part);
+    else if (part === 'all') this.draw();
+    else this.drawLight();
+  }
+
+  /** Draws once what `act` asks for: an edit that moves on to the next cell changes numbers and light. */
+  private together(act: () => void): void {
+    const asked = (this.asked = new Set<'light' | 'all'>());
+    try {
+      act();
+    } finally {
+      this.asked = null;
+    }
+    if (asked.size) this.ask(asked.has('all') ? 'all' : 'light');
   }
 
   private recomputeImage(): void {
@@ -260,7 +278,7 @@ class Page {
   private point(place: Place | null): void {
     if (JSON.stringify(place) === JSON.stringify(this.pointed)) return;
     this.pointed = place;
-    this.drawLight();
+    this.ask('light');
   }
 
   private pointOutput(output: number | null): void {
@@ -339,7 +357,7 @@ class Page {
     byId<HTMLInputElement>('show-windows').checked = this.state.showWindows;
     const address = encodeState({ ...this.state, code: 'problem' });
     for (const { button, preset } of this.presets) {
-      button.setAttribute('aria-pressed', String(preset === address));
+      setAttributes(button, { 'aria-pressed': String(preset === address) });
     }
     if (image) this.drawImage();
     else this.drawGrids();
@@ -409,38 +427,7 @@ class Page {
     this.jacobian.render(pooled, litOutputs, litInput);
     this.routes.render(pooled, litOutputs);
     this.derivation.setLit(this.line);
-    this.drawFormula(formula);
-  }
-
-  /** Typesets once per frame: an edit that also moves the light asks twice. */
-  private drawFormula(formula: Formula | null): void {
-    const host = byId('formula');
-    host.dataset['plain'] = formula?.plain ?? '';
-    if (this.formula === undefined) requestAnimationFrame(() => this.typeset());
-    this.formula = formula;
-  }
-
-  private typeset(): void {
-    const { formula } = this;
-    this.formula = undefined;
-    const key = formula?.tex.join('\n') ?? '';
-    if (formula === undefined || key === this.typesetKey) return;
-    this.typesetKey = key;
-    const host = byId('formula');
-    if (formula) {
-      // HTML only: screen readers get the plain line, and MathML beside it would take most of a frame to lay out.
-      const options = { trust: true, strict: false, throwOnError: true, output: 'html' } as const;
-      host.innerHTML = formula.tex
-        .map((tex) => `<div class="formula-line">${katex.renderToString(`\\displaystyle ${tex}`, options)}</div>`)
-        .join('');
-    } else {
-      host.replaceChildren(html('p', { class: 'hint' }, [
-        'Point at an output to see its window and its route, or at an input to see the sum that makes its gradient. ' +
-          'Click to pin, double-click or type to edit x and dy.',
-      ]));
-    }
-    window.clearTimeout(this.announceTimer);
-    this.announceTimer = window.setTimeout(() => setText(byId('announce'), formula?.plain ?? ''), 250);
+    this.formula.show(formula);
   }
 
   private export(): void {

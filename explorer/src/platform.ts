@@ -1,4 +1,4 @@
-// Stands in for bindings/js/src/platform.ts in this page's build (vite.config.ts): the page brings the module's bytes
+// Stands in for bindings/js/src/platform.ts in this page's build (build.mjs): the page brings the module's bytes
 // itself, compressed (engine.ts), and a browser has no addon.
 
 export function wasmBytes(): never {

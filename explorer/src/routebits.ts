@@ -42,6 +42,8 @@ export class RouteBitsView {
   private hexes: HTMLElement[] = [];
   private shape = '';
   private lit: ReadonlySet<number> = new Set();
+  /** The problem and the bytes that each line was written from. */
+  private written: string[] = [];
 
   constructor(private readonly host: HTMLElement, private readonly summary: HTMLElement) {}
 
@@ -67,6 +69,7 @@ export class RouteBitsView {
   private build(rows: number, columns: number): void {
     this.chips = [];
     this.hexes = [];
+    this.written = [];
     const lines = Array.from({ length: rows }, (_, row) => {
       const chips = Array.from({ length: columns }, () => {
         const bits = html('span', { class: 'route-bits' });
@@ -90,7 +93,11 @@ export class RouteBitsView {
     const lineBytes = routes.length / outRows;
     this.hexes.forEach((hex, row) => {
       const line = routes.subarray(row * lineBytes, (row + 1) * lineBytes);
-      setText(hex, Array.from(line, (byte) => byte.toString(16).padStart(2, '0')).join(' '));
+      const bytes = Array.from(line, (byte) => byte.toString(16).padStart(2, '0')).join(' ');
+      const from = `${info.problem} ${bytes}`;
+      if (from === this.written[row]) return;
+      this.written[row] = from;
+      setText(hex, bytes);
       for (let column = 0; column < outColumns; column += 1) {
         const { bits, meaning } = routeText(line, column, info);
         const chip = this.chips[row * outColumns + column]!;

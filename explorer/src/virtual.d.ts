@@ -1,4 +1,4 @@
-// Made by vite.config.ts at build time.
+// Made by build.mjs at build time.
 declare module 'virtual:poolgrad-wasm' {
   /** poolgrad.wasm, gzipped, as base64. */
   const packed: string;

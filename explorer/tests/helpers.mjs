@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
-import { createServer } from 'vite';
+import { bundle } from '../build.mjs';
 import { serve } from '../serve.mjs';
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
@@ -17,18 +17,15 @@ const FLAGS = [
   '--disable-component-update', '--disable-sync',
 ];
 
-/** Runs the page's TypeScript modules in Node. */
-export async function startModules() {
-  const server = await createServer({
-    root: here('..'), logLevel: 'error', appType: 'custom', server: { middlewareMode: true, hmr: false, watch: null },
-    optimizeDeps: { noDiscovery: true },
-  });
-  return { load: (path) => server.ssrLoadModule(path), stop: () => server.close() };
+/** One of the page's TypeScript modules, run in Node. */
+export async function loadModule(path) {
+  const { script } = await bundle(path, { platform: 'node' });
+  return import(`data:text/javascript;base64,${Buffer.from(script).toString('base64')}`);
 }
 
 /** The library, from the same module file that the page carries. */
-export async function startLibrary(modules) {
-  const { engineFromModule } = await modules.load(here('../../bindings/js/src/load.ts'));
+export async function startLibrary() {
+  const { engineFromModule } = await loadModule('../bindings/js/src/load.ts');
   return engineFromModule(new WebAssembly.Module(readFileSync(here('../../bindings/js/dist/poolgrad.wasm'))));
 }
 
@@ -90,6 +87,19 @@ export class Visitor {
 
   text(id) {
     return this.page.evaluate((name) => document.getElementById(name).textContent, id);
+  }
+
+  /** Presses a button and waits until it has said that word, however briefly. */
+  async press(id, word) {
+    await this.page.evaluate(([name, wanted]) => {
+      const button = document.getElementById(name);
+      button.textContent = '';
+      window.said = new Promise((done) => {
+        new MutationObserver(() => button.textContent === wanted && done()).observe(button, { childList: true });
+      });
+    }, [id, word]);
+    await this.page.click(`#${id}`);
+    await this.page.evaluate(() => window.said);
   }
 
   refusal() {

@@ -4,20 +4,15 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { PAGE_FILE, Visitor, shown, startBrowser, startLibrary, startModules } from './helpers.mjs';
+import { PAGE_FILE, Visitor, loadModule, shown, startBrowser, startLibrary } from './helpers.mjs';
 
 let place;
-let modules;
 let engine;
 before(async () => {
-  modules = await startModules();
-  engine = await startLibrary(modules);
+  engine = await startLibrary();
   place = await startBrowser();
 });
-after(async () => {
-  await place.stop();
-  await modules.stop();
-});
+after(() => place.stop());
 
 /** Opens a page, runs the body, and fails on anything the page complained about. */
 function visit(name, options, body) {
@@ -55,10 +50,10 @@ visit('it opens from a file too', { url: pathToFileURL(PAGE_FILE).href }, async 
 });
 
 visit('every example shows what the library computes', {}, async (visitor) => {
-  const { PRESETS } = await modules.load('/src/presets.ts');
-  const { pool } = await modules.load('/src/pool.ts');
-  const { fitDy } = await modules.load('/src/state.ts');
-  const { shortNumber } = await modules.load('/src/numbers.ts');
+  const { PRESETS } = await loadModule('src/presets.ts');
+  const { pool } = await loadModule('src/pool.ts');
+  const { fitDy } = await loadModule('src/state.ts');
+  const { shortNumber } = await loadModule('src/numbers.ts');
   for (const { id, state } of PRESETS.filter((preset) => preset.state.mode === 'grid')) {
     await visitor.preset(id);
     const pooled = pool(engine, state);
@@ -174,8 +169,7 @@ test('a copied link restores the state', async () => {
   await first.set({ batch: '8', channels: '64' });
   await first.page.click('#tab-numpy');
   await first.page.uncheck('#show-windows');
-  await first.page.click('#copy-link');
-  await first.page.waitForFunction(() => document.getElementById('copy-link').textContent === 'Copied');
+  await first.press('copy-link', 'Copied');
   const link = await first.page.evaluate(() => navigator.clipboard.readText());
   const second = await Visitor.open(place, { ...options, url: link });
   for (const grid of ['x', 'y', 'dy', 'dx']) assert.deepEqual(await second.grid(grid), await first.grid(grid), grid);
@@ -352,11 +346,29 @@ test('the programs are on the page and can be copied', async () => {
   for (const [tab, start] of Object.entries(starts)) {
     await visitor.page.click(`#tab-${tab}`);
     assert.match(await visitor.text('code'), start);
-    await visitor.page.click('#copy-code');
-    await visitor.page.waitForFunction(() => document.getElementById('copy-code').textContent === 'Copied');
+    await visitor.press('copy-code', 'Copied');
     assert.equal(await visitor.page.evaluate(() => navigator.clipboard.readText()), await visitor.text('code'));
   }
   await visitor.close();
+});
+
+visit('an edit that moves on to the next cell draws once, numbers and light together', {}, async (visitor) => {
+  await visitor.preset('large');
+  await visitor.cell('x', 7, 7).focus();
+  await visitor.page.keyboard.type('99');
+  const written = await visitor.page.evaluate(async () => {
+    const records = [];
+    const observer = new MutationObserver((list) => records.push(...list));
+    observer.observe(document.querySelector('.picture'), { subtree: true, attributes: true, attributeFilter: ['class'] });
+    document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true }));
+    await new Promise((done) => requestAnimationFrame(done));
+    return records.map(({ target }) => target.getAttribute('aria-label')).filter((label) => label !== null);
+  });
+  assert.ok(written.length > 5, `${written.length} cells changed their looks`);
+  assert.deepEqual(written.filter((label, at) => written.indexOf(label) !== at), []);
+  assert.equal((await visitor.grid('x'))[7][7], '99');
+  assert.match(await visitor.sum(), /^dx\[8,7\] = /);
+  assert.ok(await visitor.cell('x', 8, 7).evaluate((cell) => cell === document.activeElement));
 });
 
 visit('a problem line can be typed in', {}, async (visitor) => {

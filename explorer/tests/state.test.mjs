@@ -1,17 +1,14 @@
 // The state and its form in the address, the problem line, the programs and the small readers: everything that needs no browser.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
-import { startLibrary, startModules } from './helpers.mjs';
+import { before, test } from 'node:test';
+import { loadModule, startLibrary } from './helpers.mjs';
 
-let modules;
 let engine;
 let state;
 before(async () => {
-  modules = await startModules();
-  engine = await startLibrary(modules);
-  state = await modules.load('/src/state.ts');
+  engine = await startLibrary();
+  state = await loadModule('src/state.ts');
 });
-after(() => modules.stop());
 
 /** A small generator of states, seeded, so that a failure can be repeated. */
 function randomStates(seed, amount) {
@@ -78,9 +75,9 @@ test('a cell takes what people type', () => {
 });
 
 test('the problem line is one the library reads back to the same settings', async () => {
-  const { problemText, gridShape } = await modules.load('/src/problem.ts');
-  const { changesFromLine } = await modules.load('/src/controls.ts');
-  const { PRESETS } = await modules.load('/src/presets.ts');
+  const { problemText, gridShape } = await loadModule('src/problem.ts');
+  const { changesFromLine } = await loadModule('src/controls.ts');
+  const { PRESETS } = await loadModule('src/presets.ts');
   for (const { id, state: preset } of PRESETS.filter((candidate) => candidate.state.mode === 'grid')) {
     const line = problemText(preset, gridShape(preset));
     const changes = changesFromLine(engine, line, preset);
@@ -89,7 +86,7 @@ test('the problem line is one the library reads back to the same settings', asyn
 });
 
 test('lines the page cannot draw are refused in a sentence', async () => {
-  const { changesFromLine } = await modules.load('/src/controls.ts');
+  const { changesFromLine } = await loadModule('src/controls.ts');
   const plain = state.initialState();
   const refusal = (line) => {
     try {
@@ -108,9 +105,9 @@ test('lines the page cannot draw are refused in a sentence', async () => {
 });
 
 test('the route bits that are shown say what the Jacobian says', async () => {
-  const { pool } = await modules.load('/src/pool.ts');
-  const { routeText } = await modules.load('/src/routebits.ts');
-  const { PRESETS } = await modules.load('/src/presets.ts');
+  const { pool } = await loadModule('src/pool.ts');
+  const { routeText } = await loadModule('src/routebits.ts');
+  const { PRESETS } = await loadModule('src/presets.ts');
   for (const { id, state: preset } of PRESETS.filter((candidate) => candidate.state.mode === 'grid')) {
     for (const ties of ['first', 'last', 'split', 'all']) {
       const pooled = pool(engine, { ...preset, ties });
@@ -135,7 +132,7 @@ test('the route bits that are shown say what the Jacobian says', async () => {
 });
 
 test('kept bytes: routes here, 8 bytes per output and the input in PyTorch, input and output in TensorFlow', async () => {
-  const { keptForBackward } = await modules.load('/src/memory.ts');
+  const { keptForBackward } = await loadModule('src/memory.ts');
   const { info } = engine.plan('max f32 nchw 8x64x112x112 k3 s2 p1');
   const [x, y] = [8 * 64 * 112 * 112, 8 * 64 * 56 * 56];
   assert.deepEqual(
@@ -145,8 +142,8 @@ test('kept bytes: routes here, 8 bytes per output and the input in PyTorch, inpu
 });
 
 test('each program carries the settings, and says where a face cannot', async () => {
-  const { snippet } = await modules.load('/src/code.ts');
-  const { pool } = await modules.load('/src/pool.ts');
+  const { snippet } = await loadModule('src/code.ts');
+  const { pool } = await loadModule('src/pool.ts');
   const code = (changes) => {
     const settings = { ...state.initialState(), ...changes };
     const { info, outRows, outColumns } = pool(engine, settings);

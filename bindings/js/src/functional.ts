@@ -1,5 +1,5 @@
 // One call per operation, for those who do not want to hold a plan. Plans are kept and used again behind the scenes.
-import type { Engine, ForwardResult, Kind, Plan, Problem, Values } from './api/types';
+import type { Engine, Kind, MaxPoolResult, Plan, Problem, Values } from './api/types';
 import { loadEngineSync } from './load';
 import { invalid } from './raw';
 
@@ -10,9 +10,10 @@ function planOf(kind: Kind, problem: Problem, engine: Engine | undefined): Plan 
 }
 
 /** y, its shape, and the routes that backward, unpool and indices work from. */
-export function maxPool(problem: Problem, x: ArrayLike<number>, engine?: Engine): ForwardResult & { shape: number[] } {
+export function maxPool(problem: Problem, x: ArrayLike<number>, engine?: Engine): MaxPoolResult {
   const plan = planOf('max', problem, engine);
-  return { ...plan.forward(x), shape: plan.info.yShape };
+  const { y, routes } = plan.forward(x);
+  return { y, routes: routes as Uint8Array, shape: plan.info.yShape };  // max pooling always has them
 }
 
 /** dx, from the routes of maxPool or from x itself. */

@@ -140,13 +140,13 @@ class PlanOnEngine implements Plan {
     return result;
   }
 
-  unpool(y: ArrayLike<number>, routes: Uint8Array, x?: Values): Values {
+  unpool(y: ArrayLike<number>, routes: Uint8Array | null, x?: Values): Values {
     const result = this.#newX('x', x);
     this.#raw.unpool(this.#plan, this.#y('y', y), this.#maxRoutes(routes), result);
     return result;
   }
 
-  indices(routes: Uint8Array, numbering: Numbering): Float64Array {
+  indices(routes: Uint8Array | null, numbering: Numbering): Float64Array {
     const wide = new BigInt64Array(this.info.yElements);
     this.#raw.routesToIndices(this.#plan, this.#maxRoutes(routes), numberingCode(numbering), wide);
     return toNumbers(wide);
@@ -187,7 +187,7 @@ class PlanOnEngine implements Plan {
     this.#handle = null;
   }
 
-  #maxRoutes(routes: Uint8Array): Uint8Array {
+  #maxRoutes(routes: Uint8Array | null): Uint8Array {
     const kept = this.#routes(routes);
     if (kept === null) throw invalid(`"${this.info.problem}" is average pooling, which has no routes`);
     return kept;

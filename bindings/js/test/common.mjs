@@ -36,7 +36,15 @@ export function values(next, length, { special = 0 } = {}) {
   });
 }
 
-/** The bits of an array, so that NaN equals NaN and -0 differs from 0. */
+/** The bits of an array, so that a NaN equals only itself and -0 differs from 0. */
 export function bits(array) {
   return Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString('hex');
+}
+
+const NAN_ABOVE = { f16: 0x7c00, bf16: 0x7f80 };  // the halves travel as their bits
+
+/** The same of sums: a NaN that arithmetic made is a NaN, and its bits are the processor's. */
+export function bitsOfSums(array, dtype) {
+  const limit = NAN_ABOVE[dtype];
+  return bits(array.map((v) => (limit !== undefined && (v & 0x7fff) > limit ? limit + 1 : Number.isNaN(v) ? NaN : v)));
 }

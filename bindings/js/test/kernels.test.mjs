@@ -203,5 +203,16 @@ test('unregister puts the stock kernels and gradients back; register takes their
   layer.unregister();
   assert.deepEqual(kernels(), stock);
   assert.deepEqual(gradients(), stockGradients);
-  assert.throws(() => layer.register({ backends: ['webgl'] }), { message: 'backends holds "webgl"; poolgrad serves cpu and wasm' });
+  const wrong = [
+    [{ backends: ['webgl'] }, 'backends holds "webgl"; poolgrad serves cpu and wasm'],
+    [{ backends: 'cpu' }, 'backends is "cpu"; it must be a list of cpu and wasm'],
+    [{ backend: 'wasm' }, 'register was given the option "backend"; it takes engine and backends'],
+    ['wasm', 'register was given "wasm"; it takes an object with engine and backends'],
+    [{ engine: 'gpu' }, 'engine is "gpu"; it must be one of native, wasm, auto'],
+  ];
+  for (const [options, message] of wrong) assert.throws(() => layer.register(options), { message });
+  assert.deepEqual(layer.registered(), []);
+  layer.register({ backends: ['cpu', 'cpu'] });
+  layer.unregister();
+  assert.deepEqual(kernels(), stock);
 });

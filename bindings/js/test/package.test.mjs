@@ -1,7 +1,7 @@
 // The package as a user meets it: packed, installed into an empty project from the tarball, imported, required, type-checked.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
@@ -16,23 +16,37 @@ const node = (source, file, env = {}) => {
   writeFileSync(path.join(project, file), source);
   return run(process.execPath, [file], { env: { ...process.env, ...env } }).trim();
 };
-let packed;
+let packed, unpackedSize;
 
 before(() => {
-  const [{ filename, files }] = JSON.parse(run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', project], { cwd: root }));
+  const [{ filename, files, unpackedSize: bytes }] = JSON.parse(run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', project], { cwd: root }));
   packed = files.map((f) => f.path);
+  unpackedSize = bytes;
   writeFileSync(path.join(project, 'package.json'), JSON.stringify({ name: 'empty', private: true }));
-  run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', `./${filename}`, '@tensorflow/tfjs-core@4.22.0',
-              '@tensorflow/tfjs-backend-cpu@4.22.0']);
+  const tfjs = ['tfjs', 'tfjs-core', 'tfjs-backend-cpu', 'tfjs-backend-wasm'].map((name) => `@tensorflow/${name}@4.22.0`);
+  run('npm', ['install', '--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund', `./${filename}`, ...tfjs]);
 });
 after(() => rmSync(project, { recursive: true, force: true }));
 
 test('the tarball holds what is needed and nothing else', () => {
-  const wanted = ['README.md', 'package.json', 'dist/poolgrad.wasm', 'dist/poolgrad-heap.wasm', 'dist/node/index.cjs', 'dist/node/index.mjs',
+  const wanted = ['README.md', 'LICENSE', 'package.json', 'dist/poolgrad.wasm', 'dist/poolgrad-heap.wasm', 'dist/node/index.cjs', 'dist/node/index.mjs',
                   'dist/node/tfjs.cjs', 'dist/node/tfjs.mjs', 'dist/browser/index.mjs', 'dist/browser/tfjs.mjs',
                   'dist/types/index.d.ts', 'dist/types/tfjs/index.d.ts'];
   for (const file of wanted) assert.ok(packed.includes(file), `${file} is missing`);
-  assert.deepEqual(packed.filter((f) => !/^(dist|prebuilds)\/|^(README\.md|package\.json)$/.test(f)), []);
+  assert.deepEqual(packed.filter((f) => !/^(dist|prebuilds)\/|^(README\.md|LICENSE|package\.json)$/.test(f)), []);
+});
+
+test('its licence is the project\'s', () => {
+  const installed = path.join(project, 'node_modules', 'poolgrad');
+  assert.equal(readFileSync(path.join(installed, 'LICENSE'), 'utf8'), readFileSync(path.join(root, '..', '..', 'LICENSE'), 'utf8'));
+  const { license } = JSON.parse(readFileSync(path.join(installed, 'package.json'), 'utf8'));
+  assert.ok(readFileSync(path.join(installed, 'LICENSE'), 'utf8').startsWith(`${license} License`), license);
+});
+
+// Reported, not asserted: most of it is the native engine, which is as large as the compiler and the targets make it.
+test('how large it is unpacked', (t) => {
+  t.diagnostic(`${(unpackedSize / 1e6).toFixed(1)} MB (wanted: 8)`);
+  assert.ok(unpackedSize > 0);
 });
 
 test('the WebAssembly modules stay under 300 kB', () => {
@@ -75,6 +89,21 @@ test('without the addon it falls back to WebAssembly, and says why when asked fo
   }
 });
 
+// `node10` is what older projects have; it knows no exports, only main, types and typesVersions.
+const RESOLUTIONS = [['node16', 'node16'], ['esnext', 'bundler'], ['esnext', 'node10']];
+
+function typeCheck(files, ...flags) {
+  const tsc = path.join(root, 'node_modules', 'typescript', 'bin', 'tsc');
+  for (const [module, resolution] of RESOLUTIONS) {
+    const args = ['--noEmit', '--strict', '--target', 'es2022', '--module', module, '--moduleResolution', resolution, ...flags, ...files];
+    try {
+      run(process.execPath, [tsc, ...args]);
+    } catch (error) {
+      assert.fail(`tsc ${args.join(' ')}\n${error.stdout}`);
+    }
+  }
+}
+
 test('its types are checked under every module resolution', () => {
   writeFileSync(path.join(project, 'types.ts'), `
     import { loadEngineSync, maxPool, PoolgradError, type Engine, type Plan } from 'poolgrad';
@@ -82,14 +111,36 @@ test('its types are checked under every module resolution', () => {
     const plan: Plan = engine.plan({ shape: [1, 1, 3, 3], kernel: 2, ties: 'split', padding: [[0, 1], [1, 0]] });
     export const taps: number = plan.info.taps;
     export const y: ArrayLike<number> = maxPool('max f32 nchw 1x1x3x3 k2', [1]).y;
+    const forward = plan.forward([1]);
+    plan.unpool(forward.y, forward.routes);
+    // @ts-expect-error: average pooling has none
+    export const bytes: number = forward.routes.length;
     // @ts-expect-error: there is no such rule
     engine.plan({ shape: [1, 1, 3, 3], kernel: 2, ties: 'both' });
     export const code: string = new PoolgradError('INVALID_ARGUMENT', '').code;
   `);
-  const tsc = path.join(root, 'node_modules', 'typescript', 'bin', 'tsc');
-  for (const [module, resolution] of [['node16', 'node16'], ['esnext', 'bundler']]) {
-    run(process.execPath, [tsc, '--noEmit', '--strict', '--target', 'es2022', '--module', module, '--moduleResolution', resolution, 'types.ts']);
-  }
+  typeCheck(['types.ts']);
+});
+
+test('the programs of the README run, and pass the type checker as they are; so do the types of poolgrad/tfjs', () => {
+  const readme = readFileSync(path.join(project, 'node_modules', 'poolgrad', 'README.md'), 'utf8');
+  const programs = [...readme.matchAll(/```js\n([^]*?)```/g)].map(([, program]) => program);
+  assert.equal(programs.length, 3);
+  const files = programs.map((program, at) => {
+    node(program, `readme-${at}.mjs`);
+    writeFileSync(path.join(project, `readme-${at}.ts`), program);
+    return `readme-${at}.ts`;
+  });
+  writeFileSync(path.join(project, 'layer.ts'), `
+    import { register, registered, unregister, type RegisterOptions } from 'poolgrad/tfjs';
+    const options: RegisterOptions = { engine: 'wasm', backends: ['cpu'] };
+    export const kind: 'native' | 'wasm' = register(options).kind;
+    export const names: string[] = registered();
+    // @ts-expect-error: it is called backends
+    register({ backend: 'wasm' });
+    unregister();
+  `);
+  typeCheck(['layer.ts', ...files], '--skipLibCheck');  // the types of TensorFlow.js do not pass
 });
 
 // The least of several runs: what the package costs, not what else the machine was doing. Reported, never asserted: a busy

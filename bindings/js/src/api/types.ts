@@ -96,6 +96,12 @@ export interface ForwardResult<V extends Values = Values> {
   routes: Uint8Array | null;
 }
 
+/** Of max pooling with routes, which is what maxPool gives. */
+export interface MaxPoolResult<V extends Values = Values> extends ForwardResult<V> {
+  routes: Uint8Array;
+  shape: number[];
+}
+
 /** The selection matrix, one row per element of y, one column per element of x, both in memory order. */
 export interface Jacobian {
   rowStart: Float64Array;
@@ -124,10 +130,10 @@ export interface Plan {
   backwardX(dy: ArrayLike<number>, x: ArrayLike<number>, dx?: Values): Values;
   /** ty = S tx: forward mode, and the gradient of the gradient. */
   gather(tx: ArrayLike<number>, routes: Uint8Array | null, ty?: Values): Values;
-  /** y at each output's route, 0 elsewhere. */
-  unpool(y: ArrayLike<number>, routes: Uint8Array, x?: Values): Values;
+  /** y at each output's route, 0 elsewhere. Max pooling only, like all that follows but jacobian. */
+  unpool(y: ArrayLike<number>, routes: Uint8Array | null, x?: Values): Values;
   /** One index per output, -1 where there is no route. */
-  indices(routes: Uint8Array, numbering: Numbering): Float64Array;
+  indices(routes: Uint8Array | null, numbering: Numbering): Float64Array;
   routesFromIndices(indices: ArrayLike<number>, numbering: Numbering): Uint8Array;
   /** Unpool by a framework's indices; indexShape: the spatial shape they are numbered in (default: the input's). */
   unpoolIndices(y: ArrayLike<number>, indices: ArrayLike<number>, numbering: Numbering,

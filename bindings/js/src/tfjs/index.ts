@@ -56,18 +56,37 @@ function replaceGradient(config: GradConfig, replaced: Replaced): void {
   registerGradient(config);
 }
 
-/** Takes the place of the stock pooling kernels and gradients. Called by the import itself, with no options. */
-export function register(options: RegisterOptions = {}): Engine {
-  const engine = loadEngineSync(options.engine);
+const OPTIONS: readonly (keyof RegisterOptions)[] = ['engine', 'backends'];
+
+/** What to serve; whatever is wrong with the options is said before anything is replaced. */
+function backendsOf(options: RegisterOptions): readonly BackendName[] {
+  if (typeof options !== 'object' || options === null) {
+    throw new Error(`register was given ${JSON.stringify(options)}; it takes an object with ${OPTIONS.join(' and ')}`);
+  }
+  for (const name of Object.keys(options)) {
+    if (!(OPTIONS as readonly string[]).includes(name)) {
+      throw new Error(`register was given the option "${name}"; it takes ${OPTIONS.join(' and ')}`);
+    }
+  }
   const backends = options.backends ?? ['cpu'];
+  if (!Array.isArray(backends)) {
+    throw new Error(`backends is ${JSON.stringify(backends)}; it must be a list of cpu and wasm`);
+  }
   for (const backend of backends) {
     if (backend !== 'cpu' && backend !== 'wasm') {
-      throw new Error(`backends holds "${String(backend)}"; poolgrad serves cpu and wasm`);
+      throw new Error(`backends holds ${JSON.stringify(backend)}; poolgrad serves cpu and wasm`);
     }
     if (getKernel('Identity', backend) == null) {
       throw new Error(`the ${backend} backend of TensorFlow.js is not loaded; import @tensorflow/tfjs-backend-${backend} first`);
     }
   }
+  return [...new Set(backends)];
+}
+
+/** Takes the place of the stock pooling kernels and gradients. Called by the import itself, with no options. */
+export function register(options: RegisterOptions = {}): Engine {
+  const backends = backendsOf(options);
+  const engine = loadEngineSync(options.engine);
   unregister();
   const replaced: Replaced = { kernels: [], gradients: [] };
   for (const backend of backends) {

@@ -1,0 +1,64 @@
+// The formula of what is lit, typeset by KaTeX once per frame: an edit that also moves the light asks twice. A line of terms takes
+// KaTeX as long as drawing a grid, so pieces that were set before are kept, and lines that stay are left alone.
+import katex from 'katex';
+import type { Formula } from './formula';
+import { html, setText } from './svg';
+
+const HINT = 'Point at an output to see its window and its route, or at an input to see the sum that makes its gradient. ' +
+  'Click to pin, double-click or type to edit x and dy.';
+
+// HTML only: screen readers get the plain line, and MathML beside it would take most of a frame to lay out.
+const OPTIONS = { trust: true, strict: false, throwOnError: true, output: 'html' } as const;
+
+/** More pieces than any one grid has. */
+const MOST_PIECES = 2000;
+
+const pieces = new Map<string, string>();
+
+function set(tex: string): string {
+  let markup = pieces.get(tex);
+  if (markup === undefined) {
+    if (pieces.size >= MOST_PIECES) pieces.clear();
+    markup = katex.renderToString(`\\displaystyle ${tex}`, OPTIONS);
+    pieces.set(tex, markup);
+  }
+  return markup;
+}
+
+export class FormulaView {
+  private wanted: Formula | null = null;
+  private asked = false;
+  /** The lines on the page; none for the hint, null before anything is there. */
+  private shown: string[] | null = null;
+  private announceTimer = 0;
+
+  constructor(private readonly host: HTMLElement, private readonly announce: HTMLElement) {}
+
+  show(formula: Formula | null): void {
+    this.host.dataset['plain'] = formula?.plain ?? '';
+    this.wanted = formula;
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame(() => this.typeset());
+  }
+
+  private typeset(): void {
+    this.asked = false;
+    const lines = this.wanted?.tex.map((line) => line.map(set).join('')) ?? [];
+    const old = this.shown;
+    if (old?.length === lines.length && lines.every((line, at) => line === old[at])) return;
+    this.shown = lines;
+    if (lines.length === 0) {
+      this.host.replaceChildren(html('p', { class: 'hint' }, [HINT]));
+    } else {
+      if (!old?.length) this.host.replaceChildren();
+      while (this.host.childElementCount > lines.length) this.host.lastElementChild!.remove();
+      while (this.host.childElementCount < lines.length) this.host.append(html('div', { class: 'formula-line' }));
+      lines.forEach((line, at) => {
+        if (line !== old?.[at]) this.host.children[at]!.innerHTML = line;
+      });
+    }
+    window.clearTimeout(this.announceTimer);
+    this.announceTimer = window.setTimeout(() => setText(this.announce, this.wanted?.plain ?? ''), 250);
+  }
+}

@@ -21,7 +21,10 @@ cmake -S . -B "$build/library" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOOLGRAD_SI
 rm -rf "$build/pages" && mkdir -p "$build/pages"
 tar -c --exclude=node_modules docs README.md HACKING.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE cases bench/results examples \
   bindings/python/README.md bindings/js/README.md explorer/README.md src/cuda/NOTES.md | tar -x -C "$build/pages"
-(cd docs/typedoc && npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --silent 2>/dev/null)
+if ! cmp -s docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-lock.json; then
+  (cd docs/typedoc && npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --loglevel=error)
+  cp docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-lock.json
+fi
 javascript=$build/pages/docs/api/javascript
 (cd docs/typedoc && node_modules/.bin/typedoc --options typedoc.json --logLevel Error --out "$javascript")
 rm "$javascript/index.md" && mv "$javascript/index-1.md" "$javascript/poolgrad.md"  # named as they are imported

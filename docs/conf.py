@@ -1,4 +1,4 @@
-"""The documentation site. docs/build.sh calls Sphinx with this file, after Doxygen and TypeDoc have left their results in build/docs."""
+"""The documentation site. docs/build.sh calls Sphinx with this file, after Doxygen and TypeDoc did their parts in build/docs."""
 
 import os
 import sys

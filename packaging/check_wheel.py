@@ -1,7 +1,8 @@
 """Looks into a wheel: packaging/check_wheel.py FILE...
 
-What is said of it must be so: every file has the size and digest of RECORD, name and metadata agree, licence and README are inside,
-the manylinux tag is one whose glibc has every version that the libraries ask for, and they ask for no library that a bare Linux lacks.
+What is said of it must be so: every file has the size and digest of RECORD, name and metadata agree, licence and README are
+inside, the manylinux tag is one whose glibc has every version that the libraries ask for, and they ask for no library that a
+bare Linux lacks.
 """
 
 import base64

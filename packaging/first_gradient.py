@@ -1,4 +1,4 @@
-"""The worked example of docs/derivation.md by an installed package: prints its version and where it lies, fails when it is wrong."""
+"""The worked example of docs/derivation.md by an installed package: prints its version and place, fails when it is wrong."""
 
 import importlib.metadata
 

@@ -52,7 +52,8 @@ class Block:
 def blocks_of(file: Path) -> List[Block]:
     """The fenced blocks of a file, with the comments in front of them."""
     found: List[Block] = []
-    pattern = re.compile(r"<!--\s*(setup|needs|not run):\s*(.*?)\s*-->|^( *)(```+)([^\n`]*)\n(.*?)^\3\4 *$", re.DOTALL | re.MULTILINE)
+    comment, fence = r"<!--\s*(setup|needs|not run):\s*(.*?)\s*-->", r"^( *)(```+)([^\n`]*)\n(.*?)^\3\4 *$"
+    pattern = re.compile(f"{comment}|{fence}", re.DOTALL | re.MULTILINE)
     pending = {"setup": [], "needs": None, "not run": None}
     text = file.read_text(encoding="utf-8")
     for match in pattern.finditer(text):
@@ -101,9 +102,9 @@ class Runner:
         source.write_text(code)
         program = self.folder / name
         compiler = ["cc", "-std=c99"] if block.language == "c" else ["c++", "-std=c++20"]
-        wrong = run([*compiler, "-O0", "-Wall", "-Wextra", "-Wno-unused-variable", "-Wno-unused-but-set-variable", "-Werror", str(source),
-                     "-o", str(program), f"-I{ROOT / 'include'}", f"-L{self.build}", "-lpoolgrad", f"-Wl,-rpath,{self.build}",
-                     "-pthread"], self.folder, {})  # fmt: skip
+        warnings = ["-Wall", "-Wextra", "-Wno-unused-variable", "-Wno-unused-but-set-variable", "-Werror"]
+        library = [f"-I{ROOT / 'include'}", f"-L{self.build}", "-lpoolgrad", f"-Wl,-rpath,{self.build}", "-pthread"]
+        wrong = run([*compiler, *warnings, str(source), "-o", str(program), *library], self.folder, {})
         return wrong or run([str(program)], self.folder, {})
 
     def script(self, blocks: List[Block], name: str) -> Optional[str]:
@@ -141,7 +142,7 @@ class Runner:
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description="Runs the code blocks of the documentation.")
-    arguments.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="a build of the library and the command")
+    arguments.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="a build with the command line")
     arguments.add_argument("--language", default=",".join(LANGUAGES))
     arguments.add_argument("files", nargs="*", type=Path)
     options = arguments.parse_args()
@@ -156,8 +157,8 @@ def main() -> int:
     found = [block for file in files for block in blocks_of(file)]
     wrong = [f"{b.place()}: a block in '{b.language}'; the languages are {', '.join(LANGUAGES)} and, for what is no code, "
              f"{', '.join(NO_CODE)}" for b in found if b.language not in LANGUAGES + NO_CODE]  # fmt: skip
-    wrong += [f"{b.place()}: the reason for not running this block is missing" for b in found if b.skip is not None and len(b.skip) < 10]
     skipped = [b for b in found if b.skip is not None and b.language in LANGUAGES]
+    wrong += [f"{b.place()}: the reason for not running this block is missing" for b in skipped if len(b.skip or "") < 10]
     running = [b for b in found if b.skip is None and b.language in wanted and b.language in LANGUAGES]
 
     with tempfile.TemporaryDirectory() as temporary:

@@ -30,13 +30,14 @@ def without_code(text: str) -> str:
 
 
 def markdown(root: Path) -> Tuple[int, List[str]]:
-    hidden = {"build", "dist", "node_modules"}
-    files = [file for file in root.rglob("*.md") if not any(part in hidden or part == ".git" for part in file.relative_to(root).parts)]
+    hidden = {"build", "dist", "node_modules", ".git"}
+    files = [file for file in root.rglob("*.md") if not hidden & set(file.relative_to(root).parts)]
     count, dead = 0, []
     anchors: Dict[Path, Set[str]] = {}
     for file in sorted(files):
         text = without_code(file.read_text(encoding="utf-8"))
-        for target in re.findall(r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)", text) + re.findall(r'(?:href|src)="([^"]+)"', text):
+        targets = re.findall(r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)", text) + re.findall(r'(?:href|src)="([^"]+)"', text)
+        for target in targets:
             parts = urlsplit(target)
             if parts.scheme or parts.netloc:
                 continue
@@ -47,7 +48,8 @@ def markdown(root: Path) -> Tuple[int, List[str]]:
                 dead.append(f"{place} leads nowhere")
             elif parts.fragment and to.suffix == ".md":
                 if to not in anchors:
-                    headings = re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```", "", to.read_text(encoding="utf-8"), flags=re.DOTALL | re.M), re.M)
+                    words = re.sub(r"^```.*?^```", "", to.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+                    headings = re.findall(r"^#+ +(.*)$", words, re.MULTILINE)
                     anchors[to] = {slug(heading) for heading in headings}
                 if parts.fragment not in anchors[to]:
                     dead.append(f"{place}: {to.name} has no heading #{parts.fragment}")

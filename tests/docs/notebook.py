@@ -26,7 +26,8 @@ code = [cell for cell in notebook.cells if cell.cell_type == "code"]
 stale = [cell for cell in code if cell.outputs or cell.execution_count]
 if stale or not code:
     sys.exit(f"{options.notebook}: {len(stale)} of {len(code)} cells hold outputs; clear them all")
-os.environ.update(PYDEVD_DISABLE_FILE_VALIDATION="1", POOLGRAD_LIBRARY=str((options.build / "libpoolgrad.so").resolve()), PYTHONPATH=str(ROOT / "bindings" / "python"))
+os.environ.update(POOLGRAD_LIBRARY=str((options.build / "libpoolgrad.so").resolve()), PYTHONPATH=str(ROOT / "bindings" / "python"),
+                  PYDEVD_DISABLE_FILE_VALIDATION="1")  # fmt: skip
 NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
 if options.write:
     nbformat.write(notebook, options.write)

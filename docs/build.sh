@@ -21,6 +21,9 @@ cmake -S . -B "$build/library" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOOLGRAD_SI
 rm -rf "$build/pages" && mkdir -p "$build/pages"
 tar -c --exclude=node_modules docs README.md HACKING.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE cases bench/results examples \
   bindings/python/README.md bindings/js/README.md explorer/README.md src/cuda/NOTES.md | tar -x -C "$build/pages"
+# Files of the root are shown under notes/: what they link to is there, or one floor up.
+(cd "$build/pages" && sed -i -E 's,\]\((HACKING|CONTRIBUTING|SECURITY|CHANGELOG)\.md,](\L\1.md,g; s,\]\(src/cuda/NOTES\.md,](cuda.md,g; s,\]\(docs/,](../,g' \
+  HACKING.md CHANGELOG.md CONTRIBUTING.md SECURITY.md)
 if ! cmp -s docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-lock.json; then
   (cd docs/typedoc && npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --loglevel=error)
   cp docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-lock.json
@@ -38,7 +41,7 @@ else
 fi
 
 rm -rf "$site"
-POOLGRAD_DOCS_BUILD=$build POOLGRAD_LIBRARY=$build/library/libpoolgrad.so PYTHONDONTWRITEBYTECODE=1 \
+POOLGRAD_DOCS_BUILD=$build PYTHONPATH=$PWD/bindings/python POOLGRAD_LIBRARY=$build/library/libpoolgrad.so PYTHONDONTWRITEBYTECODE=1 \
   "$python" -m sphinx -q -W --keep-going -b html -d "$build/doctrees" "$build/pages/docs" "$site"
 "$python" tests/docs/links.py --site "$site"
 echo "dist/site/index.html: $(find "$site" -name '*.html' | wc -l) pages"

@@ -3,10 +3,9 @@
 import os
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
-ROOT = Path(__file__).resolve().parent.parent
-BUILD = Path(os.environ.get("POOLGRAD_DOCS_BUILD", ROOT / "build" / "docs"))
-sys.path.insert(0, str(ROOT / "bindings" / "python"))
+BUILD = Path(os.environ["POOLGRAD_DOCS_BUILD"])
 
 project = "poolgrad"
 author = "The poolgrad authors"
@@ -16,7 +15,7 @@ release = version = "1.0.0"
 extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["typedoc"]
 myst_enable_extensions = ["colon_fence"]
-myst_heading_anchors = 4
+myst_heading_anchors = 7
 breathe_projects = {"poolgrad": str(BUILD / "doxygen" / "xml")}
 breathe_default_project = "poolgrad"
 breathe_domain_by_extension = {"h": "c", "hpp": "cpp"}
@@ -35,8 +34,12 @@ def _missing(module: str) -> bool:
     return False
 
 
-# What is not installed is stood in for; its own names then appear as they are written.
-autodoc_mock_imports = [name for name in ("torch", "jax") if _missing(name)]
+# What is not installed is stood in for. JAX is registered with while the module is imported, which Sphinx's own stand-in cannot take.
+autodoc_mock_imports = [name for name in ("torch",) if _missing(name)]
+if _missing("jax"):
+    for name in ("jax", "jax.numpy", "jax.extend", "jax.extend.core", "jax.interpreters", "jaxlib"):
+        sys.modules[name] = MagicMock()
+    sys.modules["jax"].Array = type("Array", (), {"__module__": "jax"})
 
 html_theme = "furo"
 html_title = "poolgrad"

@@ -92,7 +92,6 @@ clean:
 # What surrounds the library. The packages of dist/, and each of them tried in an empty place; the site, into dist/site; the code blocks of the
 # documentation that C++'s own tests do not run, and the notebook; static checks; what must be true before a release.
 .PHONY: package test-package docs test-docs lint release
-comma := ,
 
 package:
 	@tools/setup core cli js package
@@ -109,7 +108,8 @@ docs:
 
 test-docs: build
 	@tools/setup core python notebook
-	@/usr/bin/python3 tests/docs/blocks.py --build $(BUILD) --language python,sh$(if $(wildcard bindings/js/dist/node/index.cjs),$(comma)js)
+	@/usr/bin/python3 tests/docs/blocks.py --build $(BUILD) --language python,sh$$([ ! -f bindings/js/dist/node/index.cjs ] || echo ,js)
+	@POOLGRAD_LIBRARY=$(BUILD)/libpoolgrad.so PYTHONPATH=bindings/python /usr/bin/python3 examples/quickstart.py >/dev/null
 	@/usr/bin/python3 tests/docs/notebook.py --build $(BUILD) examples/gradient.ipynb
 
 lint:

@@ -5,7 +5,7 @@
 
 A page is read as a person would read it, from top to bottom:
   python       the blocks of one page are one program
-  js           the blocks of one page are one module; they share their imports, nothing else
+  js           each block is a module
   c, cpp       each block is a program; one without main() becomes the inside of one, its #include lines first
   sh           each block is a script, in an empty folder shared by the page, with `poolgrad` of the build on the path
   text, ...    words that are no code: text, json, cmake, makefile, mermaid
@@ -26,12 +26,11 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import List, Optional
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("c", "cpp", "python", "sh", "js")
 NO_CODE = ("text", "json", "cmake", "makefile", "mermaid", "bibtex", "yaml")
-IMPORT = re.compile(r"^import\b[^;]*;.*\n", re.MULTILINE)
 NAMES = {"bash": "sh", "shell": "sh", "c++": "cpp", "py": "python", "javascript": "js", "mjs": "js"}
 
 
@@ -85,8 +84,8 @@ def run(command: List[str], folder: Path, environment: dict) -> Optional[str]:
 
 
 class Runner:
-    def __init__(self, build: Path, folder: Path, js: Path):
-        self.build, self.folder, self.js = build, folder, js
+    def __init__(self, build: Path, folder: Path):
+        self.build, self.folder = build, folder
         self.left_out: List[str] = []
 
     def compiled(self, block: Block) -> Optional[str]:
@@ -117,27 +116,24 @@ class Runner:
                 return f"{block.place()}: {wrong}"
         return None
 
+    def module(self, block: Block) -> Optional[str]:
+        program = self.folder / (re.sub(r"\W", "_", block.place()) + ".mjs")
+        program.write_text("\n".join([*block.setup, block.code]))  # imports may stand anywhere
+        return run(["node", str(program)], self.folder, {})
+
     def page(self, blocks: List[Block], name: str) -> Optional[str]:
-        """The blocks of one page as one Python or JavaScript program."""
-        language = blocks[0].language
+        """The Python blocks of one page as one program."""
         parts: List[str] = []
-        imports: Dict[str, None] = {}  # in order, each once
         for block in blocks:
-            if block.needs and language == "python" and run([sys.executable, "-c", f"import {block.needs}"], self.folder, {}):
+            if block.needs and run([sys.executable, "-c", f"import {block.needs}"], self.folder, {}):
                 self.left_out.append(f"{block.place()} and on: {block.needs} is not installed")
                 break
-            if language == "python":
-                parts += [f"# {block.place()}", *block.setup, block.code]
-            else:
-                imports.update(dict.fromkeys(IMPORT.findall(block.code)))
-                parts += [f"{{ // {block.place()}", *block.setup, IMPORT.sub("", block.code), "}"]
-        program = self.folder / (f"{name}.py" if language == "python" else f"{name}.mjs")
-        program.write_text("\n".join([*imports, *parts]))
-        if language == "python":
-            library = {"POOLGRAD_LIBRARY": str(self.build / "libpoolgrad.so"), "PYTHONPATH": str(ROOT / "bindings" / "python"),
-                       "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "agg"}  # fmt: skip
-            return run([sys.executable, "-W", "ignore", str(program)], self.folder, library)
-        return run(["node", str(program)], self.folder, {})
+            parts += [f"# {block.place()}", *block.setup, block.code]
+        program = self.folder / f"{name}.py"
+        program.write_text("\n".join(parts))
+        library = {"POOLGRAD_LIBRARY": str(self.build / "libpoolgrad.so"), "PYTHONPATH": str(ROOT / "bindings" / "python"),
+                   "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "agg"}  # fmt: skip
+        return run([sys.executable, "-W", "ignore", str(program)], self.folder, library)
 
 
 def main() -> int:
@@ -163,7 +159,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        runner = Runner(build, folder, ROOT / "bindings" / "js")
+        runner = Runner(build, folder)
         if any(b.language == "js" for b in running):
             modules = folder / "node_modules"
             modules.mkdir()
@@ -176,10 +172,10 @@ def main() -> int:
             name = re.sub(r"\W", "_", str(file.relative_to(ROOT)))
             of_file = [b for b in running if b.file == file]
             jobs += [(block.place(), runner.compiled, (block,)) for block in of_file if block.language in ("c", "cpp")]
-            for language in ("python", "js"):
-                program = [b for b in of_file if b.language == language]
-                if program:
-                    jobs.append((f"{program[0].place()} and on, {language}", runner.page, (program, name)))
+            jobs += [(block.place(), runner.module, (block,)) for block in of_file if block.language == "js"]
+            program = [b for b in of_file if b.language == "python"]
+            if program:
+                jobs.append((f"{program[0].place()} and on", runner.page, (program, name)))
             scripts = [b for b in of_file if b.language == "sh"]
             if scripts:
                 jobs.append((scripts[0].place(), runner.script, (scripts, name)))

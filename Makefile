@@ -21,7 +21,7 @@ demo: build
 	@$(BUILD)/cli/poolgrad demo
 
 # Every part of the tests; each can run alone.
-test: test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-js test-explorer
+test: test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-js test-explorer test-docs
 	@echo "all tests passed"
 
 test-core:
@@ -88,3 +88,33 @@ install: build
 
 clean:
 	rm -rf build dist
+
+# What surrounds the library. The packages of dist/, and each of them tried in an empty place; the site, into dist/site; the code blocks of the
+# documentation that C++'s own tests do not run, and the notebook; static checks; what must be true before a release.
+.PHONY: package test-package docs test-docs lint release
+
+package:
+	@tools/setup core cli js package
+	@packaging/package.sh
+
+test-package:
+	@tools/setup core cli js package
+	@tests/install/sources.sh
+	@packaging/test.sh
+
+docs:
+	@tools/setup core docs
+	@docs/build.sh
+
+test-docs: build
+	@tools/setup core python notebook
+	@/usr/bin/python3 tests/docs/blocks.py --build $(BUILD) --language python,sh$$([ ! -f bindings/js/dist/node/index.cjs ] || echo ,js)
+	@POOLGRAD_LIBRARY=$(BUILD)/libpoolgrad.so PYTHONPATH=bindings/python /usr/bin/python3 examples/quickstart.py >/dev/null
+	@/usr/bin/python3 tests/docs/notebook.py --build $(BUILD) examples/gradient.ipynb
+
+lint:
+	@tools/setup core lint
+	@tools/lint
+
+release: package test-package
+	@packaging/release.sh

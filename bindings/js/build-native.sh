@@ -12,6 +12,7 @@ if [ ! -f "$headers/node_api.h" ]; then
 fi
 folder=prebuilds/$(node -p "process.platform + '-' + process.arch")
 
+# shellcheck disable=SC2046  # no word where there is no ccache
 cmake -S native -B build/native -G Ninja -DCMAKE_BUILD_TYPE=Release -DNODE_INCLUDE="$headers" \
   -DNODE_ADDON_API_INCLUDE="$PWD/node_modules/node-addon-api" \
   $(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >build/native.log 2>&1 || { cat build/native.log; exit 1; }

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds the documentation site into dist/site: Doxygen reads the headers, TypeDoc the JavaScript sources, Sphinx the pages and the
+# Python package; the explorer lies in it at explorer/ where it was built (make explorer). A warning is an error, and so is a dead link.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-/usr/bin/python3}
+build=$PWD/build/docs
+site=$PWD/dist/site
+mkdir -p "$build/doxygen" "$build/extra" dist
+
+# The Python pages import the package, which wants a library: the reference alone, as speed does not matter here.
+launcher=()
+if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+cmake -S . -B "$build/library" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOOLGRAD_SIMD=OFF -DPOOLGRAD_TESTS=OFF -DPOOLGRAD_CLI=OFF \
+  "${launcher[@]}" >"$build/log" 2>&1 && cmake --build "$build/library" --target poolgrad >>"$build/log" 2>&1 ||
+  { cat "$build/log"; exit 1; }
+
+(cat docs/Doxyfile; echo "OUTPUT_DIRECTORY = $build/doxygen"; echo "WARN_AS_ERROR = FAIL_ON_WARNINGS") | doxygen -
+
+# The pages, with the JavaScript reference that TypeDoc writes among them. Sphinx follows no links to folders, hence a copy.
+rm -rf "$build/pages" && mkdir -p "$build/pages"
+tar -c --exclude=node_modules docs README.md HACKING.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE cases bench/results examples \
+  bindings/python/README.md bindings/js/README.md explorer/README.md src/cuda/NOTES.md | tar -x -C "$build/pages"
+# Files of the root are shown under notes/: what they link to is there, or one floor up.
+(cd "$build/pages" && sed -i -E 's,\]\((HACKING|CONTRIBUTING|SECURITY|CHANGELOG)\.md,](\L\1.md,g; s,\]\(src/cuda/NOTES\.md,](cuda.md,g; s,\]\(docs/,](../,g' \
+  HACKING.md CHANGELOG.md CONTRIBUTING.md SECURITY.md)
+if ! cmp -s docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-lock.json; then
+  (cd docs/typedoc && npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --loglevel=error)
+  cp docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-lock.json
+fi
+javascript=$build/pages/docs/api/javascript
+(cd docs/typedoc && node_modules/.bin/typedoc --options typedoc.json --logLevel Error --out "$javascript")
+rm "$javascript/index.md" && mv "$javascript/index-1.md" "$javascript/poolgrad.md"  # named as they are imported
+sed -i '1s,.*,# poolgrad,' "$javascript/poolgrad.md" && sed -i '1s,.*,# poolgrad/tfjs,; s,index-1\.md,poolgrad.md,g' "$javascript/tfjs.md"
+
+rm -rf "$build/extra/explorer"
+if [ -f explorer/dist/index.html ]; then
+  mkdir "$build/extra/explorer" && cp explorer/dist/index.html "$build/extra/explorer/"
+else
+  echo "the explorer is not in the site: make explorer builds it"
+fi
+
+rm -rf "$site"
+POOLGRAD_DOCS_BUILD=$build PYTHONPATH=$PWD/bindings/python POOLGRAD_LIBRARY=$build/library/libpoolgrad.so PYTHONDONTWRITEBYTECODE=1 \
+  "$python" -m sphinx -q -W --keep-going -b html -d "$build/doctrees" "$build/pages/docs" "$site"
+"$python" tests/docs/links.py --site "$site"
+echo "dist/site/index.html: $(find "$site" -name '*.html' | wc -l) pages"

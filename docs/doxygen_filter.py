@@ -1,0 +1,21 @@
+"""Doxygen's input filter: the headers carry plain comments, and this turns those of declarations into the kind Doxygen reads.
+
+A comment on lines of its own belongs to what follows, one behind a declaration to what it stands behind. Comments deeper than the
+members of a class are a function's own business and stay as they are. An enum or struct and its typedef have the same name; the
+site wants it once.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+text = Path(sys.argv[1]).read_text(encoding="utf-8")
+text = re.sub(r"typedef (enum|struct) (\w+) \{(.*?)\} \2;", r"\1 \2 {\3};", text, flags=re.DOTALL)
+for line in text.splitlines(True):
+    depth = len(line) - len(line.lstrip(" "))
+    if depth <= 2:
+        line = re.sub(r"^( *)/\*(?![*<])", r"\1/**", line)
+        line = re.sub(r"^( *)//(?!/)", r"\1///", line)
+        line = re.sub(r"(\S.*?\S) +/\*(?![*<])", r"\1 /**<", line)
+        line = re.sub(r"^((?:(?!//).)*[;,{}]) +//(?!/)", r"\1 ///<", line)
+    sys.stdout.write(line)

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Makes the packages, from a clean clone or a source tarball, into dist/:
+#   packaging/package.sh [PART...]    source sdist wheel deb npm; none named: all of them, and wheel-cuda where nvcc is
+# POOLGRAD_CMAKE_ARGS adds arguments for CMake to wheel and deb. What a part needs to be installed is in tools/packages/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+dist=$root/dist
+version=$(sed -n 's/^project(poolgrad VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+python=${PYTHON:-/usr/bin/python3}
+mkdir -p "$dist" build
+
+# The names of the files that belong to the project, each ended by a NUL.
+files() {
+  if git rev-parse --git-dir >/dev/null 2>&1; then
+    git ls-files -z --cached --others --exclude-standard --deduplicate | while IFS= read -r -d '' file; do
+      [ ! -e "$file" ] || printf '%s\0' "$file"
+    done
+  else
+    find . -type d \( -name build -o -name dist -o -name node_modules -o -name __pycache__ -o -name prebuilds \) -prune \
+      -o -type f -printf '%P\0'
+  fi
+}
+
+package_source() {
+  epoch=$(git log -1 --format=%ct 2>/dev/null || date +%s)
+  files | LC_ALL=C sort -z |
+    tar --null --no-recursion --files-from=- --transform "s,^,poolgrad-$version/," --owner=root:0 --group=root:0 \
+      --mtime="@$epoch" -cf - | gzip -9n >"$dist/poolgrad-$version-source.tar.gz"
+}
+
+backend() { # backend FUNCTION: calls the Python backend as pip would, and prints what it made
+  PYTHONPATH=bindings/python PYTHONDONTWRITEBYTECODE=1 \
+    "$python" -c "import build_backend; print(build_backend.$1('$dist'))"
+}
+package_sdist() { backend build_sdist; }
+package_wheel() { backend build_wheel; }
+package_wheel_cuda() { POOLGRAD_CMAKE_ARGS="-DPOOLGRAD_CUDA=ON ${POOLGRAD_CMAKE_ARGS:-}" backend build_wheel; }
+
+# In a copy, so that nothing of the build stays in the tree; of the copy only CMake's folder is kept, to build faster next time.
+package_deb() {
+  tree=$root/build/deb/poolgrad-$version
+  mkdir -p "$tree"
+  find "$tree" -mindepth 1 -maxdepth 1 ! -name 'obj-*' -exec rm -rf {} +
+  files | tar --null --no-recursion --files-from=- -cf - | tar -xf - -C "$tree"
+  rm -f "$root"/build/deb/*.deb
+  (cd "$tree" && dpkg-buildpackage --build=binary --no-sign --no-pre-clean) >"$root/build/deb/log" 2>&1 ||
+    { tail -40 "$root/build/deb/log" >&2; echo "dpkg-buildpackage failed; all of it is in build/deb/log" >&2; return 1; }
+  rm -f "$dist"/*.deb
+  cp "$root"/build/deb/*.deb "$dist"
+}
+
+package_npm() {
+  (cd bindings/js &&
+    npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --silent &&
+    npm run --silent build &&
+    npm pack --silent --ignore-scripts --pack-destination "$dist")
+}
+
+parts=("$@")
+if [ ${#parts[@]} -eq 0 ]; then
+  parts=(source sdist wheel deb npm)
+  ! command -v nvcc >/dev/null || parts+=(wheel-cuda)
+fi
+for part in "${parts[@]}"; do
+  case $part in
+    source | sdist | wheel | deb | npm | wheel-cuda) echo "== $part" && "package_${part//-/_}" ;;
+    *) echo "'$part' is no part; the parts are source, sdist, wheel, wheel-cuda, deb and npm" >&2; exit 1 ;;
+  esac
+done
+echo "== dist" && (cd "$dist" && find . -maxdepth 1 -type f -printf '%f  %s bytes\n' | sort)

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""The Python backend without its compiler: metadata, licence and README of wheel and sdist, the manylinux tag of a built library,
+and one version everywhere. tests/packaging/backend_test.py LIBRARY. The packages themselves are tried by packaging/test.sh."""
+
+import email
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "packaging")]
+sys.dont_write_bytecode = True
+import build_backend  # noqa: E402
+import check_wheel  # noqa: E402
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def versions() -> dict:
+    """Where the version is written, and what is written there."""
+    found = {
+        "CMakeLists.txt": r"^project\(poolgrad VERSION ([\d.]+)",
+        "pyproject.toml": r'^version = "([\d.]+)"',
+        "include/poolgrad/poolgrad.h": r'POOLGRAD_VERSION_TEXT "([\d.]+)"',
+        "bindings/python/poolgrad/__init__.py": r'^__version__ = "([\d.]+)"',
+        "debian/changelog": r"^poolgrad \(([\d.]+)\)",
+        "CITATION.cff": r"^version: ([\d.]+)",
+        "docs/conf.py": r'^release = version = "([\d.]+)"',
+        "CHANGELOG.md": r"^## ([\d.]+)",
+        "debian/poolgrad.1": r'"poolgrad ([\d.]+)"',
+    }
+    result = {name: re.search(pattern, read(name), re.MULTILINE).group(1) for name, pattern in found.items()}
+    result["bindings/js/package.json"] = json.loads(read("bindings/js/package.json"))["version"]
+    header = read("include/poolgrad/poolgrad.h")
+    numbers = [re.search(rf"POOLGRAD_VERSION_{part} (\d+)", header).group(1) for part in ("MAJOR", "MINOR", "PATCH")]
+    result["poolgrad.h, the three numbers"] = ".".join(numbers)
+    return result
+
+
+def test_one_version() -> None:
+    assert len(set(versions().values())) == 1, versions()
+
+
+def test_wheel_and_sdist(folder: Path) -> None:
+    wheel = folder / build_backend.build_wheel(str(folder), {"library": "none"})
+    assert wheel.name.endswith("-py3-none-any.whl"), wheel.name
+    check_wheel.check(wheel)
+    again = folder / "again"
+    again.mkdir()
+    same = again / build_backend.build_wheel(str(again), {"library": "none"})
+    assert same.read_bytes() == wheel.read_bytes(), "the same sources give another wheel"
+
+    sdist = tarfile.open(folder / build_backend.build_sdist(str(folder)))
+    names = sdist.getnames()
+    base = names[0].split("/")[0]
+    for name in ("PKG-INFO", "LICENSE", "README.md", "pyproject.toml", "CMakeLists.txt", "cmake/exports.map",
+                 "include/poolgrad/poolgrad.h", "bindings/python/README.md", "bindings/python/build_backend.py",
+                 "packaging/licenses/highway-apache-2.0.txt"):  # fmt: skip
+        assert f"{base}/{name}" in names, f"the sdist lacks {name}"
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".so")]
+    info = email.message_from_bytes(sdist.extractfile(f"{base}/PKG-INFO").read())
+    assert info["Name"] == "poolgrad" and info["Version"] == versions()["pyproject.toml"]
+    assert info.get_payload().lstrip().startswith("# poolgrad for Python"), "PKG-INFO lacks the README"
+
+
+def test_tag(library: Path) -> None:
+    """The tag names the newest glibc version among the library's needs, found here by another tool."""
+    libraries = [library]
+    for line in subprocess.check_output(["ldd", str(library)], text=True).splitlines():
+        if "libhwy" in line:
+            libraries.append(Path(line.split()[2]))
+    tag = build_backend._tag(libraries)
+    text = "".join(subprocess.check_output(["objdump", "-T", str(path)], text=True) for path in libraries)
+    newest = max(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", text))
+    said = int(re.match(r"py3-none-manylinux_2_(\d+)_\w+$", tag).group(1))
+    assert said >= max(newest, 17), f"{tag}, but the library asks for glibc 2.{newest}"
+    try:
+        build_backend._tag([Path("/bin/bash")])  # needs a terminal library, which not every Linux has
+    except RuntimeError as error:
+        assert "bash needs libtinfo" in str(error), error
+    else:
+        raise AssertionError("a library that needs another was tagged as one that does not")
+
+
+if __name__ == "__main__":
+    test_one_version()
+    with tempfile.TemporaryDirectory() as temporary:
+        test_wheel_and_sdist(Path(temporary))
+    test_tag(Path(sys.argv[1]))
+    print("metadata, licence, README, tag and version are right")

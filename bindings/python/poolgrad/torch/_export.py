@@ -69,7 +69,8 @@ def _max_pool_node(g: Any, x: Any, fixed: Sequence[Any], outputs: int) -> Any:
 
 
 def _symbolic_pool(g: Any, x: Any, *fixed: Any) -> Any:
-    return _max_pool_node(g, x, fixed, 1), None  # routes stay with their gradient
+    routes = g.op("Constant", value_t=torch.zeros(0, dtype=torch.uint8))  # for the node of indices, which does without
+    return _max_pool_node(g, x, fixed, 1), routes
 
 
 def _symbolic_indices(g: Any, x: Any, routes: Any, *fixed: Any) -> Any:

@@ -14,6 +14,9 @@ from torch._jit_internal import boolean_dispatch
 from . import _library
 from ._plans import PoolValueError, Window, plan_of
 
+# As they are now: who puts poolgrad in their place still means torch's here.
+THEIRS = {1: torch.nn.functional.max_pool1d, 2: torch.nn.functional.max_pool2d, 3: torch.nn.functional.max_pool3d}
+
 # ---- TorchScript: which of the two is compiled depends on return_indices, as in torch.nn.functional ----------------------------
 
 
@@ -101,5 +104,4 @@ def torchs_own(input: torch.Tensor, window: Window, return_indices: bool) -> Any
     if low != high or (return_indices and window.ties != 1):
         what = f"padding {low} before and {high} behind" if low != high else "indices by a rule of ties other than 'first'"
         raise PoolValueError(f"this pooling has {what}, which torch's own does not; torch.onnx.export(..., dynamo=False) exports it")
-    theirs = getattr(torch.nn.functional, f"max_pool{rank}d")
-    return theirs(input, window.kernel, window.stride, low, window.dilation, window.ceil_mode, return_indices)
+    return THEIRS[rank](input, window.kernel, window.stride, low, window.dilation, window.ceil_mode, return_indices)

@@ -57,9 +57,8 @@ def _check_indices(return_indices: bool, window: Window) -> None:
 @lru_cache(maxsize=None)
 def _cast_dtype(rank: int, dtype: torch.dtype, return_indices: bool) -> torch.dtype:
     """The type in which torch's own pooling runs under CPU autocast; asked once, since versions differ."""
-    theirs = getattr(torch.nn.functional, f"max_pool{rank}d")
     with torch.autocast("cpu"):
-        found = theirs(torch.zeros((1,) * (rank + 2), dtype=dtype), 1, return_indices=return_indices)
+        found = _export.THEIRS[rank](torch.zeros((1,) * (rank + 2), dtype=dtype), 1, return_indices=return_indices)
     return (found[0] if return_indices else found).dtype
 
 

@@ -175,6 +175,36 @@ def test_lazy_negatives_and_zeros():
             same(torch.autograd.grad(pooled, mine, dy)[0], expected)
 
 
+def test_routes_of_a_wrapper_and_a_plain_gradient():
+    """A tensor around another one, with no memory of its own, as x; then its gradient is plain, and its routes are not."""
+    from torch.utils._pytree import tree_map
+
+    class Around(torch.Tensor):
+        inner: Any
+
+        @staticmethod
+        def __new__(cls, inner: Any) -> Any:
+            made = torch.Tensor._make_wrapper_subclass(
+                cls, inner.size(), strides=inner.stride(), dtype=inner.dtype, device=inner.device, requires_grad=inner.requires_grad
+            )
+            made.inner = inner.detach()
+            return made
+
+        @classmethod
+        def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            inside = tree_map(lambda t: t.inner if isinstance(t, Around) else t, (args, kwargs or {}))
+            return tree_map(lambda t: Around(t) if isinstance(t, torch.Tensor) else t, function(*inside[0], **inside[1]))
+
+        __torch_function__ = torch._C._disabled_torch_function_impl
+
+    x, dy = inputs(), inputs(2, 3, 4, 4)
+    around, theirs = Around(x.clone().requires_grad_()), x.clone().requires_grad_()
+    y = P.max_pool2d(around, 2)
+    assert type(y) is Around
+    dx = torch.autograd.grad(y, around, dy)[0]
+    same(dx.inner if isinstance(dx, Around) else dx, torch.autograd.grad(F.max_pool2d(theirs, 2), theirs, dy)[0])
+
+
 def test_layouts_that_are_not_dense():
     with pytest.raises(TypeError, match=r"input has the layout torch.sparse_coo; .*convert\(model, back=True\)"):
         P.max_pool2d(inputs().to_sparse(), 2)

@@ -57,7 +57,7 @@ def _folded_plan(plan: TorchPlan, size: int) -> TorchPlan:
 
 def _run(name: str, plan: TorchPlan, tensor: torch.Tensor, *routes: torch.Tensor) -> Any:
     """An operation of the plan: straight where there is memory to read, or else through its operator, below autograd."""
-    if is_plain(tensor):
+    if is_plain(tensor) and all(map(is_plain, routes)):
         try:
             return getattr(plan, name)(tensor, *routes)
         except RuntimeError:  # no memory to read: the operator knows, or fails in its own words

@@ -76,7 +76,7 @@ class TorchPlan(CorePlan):
 
     words = (
         (r"\bkernel\[", "kernel_size["),
-        (r"rounding is ceil; (.*), so leave rounding floor", r"ceil_mode is True; \1, so leave it False"),
+        (r"rounding is ceil\w*; (.*), so leave rounding floor", r"ceil_mode is True; \1, so leave it False"),
         (r" \(only the jax dialect crops\)", ""),
         (r"the torch dialect allows at most half of the window", "it may be at most half of the window"),
         *CorePlan.words,

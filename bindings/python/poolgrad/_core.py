@@ -51,7 +51,7 @@ def _no_bool(value: Any) -> Any:
 
 
 def _is_sequence(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0  # a NumPy array
+    return isinstance(value, (list, tuple)) or (not isinstance(value, (int, str)) and getattr(value, "ndim", 0) > 0)  # NumPy's
 
 
 _INTS = {int}

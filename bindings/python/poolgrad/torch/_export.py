@@ -86,14 +86,11 @@ def _symbolic_indices(g: Any, x: Any, routes: Any, *fixed: Any) -> Any:
     return g.op("Mod", _max_pool_node(g, x, fixed, 2)[1], plane)
 
 
-def _register_symbolics() -> None:
-    register = getattr(torch.onnx, "register_custom_op_symbolic", None)
-    if register is not None:
-        register("poolgrad::max_pool", _symbolic_pool, 10)  # the first MaxPool with dilation and ceil_mode
-        register("poolgrad::max_pool_indices", _symbolic_indices, 10)
-
-
-_register_symbolics()
+try:
+    for _name, _symbolic in (("max_pool", _symbolic_pool), ("max_pool_indices", _symbolic_indices)):
+        torch.onnx.register_custom_op_symbolic(f"poolgrad::{_name}", _symbolic, 10)  # the first MaxPool with dilation and ceil_mode
+except (AttributeError, ImportError):
+    pass  # a torch that has given up this exporter
 
 
 def torchs_own(input: torch.Tensor, window: Window, return_indices: bool) -> Any:

@@ -54,6 +54,10 @@ def _check_indices(return_indices: bool, window: Window) -> None:
         raise PoolValueError("return_indices is True; with ties 'split' or 'all' a window has no single index")
 
 
+def _lies_channels_last(x: torch.Tensor, rank: int) -> bool:
+    return lies_channels_last(x.shape, x.stride(), rank)
+
+
 @lru_cache(maxsize=None)
 def _cast_dtype(rank: int, dtype: torch.dtype, return_indices: bool) -> torch.dtype:
     """The type in which torch's own pooling runs under CPU autocast; asked once, since versions differ."""
@@ -78,6 +82,11 @@ def _general(function: Any, rank: int, input: Any, window: Tuple[Any, ...], retu
     made = make_window(rank, *window, ties)
     _check_indices(return_indices, made)
     if not is_compiling():
+        if rank == 3 and _autocast_enabled():
+            input = _cast(rank, input, return_indices)
+        if functorch_active() and _autograd.HAS_SETUP_CONTEXT:
+            plan = plan_of(tuple(input.shape), input.dtype, input.device, _lies_channels_last(input, rank), made)
+            return _autograd.transformed_pool(input, plan, return_indices)
         if input.layout is not torch.strided:
             raise PoolTypeError(
                 f"input has the layout {input.layout}; poolgrad takes dense tensors: call to_dense() on it first, or {_GIVE_BACK}"
@@ -88,17 +97,15 @@ def _general(function: Any, rank: int, input: Any, window: Tuple[Any, ...], retu
         if input.has_names():
             found = function(input.rename(None), *window, return_indices, ties=ties)
             return tuple(one.rename(*input.names) for one in found) if return_indices else found.rename(*input.names)
-        if rank == 3 and _autocast_enabled():
-            input = _cast(rank, input, return_indices)
-        if functorch_active() and _autograd.HAS_SETUP_CONTEXT:
-            plan = plan_of(tuple(input.shape), input.dtype, input.device, False, made)
-            return _autograd.transformed_pool(input, plan, return_indices)
         if torch.onnx.is_in_onnx_export() and not is_tracing():
             return _export.torchs_own(input, made, return_indices)
-    # Where torch.jit traces, tensors that come later may lie differently.
-    last = _library.AS_X_LIES if is_tracing() else lies_channels_last(input.shape, input.stride(), rank)
+    # Where torch.jit traces, tensors that come later may lie differently. is_compiling is asked first: dynamo knows no other.
+    open_ = not is_compiling() and is_tracing()
+    fixed = _library.fixed_of(made, _library.AS_X_LIES if open_ else _lies_channels_last(input, rank))
+    if _autograd.HAS_SETUP_CONTEXT:
+        return _library.pool(input, fixed, return_indices)
     try:
-        return _library.pool(input, _library.fixed_of(made, last), return_indices)
+        return _library.pool(input, fixed, return_indices)
     except RuntimeError as error:
         if "do not support the use of autograd.Function" not in str(error):
             raise

@@ -1,9 +1,9 @@
 """A library that is built on this machine, kept and loaded again: only from a folder that nobody else can write to.
 
-The folder is the one POOLGRAD_CACHE names, or poolgrad in the user's cache folder. It must be a real folder of this user's, closed
-to all others (0700; one of this user's that is merely readable by others is closed). Beside each library lies the SHA-256 of its
-bytes: a library without it, with another one, or writable by others is not loaded but built anew. Where there is no such folder,
-the library is built in a temporary one, which is removed once it is loaded.
+The folder is the one POOLGRAD_CACHE names, or poolgrad in the user's cache folder. It must be a real folder of this user's,
+closed to all others (0700; one of this user's that is merely readable by others is closed). Beside each library lies the SHA-256
+of its bytes: a library without it, with another one, or writable by others is not loaded but built anew. Where there is no such
+folder, the library is built in a temporary one, which is removed once it is loaded.
 """
 
 from __future__ import annotations

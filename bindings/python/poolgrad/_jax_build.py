@@ -5,7 +5,6 @@ The result is kept by _cache, under a name made of everything that went into it.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import shutil
@@ -56,9 +55,9 @@ def _flag_sets(with_cuda: bool) -> List[List[str]]:
 def _load(with_cuda: bool) -> Any:
     library = _abi.library_path().resolve()
     header = _header_folder() / "poolgrad" / "poolgrad.h"
-    made_of = (_SOURCE.read_bytes(), header.read_bytes(), str(library).encode(), library.read_bytes(), jaxlib.__version__.encode())
-    digest = hashlib.sha256(bytes([with_cuda]))
-    for part in made_of:
+    named = f"{library} {jaxlib.__version__} {with_cuda}".encode()
+    digest = hashlib.sha256()
+    for part in (named, _SOURCE.read_bytes(), header.read_bytes(), library.read_bytes()):
         digest.update(hashlib.sha256(part).digest())
 
     def build(target: Path) -> None:

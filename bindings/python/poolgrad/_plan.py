@@ -314,10 +314,8 @@ class Plan(CorePlan):
             raise ValueError(f"{name} is not contiguous; results are written to dense C-ordered arrays only")
         if not flags.writeable:
             raise ValueError(f"{name} is read-only; the result cannot be written to it")
-        start = address(array)
-        end = start + array.nbytes
         for other, read in others.items():
-            if read is not None and address(read) < end and start < address(read) + read.nbytes:
+            if read is not None and np.may_share_memory(array, read):  # by their bounds: both are dense
                 raise ValueError(f"{name} shares memory with {other}; the result needs memory of its own")
         return array
 

@@ -386,9 +386,10 @@ def test_sentences_are_in_the_callers_words():
         (TypeError, "algorithm is 5; it must be a name", lambda: poolgrad.Plan(x.shape, 2, algorithm=5)),
         (TypeError, "x_shape is 6; it must be a tuple", lambda: poolgrad.avg_pool_grad(x, 6, 2)),
         (TypeError, "shape is 6; it must be a tuple", lambda: poolgrad.Plan(6, 2)),
-        (TypeError, "index_shape is 6; it must be a tuple", lambda: plan.unpool_indices(plan.forward(x), np.zeros(plan.y_shape, int), index_shape=6)),
+        (TypeError, "index_shape is 6; it must be a tuple",
+         lambda: plan.unpool_indices(plan.forward(x), np.zeros(plan.y_shape, int), index_shape=6)),
         (TypeError, "dtype is 'nope'; poolgrad takes float32", lambda: poolgrad.Plan(x.shape, 2, dtype="nope")),
-        (TypeError, r"layout is \['channels_first'\]; it must be a string", lambda: poolgrad.max_pool(x, 2, layout=["channels_first"])),
+        (TypeError, r"layout is \['ncw'\]; it must be a string", lambda: poolgrad.max_pool(x, 2, layout=["ncw"])),
     ]  # fmt: skip
     for kind, sentence, call in cases:
         with pytest.raises(kind, match=sentence):

@@ -173,7 +173,7 @@ class _TransformedPool(Function):
 
 
 def _linear(name: str) -> Any:
-    """scatter or gather, by the name they have as operations of a plan: linear in the first input; routes and plan are constants."""
+    """scatter or gather, by the name each has as an operation of a plan: linear in its first input; the others are constants."""
 
     @_joined
     class Linear(Function):

@@ -1,8 +1,8 @@
 """Max pooling where a model leaves Python's eager hands: TorchScript and ONNX.
 
 torch.jit.trace records the operators of _library by itself; torch.jit.script compiles what is here in place of a module's forward.
-Both kinds of graph export to ONNX as MaxPool. Exporters that start from torch.export are given torch's own pooling, whose outputs
-and indices are the same to the bit.
+Both kinds of graph export to ONNX as MaxPool. Exporters that start from torch.export are given torch's own pooling, whose
+outputs and indices are the same to the bit.
 """
 
 # No postponed annotations: TorchScript reads real ones.
@@ -11,7 +11,6 @@ from typing import Any, List, Sequence, Tuple
 import torch
 from torch._jit_internal import boolean_dispatch
 
-from . import _library
 from ._plans import PoolValueError, Window, plan_of
 
 # As they are now: who puts poolgrad in their place still means torch's here.
@@ -44,7 +43,7 @@ scripted_pool = boolean_dispatch(
 )  # fmt: skip
 
 
-# ---- ONNX ------------------------------------------------------------------------------------------------------------------------
+# ---- ONNX ---------------------------------------------------------------------------------------------------------------------
 
 _ATTRIBUTES = ("is", "is", "is", "i", "is", "i", "i", "i")  # of what follows the tensors, as symbolic_helper reads constants
 _AUTO_PAD = {2: "SAME_UPPER", 3: "SAME_LOWER"}  # by poolgrad_padding; valid is padding 0
@@ -58,7 +57,8 @@ def _max_pool_node(g: Any, x: Any, fixed: Sequence[Any], outputs: int) -> Any:
     )
     dimensions = symbolic_helper._get_tensor_rank(x)
     if dimensions is not None and dimensions != len(kernel) + 2:
-        raise PoolValueError(f"input has {dimensions} dimensions; ONNX's MaxPool takes a batch, so export it with {len(kernel) + 2}")
+        wanted = len(kernel) + 2
+        raise PoolValueError(f"input has {dimensions} dimensions; ONNX's MaxPool takes a batch, so export it with {wanted}")
     if outputs == 2 and ties != 1:
         raise PoolValueError("ties is not 'first'; ONNX's MaxPool knows no other rule for the indices it returns")
     attributes = {"kernel_shape_i": kernel, "strides_i": stride}
@@ -88,7 +88,7 @@ def _symbolic_indices(g: Any, x: Any, routes: Any, *fixed: Any) -> Any:
 
 try:
     for _name, _symbolic in (("max_pool", _symbolic_pool), ("max_pool_indices", _symbolic_indices)):
-        torch.onnx.register_custom_op_symbolic(f"poolgrad::{_name}", _symbolic, 10)  # the first MaxPool with dilation and ceil_mode
+        torch.onnx.register_custom_op_symbolic(f"poolgrad::{_name}", _symbolic, 10)  # the first with dilation and ceil_mode
 except (AttributeError, ImportError):
     pass  # a torch that has given up this exporter
 
@@ -100,5 +100,5 @@ def torchs_own(input: torch.Tensor, window: Window, return_indices: bool) -> Any
     low, high = zip(*plan.pads)
     if low != high or (return_indices and window.ties != 1):
         what = f"padding {low} before and {high} behind" if low != high else "indices by a rule of ties other than 'first'"
-        raise PoolValueError(f"this pooling has {what}, which torch's own does not; torch.onnx.export(..., dynamo=False) exports it")
+        raise PoolValueError(f"this pooling has {what}, which torch's own has not; torch.onnx.export(dynamo=False) exports it")
     return THEIRS[rank](input, window.kernel, window.stride, low, window.dilation, window.ceil_mode, return_indices)

@@ -42,7 +42,8 @@ def _plan(
 
 def _frozen(kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Tuple[Any, ...]:
     try:
-        return freeze("kernel_size", kernel_size), freeze("stride", stride), freeze("padding", padding), freeze("dilation", dilation)
+        given = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
+        return tuple(freeze(name, value) for name, value in given.items())
     except TypeError as error:
         raise PoolTypeError(str(error)) from None
     except ValueError as error:

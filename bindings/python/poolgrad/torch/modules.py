@@ -38,7 +38,7 @@ class _Ties:
         told = super().extra_repr()  # type: ignore[misc]
         return told if self.ties == "first" else f"{told}, ties={self.ties}"
 
-    # No return annotation: TorchScript finds out what is returned. It compiles the first branch alone, eager Python runs the rest.
+    # No return annotation: TorchScript finds out what is returned. It compiles the first branch alone; Python runs the rest.
     def forward(self, input: torch.Tensor):
         if torch.jit.is_scripting():
             return scripted_pool(

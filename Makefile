@@ -7,7 +7,8 @@ BUILD := build/release
 JOBS  := $(shell nproc)
 CCACHE := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 
-.PHONY: all build demo test test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-js test-explorer \
+.PHONY: all build demo test test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-torch-suite test-js \
+        test-explorer \
         bench bench-peers fuzz cuda explorer explorer-serve install clean
 
 all: demo
@@ -50,6 +51,11 @@ test-cuda:
 test-python:
 	@tools/setup core python
 	@bindings/python/test.sh
+
+# PyTorch's own tests with poolgrad in the place of its max pooling; some minutes, and not part of test.
+test-torch-suite: build
+	@tools/setup core python
+	@bindings/python/tests/torch_suite/run.sh
 
 test-js:
 	@tools/setup core js

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 KINDS = {"max": 0, "avg": 1}
 LAYOUTS = {"channels_first": 0, "channels_last": 1}
@@ -177,9 +178,11 @@ def library() -> Any:
     return _library
 
 
-def raise_status(status: int) -> None:
-    """Raises what a failed call left in poolgrad_last_error, verbatim."""
+def raise_status(status: int, words: Sequence[Tuple[str, str]] = ()) -> None:
+    """Raises what a failed call left in poolgrad_last_error; `words` are patterns of its sentence and what to say instead."""
     sentence = library().poolgrad_last_error().decode()
+    for pattern, said in words:
+        sentence = re.sub(pattern, said, sentence)
     if status in (INVALID_ARGUMENT, UNSUPPORTED):
         raise ValueError(sentence)
     raise (MemoryError if status == OUT_OF_MEMORY else RuntimeError)(sentence)

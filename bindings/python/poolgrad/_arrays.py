@@ -53,12 +53,19 @@ def to_dtype(dtype: Any) -> Any:
         except ImportError:
             raise TypeError("dtype is 'bfloat16', which NumPy knows only where ml_dtypes is installed") from None
         return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(dtype)
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"dtype is {dtype!r}; poolgrad takes {_TAKEN}") from None
 
 
 def as_array(value: Any, name: str) -> np.ndarray:
     """An ndarray over the same memory where there is memory to share: ndarray, DLPack; otherwise what np.asarray makes."""
     if isinstance(value, np.ndarray):
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError(
+                f"{name} is a masked array, and pooling knows no mask; fill it first, for the maximum with {name}.filled(-np.inf)"
+            )
         return value
     if hasattr(value, "__dlpack__"):
         device = value.__dlpack_device__()[0]

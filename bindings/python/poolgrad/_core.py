@@ -1,7 +1,7 @@
 """From Python arguments to a poolgrad_problem, and the plan handle every face of the package shares.
 
 Knows neither NumPy, torch nor JAX. Only the form of arguments is checked here (an integer, or one per axis; a known word);
-their values are checked by the library, whose sentences are raised verbatim.
+their values are checked by the library, whose sentences are raised in the words of the face that was called.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _abi
 
+Words = Sequence[Tuple[str, str]]  # what to read in the library's sentences, and how a face of the package says it
 Ints = Union[int, Sequence[int]]
 Padding = Union[int, str, Sequence[Union[int, Tuple[int, int]]]]
 
@@ -25,16 +26,52 @@ FIRST = Default("first")
 PROPAGATE_FIRST = Default("propagate_first")
 
 
-def to_int(name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is {value!r}; it must be an integer") from None
+def to_int(name: str, value: Any, bits: int = 64) -> int:
+    """`value` as an integer that fits the library's; True and 2.0 are none."""
+    if type(value) is not int:
+        try:
+            value = operator.index(_no_bool(value))
+        except TypeError:
+            raise TypeError(f"{name} is {value!r}; it must be an integer") from None
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError(f"{name} is {value}; it must lie between -2^{bits - 1} and 2^{bits - 1} - 1")
+    return value
+
+
+def to_shape(name: str, shape: Any) -> Tuple[int, ...]:
+    if not _is_sequence(shape):
+        raise TypeError(f"{name} is {shape!r}; it must be a tuple of integers, such as (8, 64, 112, 112)")
+    return tuple(to_int(f"{name}[{i}]", n) for i, n in enumerate(shape))
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) or (not isinstance(value, (int, str)) and getattr(value, "ndim", 0) > 0)  # NumPy's
+
+
+_INTS = {int}
+
+
+def freeze(name: str, value: Any) -> Any:
+    """`value` in a form that caches can find: tuples of plain integers. Words and None stay; what is no integer is refused here,
+    since 2.0 and True would be found where 2 is kept."""
+    if value is None or type(value) is int or isinstance(value, str):
+        return value
+    if type(value) is tuple and {*map(type, value)} == _INTS:  # as they mostly come, and looked at in no time
+        return value
+    if _is_sequence(value):
+        return tuple(freeze(f"{name}[{i}]", entry) for i, entry in enumerate(value))
+    return to_int(name, value)
 
 
 def per_axis(name: str, value: Any, rank: int) -> Tuple[int, ...]:
     """One integer for every axis, or one per axis."""
-    if isinstance(value, (list, tuple)):
+    if _is_sequence(value):
         if len(value) not in (1, rank):
             raise ValueError(f"{name} has {len(value)} entries; give one integer, or one per spatial axis: {rank}")
         entries = tuple(to_int(f"{name}[{i}]", entry) for i, entry in enumerate(value))
@@ -43,18 +80,19 @@ def per_axis(name: str, value: Any, rank: int) -> Tuple[int, ...]:
 
 
 def resolve_padding(value: Padding, rank: int) -> Tuple[str, Tuple[int, ...], Tuple[int, ...]]:
-    """(kind, low, high) from an integer, "same", "same_lower", "valid", one integer per axis, or (low, high) per axis."""
+    """(kind, low, high) from an integer, "same", "same_lower" or "valid" in any case, one integer per axis, or (low, high) per
+    axis."""
     none = (0,) * rank
     if isinstance(value, str):
-        if value not in ("same", "same_lower", "valid"):
+        if value.lower() not in ("same", "same_lower", "valid"):
             raise ValueError(f"padding is {value!r}; the words are 'same', 'same_lower' and 'valid'")
-        return value, none, none
-    if isinstance(value, (list, tuple)) and any(isinstance(entry, (list, tuple)) for entry in value):
+        return value.lower(), none, none
+    if _is_sequence(value) and any(_is_sequence(entry) for entry in value):
         if len(value) != rank:
             raise ValueError(f"padding has {len(value)} entries; give one (low, high) pair per spatial axis: {rank}")
         low, high = [], []
         for i, entry in enumerate(value):
-            pair = entry if isinstance(entry, (list, tuple)) else (entry, entry)
+            pair = entry if _is_sequence(entry) else (entry, entry)
             if len(pair) != 2:
                 raise ValueError(f"padding[{i}] is {entry!r}; a pair of padding is (low, high)")
             low.append(to_int(f"padding[{i}]", pair[0]))
@@ -113,7 +151,7 @@ def make_problem(
     problem.divisor = 0 if divisor is None else to_int("divisor", divisor)
     if divisor is not None and problem.divisor == 0:
         raise ValueError("divisor is 0; it must be at least 1, or None")
-    problem.route_bits = to_int("route_bits", route_bits)
+    problem.route_bits = to_int("route_bits", route_bits, 32)
     problem.device, problem.device_index = device, device_index
     problem.batch = shape[0]
     channels_last = problem.layout == 1
@@ -129,6 +167,10 @@ def make_problem(
 
 
 def parse_problem(text: str) -> _abi.Problem:
+    if not isinstance(text, str):
+        raise TypeError(f"text is {text!r}; it must be a string, such as 'max f32 nchw 8x64x112x112 k3 s2 p1'")
+    if "\0" in text:
+        raise ValueError(f"text is {text!r}; a problem's text has no NUL in it")
     problem = _abi.Problem()
     status = _abi.library().poolgrad_problem_parse(text.encode(), byref(problem))
     if status:
@@ -139,14 +181,22 @@ def parse_problem(text: str) -> _abi.Problem:
 class CorePlan:
     """An immutable plan: shapes and sizes in Python, everything else behind `handle`. Share it freely between threads."""
 
+    words: Words = (
+        (r"\bpad_(?:lo|hi)\[(\d)\]", r"padding[\1]"),
+        (r"\bin\[(\d)\]", r"the input's size on spatial axis \1"),
+        (r"\(only the jax dialect crops\)", "(only dialect='jax' crops)"),
+    )
+
     def __init__(self, problem: _abi.Problem, algorithm: Optional[str] = None) -> None:
         self.handle: Optional[int] = None
         library = _abi.library()
+        if algorithm is not None and not isinstance(algorithm, str):
+            raise TypeError(f"algorithm is {algorithm!r}; it must be a name from explain(), or None")
         options = _abi.PlanOptions(ctypes.sizeof(_abi.PlanOptions), algorithm.encode() if algorithm else None)
         handle = c_void_p()
         status = library.poolgrad_plan_create(byref(problem), byref(options), byref(handle))
         if status:
-            _abi.raise_status(status)
+            _abi.raise_status(status, self.words)
         self.handle = handle.value
         self._destroy = library.poolgrad_plan_destroy
         self._algorithm = algorithm
@@ -180,7 +230,9 @@ class CorePlan:
 
     def scratch_bytes(self, op: str, threads: int = 0) -> int:
         needed = c_uint64()
-        status = _abi.library().poolgrad_plan_scratch_bytes(self.handle, _abi.OPS[op], threads, byref(needed))
+        status = _abi.library().poolgrad_plan_scratch_bytes(
+            self.handle, code("op", op, _abi.OPS), to_int("threads", threads, 32), byref(needed)
+        )
         if status:
             _abi.raise_status(status)
         return needed.value

@@ -1,24 +1,21 @@
 """Builds and loads the XLA FFI handlers of _jax_ffi.cc, once per machine: the headers come with the jaxlib that is installed.
 
-The result is kept in the folder that POOLGRAD_CACHE names, or the user's cache folder, under a name made of everything that
-went into it.
+The result is kept by _cache, under a name made of everything that went into it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any, List
 
 import jax
 import jaxlib
 
-from . import _abi
+from . import _abi, _cache
 
 _SOURCE = Path(__file__).with_name("_jax_ffi.cc")
 OPS = ("forward", "forward_routes", "scatter", "gather")
@@ -32,31 +29,17 @@ def _header_folder() -> Path:
     raise ImportError(f"poolgrad/poolgrad.h is missing beside {_SOURCE}; install poolgrad again")
 
 
-def _cache_folder() -> Path:
-    named = os.environ.get("POOLGRAD_CACHE")
-    folder = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "poolgrad"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="poolgrad-"))
-
-
 def _compile(flags: List[str], target: Path) -> None:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
         raise ImportError("poolgrad.jax builds a small C++ file on first use, and found no compiler; set CXX")
-    partial = target.with_suffix(f".{os.getpid()}")
     command = [
         compiler, "-std=c++20", "-O2", "-shared", "-fPIC", *flags, f"-I{_header_folder()}", f"-I{jax.ffi.include_dir()}",
-        str(_SOURCE), "-o", str(partial), str(_abi.library_path().resolve()),
+        str(_SOURCE), "-o", str(target), str(_abi.library_path().resolve()),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ImportError(f"poolgrad.jax could not be built: {' '.join(command)}\n{done.stderr}")
-    os.replace(partial, target)
 
 
 def _flag_sets(with_cuda: bool) -> List[List[str]]:
@@ -70,18 +53,23 @@ def _flag_sets(with_cuda: bool) -> List[List[str]]:
 
 
 def _load(with_cuda: bool) -> Any:
-    made_of = (_SOURCE.read_bytes(), str(_abi.library_path().resolve()).encode(), jaxlib.__version__.encode())
-    name = hashlib.sha256(b"\0".join((*made_of, bytes([with_cuda])))).hexdigest()[:16]
-    target = _cache_folder() / f"libpoolgrad_jax_{name}.so"
-    flag_sets = _flag_sets(with_cuda)
-    while not target.exists():
-        flags = flag_sets.pop(0)
-        try:
-            _compile(flags, target)
-        except ImportError:
-            if not flag_sets:
-                raise
-    return ctypes.CDLL(str(target))
+    library = _abi.library_path().resolve()
+    header = _header_folder() / "poolgrad" / "poolgrad.h"
+    named = f"{library} {jaxlib.__version__} {with_cuda}".encode()
+    digest = hashlib.sha256()
+    for part in (named, _SOURCE.read_bytes(), header.read_bytes(), library.read_bytes()):
+        digest.update(hashlib.sha256(part).digest())
+
+    def build(target: Path) -> None:
+        *wanted, last = _flag_sets(with_cuda)
+        for flags in wanted:
+            try:
+                return _compile(flags, target)
+            except ImportError:
+                pass
+        _compile(last, target)
+
+    return _cache.load_built(f"libpoolgrad_jax_{digest.hexdigest()[:32]}", build)
 
 
 def register() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional, Sequence, Tuple
 import numpy as np
 
 from ._arrays import as_array, dtype_code
-from ._core import FIRST, PROPAGATE_FIRST, Ints, Padding
+from ._core import FIRST, PROPAGATE_FIRST, Ints, Padding, to_shape
 from ._plan import Plan, Routes, cached_plan
 
 
@@ -35,7 +35,7 @@ def max_pool(
     """Max pooling of x, which has batch, channels and one to three spatial axes.
 
     kernel, stride (None: kernel) and dilation: an integer, or one per axis. padding: an integer, one per axis, (low, high)
-    pairs, "same", "same_lower" or "valid". rounding: floor, ceil, ceil_drop, ceil_keep or round. layout: channels_first or
+    pairs, "same", "same_lower" or "valid" in any case. rounding: floor, ceil, ceil_drop, ceil_keep or round. layout: channels_first or
     channels_last. ties: first, last, split or all. nan: propagate_first, propagate_last, first_place, greater_equal or ignore.
     dialect: torch, tensorflow, tfjs, jax or onnx fills in that framework's rules where ties and nan are left alone.
 
@@ -57,20 +57,24 @@ def max_pool(
 
 def max_pool_grad(
     dy: Any, routes: Optional[Routes] = None, *, x: Any = None, kernel: Optional[Ints] = None, stride: Optional[Ints] = None,
-    padding: Padding = 0, dilation: Ints = 1, **rules: Any,
+    padding: Optional[Padding] = None, dilation: Optional[Ints] = None, **rules: Any,
 ) -> np.ndarray:  # fmt: skip
-    """dx from dy and the routes of max_pool(..., return_routes=True); or, for a caller that kept x, from x and max_pool's
-    arguments, its rules (rounding, layout, ties, nan, dialect) included."""
+    """dx from dy and the routes of max_pool(..., return_routes=True), which know their window; or, for a caller that kept x, from
+    x and max_pool's arguments, its rules (rounding, layout, ties, nan, dialect) included."""
     _check_rules("max_pool_grad", rules, ("rounding", "layout", "ties", "nan", "dialect"))
     dy = _checked(dy, "dy")
     if routes is not None:
-        if x is not None or kernel is not None:
-            raise ValueError("routes and x were both given; max_pool_grad takes one of them")
+        given = {"x": x, "kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, **rules}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"routes and {name} were both given; routes know their window, so leave {name} out")
         return _plan_of(routes, dy).backward(dy, routes)
     if x is None or kernel is None:
         raise ValueError("max_pool_grad needs routes, or x and kernel; neither was given in full")
     x = _checked(x, "x")
-    return cached_plan(x.shape, x.dtype, kernel, stride, padding, dilation, **rules).backward_x(dy, x)
+    return cached_plan(
+        x.shape, x.dtype, kernel, stride, 0 if padding is None else padding, 1 if dilation is None else dilation, **rules
+    ).backward_x(dy, x)
 
 
 def avg_pool(
@@ -102,7 +106,7 @@ def avg_pool_grad(
     avg_pool's."""
     _check_rules("avg_pool_grad", rules, ("rounding", "layout", "count_padding", "divisor", "dialect"))
     dy = _checked(dy, "dy")
-    return cached_plan(tuple(x_shape), dy.dtype, kernel, stride, padding, dilation, kind="avg", **rules).backward(dy)
+    return cached_plan(to_shape("x_shape", x_shape), dy.dtype, kernel, stride, padding, dilation, kind="avg", **rules).backward(dy)
 
 
 def _check_rules(function: str, rules: Any, known: Tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
 """Plan and Routes: pooling over NumPy arrays, for repeated use.
 
 A Plan is made once per problem and then called; every call checks its arrays (type, shape, contiguity), passes raw addresses
-to the library and lets go of the GIL. Inputs that are not dense are copied; outputs given with out= must be dense, writable
-and of the right type and shape, and are untouched when anything is wrong.
+to the library and lets go of the GIL. Inputs that are not dense are copied; outputs given with out= must be dense, writable,
+of the right type and shape, and apart from the inputs, and are untouched when anything is wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _abi
 from ._arrays import address, as_array, dtype_code, to_dtype
-from ._core import FIRST, PROPAGATE_FIRST, CorePlan, Ints, Padding, code, make_problem, parse_problem, to_int
+from ._core import FIRST, PROPAGATE_FIRST, CorePlan, Ints, Padding, code, freeze, make_problem, parse_problem, to_int, to_shape
 
 _empty = np.empty
 _ndarray = np.ndarray
@@ -93,7 +93,7 @@ class Plan(CorePlan):
         algorithm: Optional[str] = None,
     ) -> None:
         dtype = to_dtype(dtype)
-        shape = tuple(to_int(f"shape[{i}]", n) for i, n in enumerate(shape))
+        shape = to_shape("shape", shape)
         problem = make_problem(
             shape, dtype_code(dtype), kernel, stride, padding, dilation,
             kind=kind, rounding=rounding, layout=layout, ties=ties, nan=nan, dialect=dialect,
@@ -104,7 +104,7 @@ class Plan(CorePlan):
     def _setup(self, problem: _abi.Problem, dtype: Any, threads: int, algorithm: Optional[str]) -> None:
         super().__init__(problem, algorithm)
         self.dtype = dtype
-        self.threads = to_int("threads", threads)
+        self.threads = to_int("threads", threads, 32)
         if self.threads < 0:
             raise ValueError(f"threads is {threads}; it must be at least 0 (0: all)")
         self._exec = _abi.make_exec(self.threads) if self.threads else None
@@ -140,7 +140,7 @@ class Plan(CorePlan):
     def forward(self, x: Any, out: Optional[np.ndarray] = None) -> np.ndarray:
         """y, without keeping routes."""
         x = self._input(x, self.x_shape, "x")
-        y = _empty(self.y_shape, self.dtype) if out is None else self._output(out, self.y_shape, self.dtype, "out")
+        y = _empty(self.y_shape, self.dtype) if out is None else self._output(out, self.y_shape, self.dtype, "out", x=x)
         status = self._forward(self.handle, address(x), address(y), None, self._exec_address)
         if status:
             _abi.raise_status(status)
@@ -152,11 +152,11 @@ class Plan(CorePlan):
         """(y, routes); routes_out is a uint8 array of route_bytes entries."""
         self._want_routes()
         x = self._input(x, self.x_shape, "x")
-        y = _empty(self.y_shape, self.dtype) if out is None else self._output(out, self.y_shape, self.dtype, "out")
+        y = _empty(self.y_shape, self.dtype) if out is None else self._output(out, self.y_shape, self.dtype, "out", x=x)
         if routes_out is None:
             routes = _empty(self._routes_shape, _BYTES)
         else:
-            routes = self._output(routes_out, self._routes_shape, _BYTES, "routes_out")
+            routes = self._output(routes_out, self._routes_shape, _BYTES, "routes_out", x=x, out=y)
         status = self._forward(self.handle, address(x), address(y), address(routes), self._exec_address)
         if status:
             _abi.raise_status(status)
@@ -168,7 +168,11 @@ class Plan(CorePlan):
         """dx from dy and the routes kept by forward_routes; average pooling needs none."""
         saved = self._routes(routes) if self._keeps_routes else None
         dy = self._input(dy, self.y_shape, "dy")
-        dx = _empty(self.x_shape, self.dtype) if out is None else self._output(out, self.x_shape, self.dtype, "out")
+        dx = (
+            _empty(self.x_shape, self.dtype)
+            if out is None
+            else self._output(out, self.x_shape, self.dtype, "out", dy=dy, routes=saved)
+        )
         status = self._backward(
             self.handle, address(dy), None if saved is None else address(saved), address(dx), self._exec_address
         )
@@ -180,7 +184,9 @@ class Plan(CorePlan):
         """The same dx for a caller that kept x."""
         dy = self._input(dy, self.y_shape, "dy")
         x = self._input(x, self.x_shape, "x")
-        dx = _empty(self.x_shape, self.dtype) if out is None else self._output(out, self.x_shape, self.dtype, "out")
+        dx = (
+            _empty(self.x_shape, self.dtype) if out is None else self._output(out, self.x_shape, self.dtype, "out", dy=dy, x=x)
+        )
         self._run("poolgrad_backward_x", address(dy), address(x), address(dx), self._exec_address)
         return dx
 
@@ -190,7 +196,11 @@ class Plan(CorePlan):
         """ty = S tx: the tangent of y (forward mode), and the gradient of the gradient."""
         saved = self._routes(routes) if self._keeps_routes else None
         tx = self._input(tx, self.x_shape, "tx")
-        ty = _empty(self.y_shape, self.dtype) if out is None else self._output(out, self.y_shape, self.dtype, "out")
+        ty = (
+            _empty(self.y_shape, self.dtype)
+            if out is None
+            else self._output(out, self.y_shape, self.dtype, "out", tx=tx, routes=saved)
+        )
         self._run(
             "poolgrad_gather", address(tx), None if saved is None else address(saved), address(ty), self._exec_address
         )
@@ -200,7 +210,11 @@ class Plan(CorePlan):
         """x = y at each output's route, 0 elsewhere."""
         saved = self._routes(routes)
         y = self._input(y, self.y_shape, "y")
-        x = _empty(self.x_shape, self.dtype) if out is None else self._output(out, self.x_shape, self.dtype, "out")
+        x = (
+            _empty(self.x_shape, self.dtype)
+            if out is None
+            else self._output(out, self.x_shape, self.dtype, "out", y=y, routes=saved)
+        )
         self._run("poolgrad_unpool", address(y), address(saved), address(x), self._exec_address)
         return x
 
@@ -227,7 +241,9 @@ class Plan(CorePlan):
         """One int64 per output; -1 where there is no route. Ties first and last only."""
         number = code("numbering", numbering, _abi.NUMBERINGS)
         saved = self._routes(routes)
-        indices = _empty(self.y_shape, _INT64) if out is None else self._output(out, self.y_shape, _INT64, "out")
+        indices = (
+            _empty(self.y_shape, _INT64) if out is None else self._output(out, self.y_shape, _INT64, "out", routes=saved)
+        )
         self._run("poolgrad_routes_to_indices", address(saved), number, address(indices), self._exec_address)
         return indices
 
@@ -249,9 +265,10 @@ class Plan(CorePlan):
         given = self._indices(indices)
         shape = None
         if index_shape is not None:
-            if len(index_shape) != self.rank:
-                raise ValueError(f"index_shape has {len(index_shape)} entries; it needs one per spatial axis: {self.rank}")
-            shape = (ctypes.c_int64 * 3)(*(to_int(f"index_shape[{i}]", n) for i, n in enumerate(index_shape)))
+            sizes = to_shape("index_shape", index_shape)
+            if len(sizes) != self.rank:
+                raise ValueError(f"index_shape has {len(sizes)} entries; it needs one per spatial axis: {self.rank}")
+            shape = (ctypes.c_int64 * 3)(*sizes)
         x = _empty(self.x_shape, self.dtype)
         self._run(
             "poolgrad_unpool_indices", address(y), address(given), number,
@@ -282,7 +299,10 @@ class Plan(CorePlan):
             raise ValueError(f"{name} has the shape {array.shape}; the plan expects {shape}")
         return np.require(array, requirements=("C", "A"))
 
-    def _output(self, array: Any, shape: Tuple[int, ...], dtype: Any, name: str) -> np.ndarray:
+    def _output(
+        self, array: Any, shape: Tuple[int, ...], dtype: Any, name: str, **others: Optional[np.ndarray]
+    ) -> np.ndarray:
+        """`array`, to be written; `others` are what is read or written with it, dense."""
         if not isinstance(array, np.ndarray):
             raise TypeError(f"{name} is a {type(array).__name__}; it must be a NumPy array")
         if array.dtype != dtype:
@@ -294,6 +314,9 @@ class Plan(CorePlan):
             raise ValueError(f"{name} is not contiguous; results are written to dense C-ordered arrays only")
         if not flags.writeable:
             raise ValueError(f"{name} is read-only; the result cannot be written to it")
+        for other, read in others.items():
+            if read is not None and np.may_share_memory(array, read):  # by their bounds: both are dense
+                raise ValueError(f"{name} shares memory with {other}; the result needs memory of its own")
         return array
 
     def _want_routes(self) -> None:
@@ -321,6 +344,8 @@ class Plan(CorePlan):
             raise TypeError(f"indices has the type {given.dtype}; indices are integers")
         if given.shape != self.y_shape:
             raise ValueError(f"indices has the shape {given.shape}; the plan expects {self.y_shape}")
+        if given.dtype == np.uint64 and given.size and int(given.max()) >= 1 << 63:
+            raise ValueError(f"indices has the entry {int(given.max())}; an index must be less than 2^63")
         return np.ascontiguousarray(given, _INT64)
 
     def _same_windows(self, other: "Plan") -> bool:
@@ -359,22 +384,23 @@ def _with_dtype(plan: Plan, dtype: Any) -> Plan:
     return Plan._of(problem, dtype, plan.threads, plan._algorithm)
 
 
-@lru_cache(maxsize=1024, typed=True)
-def _cached(shape: Tuple[int, ...], dtype: Any, window: Tuple[Any, ...], **rules: Any) -> Plan:
-    return Plan(shape, *window, dtype=dtype, **rules)
+@lru_cache(maxsize=1024, typed=True)  # a Default is told from the same word when given
+def _cached(shape: Tuple[int, ...], dtype: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, **rules: Any) -> Plan:
+    return Plan(shape, kernel, stride, padding, dilation, dtype=dtype, **rules)
 
 
-def cached_plan(shape: Tuple[int, ...], dtype: Any, *window: Any, **rules: Any) -> Plan:
-    """Plan(shape, *window, dtype=dtype, **rules), made once; the least recently used of 1,024 is forgotten."""
+def cached_plan(
+    shape: Tuple[int, ...], dtype: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, **rules: Any
+) -> Plan:
+    """Plan(shape, kernel, ..., dtype=dtype, **rules), made once; the least recently used of 1,024 is forgotten."""
+    if not (
+        type(kernel) is int and (stride is None or type(stride) is int) and type(padding) is int and type(dilation) is int
+    ):
+        kernel, stride = freeze("kernel", kernel), freeze("stride", stride)
+        padding, dilation = freeze("padding", padding), freeze("dilation", dilation)
     try:
-        return _cached(shape, dtype, window, **rules)
+        return _cached(shape, dtype, kernel, stride, padding, dilation, **rules)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
-    return _cached(shape, dtype, _hashable(window), **rules)
-
-
-def _hashable(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    return tuple(_hashable(entry) for entry in value) if isinstance(value, (list, tuple)) else value
+    return Plan(shape, kernel, stride, padding, dilation, dtype=dtype, **rules)  # which says what is wrong with its rules

@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from . import _abi, _jax_build
-from ._core import CorePlan, make_problem, parse_problem
+from ._core import CorePlan, freeze, make_problem, parse_problem, per_axis
 
 Padding = Union[str, Sequence[Tuple[int, int]]]
 
@@ -131,6 +131,17 @@ def _pool_routes_jvp(text: str, primals: Any, tangents: Any) -> Any:
     return (y, routes), (ty, np.zeros(routes.shape, jax.dtypes.float0))
 
 
+class _Plan(CorePlan):
+    """Made once to check a call, in the words of its arguments."""
+
+    words = (
+        (r"\bkernel\[", "window["),
+        (r"\bstride\[", "strides["),
+        (r"\bdilation\[", "window_dilation["),
+        *CorePlan.words,
+    )
+
+
 def max_pool(
     x: Any,
     window: Union[int, Sequence[int]],
@@ -146,23 +157,23 @@ def max_pool(
 
     window: one size per spatial axis (an integer means two axes alike); strides and window_dilation: the same, None means 1.
     padding: "VALID", "SAME", "SAME_LOWER", or a (low, high) pair per axis, negative ones crop, as in jax.lax.reduce_window.
-    ties: who gets the gradient of equal maxima (first, last, split, all). nan: propagate_first gives reduce_window's values;
-    greater_equal is XLA's own rule for the gradient.
+    ties: who gets the gradient of equal maxima (first, last, split, all). nan: propagate_first gives reduce_window's values, for
+    [2, NaN, 1] a NaN; greater_equal is XLA's own rule for the gradient, under which a NaN loses to what follows it: 1.
     """
     x = jnp.asarray(x)
-    windows = (window, window) if isinstance(window, int) else tuple(window)
+    windows = freeze("window", window) if isinstance(window, (list, tuple)) else per_axis("window", window, 2)
     rank = len(windows)
     if x.dtype.name not in _WORDS:
         raise TypeError(f"x has the type {x.dtype.name}; poolgrad takes {', '.join(_WORDS)}")
     if x.ndim < rank + 1:
         raise ValueError(f"x has the shape {x.shape}; a window of {rank} axes needs at least {rank + 1}: those and channels")
-    kind = padding.lower() if isinstance(padding, str) else tuple(tuple(pair) for pair in padding)
+    steps = 1 if strides is None else per_axis("strides", strides, rank)
+    dilation = 1 if window_dilation is None else per_axis("window_dilation", window_dilation, rank)
     problem = make_problem(
-        (1, *x.shape[x.ndim - rank - 1 :]), _abi.DTYPES[_WORDS[x.dtype.name]], windows,
-        1 if strides is None else strides, kind, 1 if window_dilation is None else window_dilation,
+        (1, *x.shape[x.ndim - rank - 1 :]), _abi.DTYPES[_WORDS[x.dtype.name]], windows, steps, padding, dilation,
         layout=layout, ties=ties, nan=nan, dialect="jax",
     )  # fmt: skip
-    return _pool(x, CorePlan(problem).text)
+    return _pool(x, _Plan(problem).text)
 
 
 __all__ = ["max_pool"]

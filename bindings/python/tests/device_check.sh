@@ -56,7 +56,8 @@ check torch-cuda-thousand "$tests/test_torch.py" -k "cuda and thousand"
 check torch-cuda "$tests/test_torch.py" -k "cuda and not thousand"
 check torch-compile "$tests/test_torch_compile.py" -k "not cuda"
 check torch-compile-cuda "$tests/test_torch_compile.py" -k "cuda"
-check jax "$tests/test_jax.py"
+check torch-dispatch "$tests/test_torch_dispatch.py"
+check jax "$tests/test_jax.py" "$tests/test_cache.py"
 wait "${jobs_started[@]}"
 echo "tests done after $((SECONDS - started)) s"
 
@@ -68,7 +69,7 @@ for log in overhead models-cuda models-cpu; do
   echo "== $log"
   tail -12 "$log.log" | cut -c1-240
 done
-for log in numpy torch-cpu torch-cuda-thousand torch-cuda torch-compile torch-compile-cuda jax; do
+for log in numpy torch-cpu torch-cuda-thousand torch-cuda torch-compile torch-compile-cuda torch-dispatch jax; do
   echo "== $log: $(tail -1 "$log.log")"
   grep -E "^(FAILED|ERROR|E  )|not tested here" "$log.log" | cut -c1-240 | head -14
 done

@@ -140,10 +140,22 @@ def test_only_routes_are_saved(device):
 def test_bad_input():
     x = sample((1, 4, 4, 1))
     assert J.max_pool(x, (9, 9)).shape == (1, 0, 0, 1)  # as reduce_window does
-    with pytest.raises(ValueError, match=r"stride\[0\] is 0"):
+    with pytest.raises(ValueError, match=r"strides\[0\] is 0"):
         J.max_pool(x, (2, 2), (0, 1))
     with pytest.raises(TypeError, match="complex64"):
         J.max_pool(x.astype(jnp.complex64), (2, 2))
     with pytest.raises(ValueError, match="needs at least 3"):
         J.max_pool(x[0, 0, :, 0], (2, 2))
+    with pytest.raises(ValueError, match=r"window\[1\] is 0; every"):
+        J.max_pool(x, (2, 0))
+    with pytest.raises(TypeError, match="window is True; it must be an integer"):
+        J.max_pool(x, True)
+    with pytest.raises(ValueError, match="padding is 'FULL'; the words are"):
+        J.max_pool(x, (2, 2), padding="FULL")
 
+
+def test_nan_propagates_unless_xlas_own_rule_is_asked_for():
+    x = jnp.array([2.0, jnp.nan, 1.0]).reshape(1, 3, 1)
+    assert bool(jnp.isnan(J.max_pool(x, (3,))).all())
+    assert bool(jnp.isnan(jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 1), (1, 1, 1), "VALID")).all())
+    assert J.max_pool(x, (3,), nan="greater_equal").ravel().tolist() == [1.0]

@@ -331,3 +331,114 @@ def test_threads_run_at_the_same_time():
         worker.join()
     assert np.array_equal(np.concatenate(results), first)
     assert during > 1000
+
+
+def test_integers_do_not_wrap_and_nothing_else_passes_for_one():
+    x = np.zeros((1, 2, 6, 6), np.float32)
+    poolgrad.max_pool(x, 2), poolgrad.max_pool(x, (2, 2)), poolgrad.max_pool(x, 1)  # what a cache might find again
+    big = 2**64 + 2
+    plan = poolgrad.Plan(x.shape, 2)
+    y, routes = plan.forward_routes(x)
+    indices = plan.indices(routes)
+    wrong = [
+        ("kernel", lambda: poolgrad.max_pool(x, big)),
+        (r"kernel\[1\]", lambda: poolgrad.max_pool(x, (2, big))),
+        ("stride", lambda: poolgrad.max_pool(x, 2, big)),
+        ("padding", lambda: poolgrad.max_pool(x, 2, padding=big)),
+        (r"padding\[0\]", lambda: poolgrad.max_pool(x, 2, padding=[(0, big), (0, 0)])),
+        ("dilation", lambda: poolgrad.max_pool(x, 2, dilation=2**64 + 1)),
+        (r"shape\[0\]", lambda: poolgrad.Plan((2**64 + 1, 2, 6, 6), 2)),
+        (r"x_shape\[0\]", lambda: poolgrad.avg_pool_grad(y, (2**64 + 1, 2, 6, 6), 2)),
+        ("divisor", lambda: poolgrad.avg_pool(x, 2, divisor=2**64 + 4)),
+        ("route_bits", lambda: poolgrad.Plan(x.shape, 2, route_bits=2**32 + 4)),
+        ("threads", lambda: poolgrad.Plan(x.shape, 2, threads=2**32 + 1)),
+        (r"index_shape\[0\]", lambda: plan.unpool_indices(y, indices, index_shape=(2**64 + 6, 6))),
+    ]
+    for name, call in wrong:
+        with pytest.raises(ValueError, match=f"^{name} is [0-9]+; it must lie between"):
+            call()
+    with pytest.raises(ValueError, match="indices has the entry 18446744073709551615; an index must be less than 2"):
+        plan.routes_from_indices(np.full(plan.y_shape, 2**64 - 1, np.uint64))
+    for name, call in [
+        ("kernel is 2.0", lambda: poolgrad.max_pool(x, 2.0)),
+        (r"kernel\[0\] is 2.0", lambda: poolgrad.max_pool(x, (2.0, 2))),
+        ("kernel is True", lambda: poolgrad.max_pool(x, True)),
+        (r"kernel\[1\] is True", lambda: poolgrad.max_pool(x, (1, True))),
+        ("stride is '2'|stride is 2.5", lambda: poolgrad.max_pool(x, 2, 2.5)),
+        ("divisor is 2.0", lambda: (poolgrad.avg_pool(x, 2, divisor=2), poolgrad.avg_pool(x, 2, divisor=2.0))),
+    ]:
+        with pytest.raises(TypeError, match=f"{name}; it must be an integer"):
+            call()
+    assert poolgrad.max_pool(x, np.array([2, 3]), np.int64(1)).shape == (1, 2, 5, 4)
+
+
+def test_sentences_are_in_the_callers_words():
+    x = np.zeros((1, 2, 6, 6), np.float32)
+    plan = poolgrad.Plan(x.shape, 2)
+    cases = [
+        (ValueError, r"padding\[0\] is -1; padding must be at least 0 \(only dialect='jax' crops\)",
+         lambda: poolgrad.max_pool(x, 2, padding=-1)),
+        (ValueError, r"padding\[1\] is -2", lambda: poolgrad.max_pool(x, 2, padding=[(0, 0), (0, -2)])),
+        (ValueError, "op is 'nope'; it must be one of: forward", lambda: plan.scratch_bytes("nope")),
+        (ValueError, "op is 'nope'; it must be one of: forward", lambda: plan.algorithm("nope")),
+        (TypeError, "text is None; it must be a string, such as 'max", lambda: poolgrad.Plan.parse(None)),
+        (ValueError, "has no NUL in it", lambda: poolgrad.Plan.parse("max f32 ncw 1x1x4 k2\0 s3")),
+        (TypeError, "algorithm is 5; it must be a name", lambda: poolgrad.Plan(x.shape, 2, algorithm=5)),
+        (TypeError, "x_shape is 6; it must be a tuple", lambda: poolgrad.avg_pool_grad(x, 6, 2)),
+        (TypeError, "shape is 6; it must be a tuple", lambda: poolgrad.Plan(6, 2)),
+        (TypeError, "index_shape is 6; it must be a tuple",
+         lambda: plan.unpool_indices(plan.forward(x), np.zeros(plan.y_shape, int), index_shape=6)),
+        (TypeError, "dtype is 'nope'; poolgrad takes float32", lambda: poolgrad.Plan(x.shape, 2, dtype="nope")),
+        (TypeError, r"layout is \['ncw'\]; it must be a string", lambda: poolgrad.max_pool(x, 2, layout=["ncw"])),
+    ]  # fmt: skip
+    for kind, sentence, call in cases:
+        with pytest.raises(kind, match=sentence):
+            call()
+
+
+def test_out_that_shares_memory_is_refused_and_untouched():
+    plan = poolgrad.Plan((1, 1, 4, 4), 1)
+    memory = np.arange(40, dtype=np.float32)
+    x, over = memory[:16].reshape(1, 1, 4, 4), memory[8:24].reshape(1, 1, 4, 4)
+    beside = memory[16:32].reshape(1, 1, 4, 4)
+    routes_in_x = memory[:16].view(np.uint8)[: plan.route_bytes]
+    _, routes = plan.forward_routes(x.copy())
+    before = memory.copy()
+    cases = [
+        ("out shares memory with x", lambda: plan.forward(x, out=x)),
+        ("out shares memory with x", lambda: plan.forward(x, out=over)),
+        ("out shares memory with x", lambda: plan.forward_routes(x, out=over)),
+        ("routes_out shares memory with x", lambda: plan.forward_routes(x, routes_out=routes_in_x)),
+        ("routes_out shares memory with out", lambda: plan.forward_routes(beside, out=x, routes_out=routes_in_x)),
+        ("out shares memory with dy", lambda: plan.backward(x, routes, out=over)),
+        ("out shares memory with routes", lambda: plan.backward(beside, routes_in_x, out=x)),
+        ("out shares memory with x", lambda: plan.backward_x(beside, x, out=x)),
+        ("out shares memory with tx", lambda: plan.gather(x, routes, out=x)),
+        ("out shares memory with y", lambda: plan.unpool(x, routes, out=x)),
+    ]
+    for sentence, call in cases:
+        with pytest.raises(ValueError, match=sentence):
+            call()
+        assert np.array_equal(memory, before)
+    assert np.array_equal(plan.forward(x, out=beside), x)  # neighbours are no overlap
+
+
+def test_what_routes_already_know_is_not_given_again():
+    x = np.random.default_rng(4).standard_normal((1, 2, 6, 6)).astype(np.float32)
+    y, routes = poolgrad.max_pool(x, 2, return_routes=True)
+    for extra in ({"stride": 99}, {"padding": 0}, {"dilation": 1}, {"kernel": 2}, {"ties": "last"}, {"x": x}):
+        name = next(iter(extra))
+        with pytest.raises(ValueError, match=f"routes and {name} were both given"):
+            poolgrad.max_pool_grad(y, routes, **extra)
+
+
+def test_padding_words_in_any_case_and_masked_arrays():
+    x = np.random.default_rng(5).standard_normal((1, 2, 7, 9)).astype(np.float32)
+    for word in ("SAME", "Same", "VALID", "SAME_LOWER"):
+        assert np.array_equal(poolgrad.max_pool(x, 3, 2, word), poolgrad.max_pool(x, 3, 2, word.lower()))
+    masked = np.ma.masked_array(x, x > 0)
+    with pytest.raises(TypeError, match=r"x is a masked array, and pooling knows no mask; fill it first.*x.filled\(-np.inf\)"):
+        poolgrad.max_pool(masked, 2)
+    with pytest.raises(TypeError, match="x is a masked array"):
+        poolgrad.Plan(x.shape, 2).forward(masked)
+    assert poolgrad.max_pool(masked.filled(-np.inf), 2).max() <= 0

@@ -88,7 +88,7 @@ def test_equals_torch_on_a_thousand_problems(rng, rank, device):
         same = same_values if dtype in halves and device == "cpu" else same_bits
         assert same(y, expected), told
         assert same_bits(OURS[rank](x, *arguments), y), told
-        # Halves are summed in float32 here and in the half type there: whole numbers are exact in both.
+        # Halves are summed in float32 here and in the half type there (test_gradients_of_halves): whole numbers are exact in both.
         dy = torch.randint(-4, 5, y.shape, device=device).to(dtype) if dtype in halves else torch.randn_like(expected)
         if channels_last and not torch.equal(indices, expected_indices):
             contiguous_indices = THEIRS[rank](x.contiguous(), *arguments, return_indices=True)[1]
@@ -135,6 +135,29 @@ def test_payload_of_nan_in_halves(half, written):
         theirs = F.max_pool2d(mine, 2)
         assert theirs.isnan().all() and (theirs.contiguous().view(torch.int16) != written).all()
     assert (F.max_pool1d(x[:, :, 0], 2).view(torch.int16) == written).all()
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_gradients_of_halves(rank, half):
+    """Of windows that share no input, torch's bits. Where windows share one, its gradients are added in float32 and rounded once;
+    torch on the CPU rounds after every addition, and so is off by up to some units in the last place."""
+    generator = torch.Generator().manual_seed(rank)
+    x = torch.randn(2, 3, *(9,) * rank, generator=generator).to(half)
+
+    def run(pool: Any, t: Any, dy: Any, *window: Any) -> Any:
+        t = t.clone().requires_grad_()
+        return torch.autograd.grad(pool(t, *window), t, dy)[0]
+
+    apart, shared = (3,), (3, 1, 1)
+    for window in (apart, shared):
+        dy = torch.randn(OURS[rank](x, *window).shape, generator=generator).to(half)
+        dx = run(OURS[rank], x, dy, *window)
+        assert same_bits(dx, run(THEIRS[rank], x.float(), dy.float(), *window).to(half))
+        if torch_takes(rank, half, "cpu"):
+            theirs = run(THEIRS[rank], x, dy, *window)
+            assert same_bits(dx, theirs) == (window is apart)
+            torch.testing.assert_close(dx, theirs, rtol=0.1, atol=0.1)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -351,12 +374,22 @@ def test_bad_input():
         (ValueError, "at most half of the window", lambda: P.max_pool2d(x, 2, padding=2)),
         (ValueError, "longer than the padded input", lambda: P.max_pool2d(x, 9)),
         (ValueError, "ties is 'most'", lambda: P.max_pool2d(x, 2, ties="most")),
+        (TypeError, "ties is None; it must be a string", lambda: P.max_pool2d(x, 2, ties=None)),
+        (ValueError, r"^kernel_size\[0\] is 0; every", lambda: P.max_pool2d(x, 0)),
+        (ValueError, r"^padding\[0\] is -1; padding must be at least 0$", lambda: P.max_pool2d(x, 2, padding=-1)),
+        (ValueError, r"^padding\[1\] is 2; it may be at most half of the window, 1$", lambda: P.max_pool2d(x, 2, padding=(0, 2))),
+        (ValueError, "^ceil_mode is True; with padding same", lambda: P.max_pool2d(x, 2, padding="SAME", ceil_mode=True)),
+        (ValueError, r"kernel_size is 18446744073709551618; it must lie", lambda: P.max_pool2d(x, 2**64 + 2)),
+        (ValueError, r"stride\[0\] is 18446744073709551618; it must lie", lambda: P.max_pool2d(x, 2, (2**64 + 2, 2))),
+        (TypeError, "kernel_size is 2.0", lambda: (P.max_pool2d(x, 2), P.max_pool2d(x, 2.0))),
+        (TypeError, r"kernel_size\[0\] is 2.0", lambda: (P.max_pool2d(x, (2, 2)), P.max_pool2d(x, (2.0, 2)))),
+        (TypeError, "kernel_size is True", lambda: (P.max_pool2d(x, 1), P.max_pool2d(x, True))),
+        (ValueError, "the input's size on spatial axis 1 is 0; every spatial size", lambda: P.max_pool2d(x[..., :0], 1)),
         (ValueError, "kernel_size has 3 entries", lambda: P.max_pool2d(x, (2, 2, 2))),
         (TypeError, "kernel_size is 2.5", lambda: P.max_pool2d(x, 2.5)),
         (TypeError, "argument 'input' is a ndarray", lambda: P.max_pool2d(np.zeros((1, 1, 4, 4)), 2)),
         (TypeError, "torch.int64; poolgrad takes", lambda: P.max_pool2d(x.long(), 2)),
         (TypeError, "torch.complex64; poolgrad takes", lambda: P.max_pool2d(x.to(torch.complex64), 2)),
-        (ValueError, "input is on meta; poolgrad runs on cpu and cuda", lambda: P.max_pool2d(x.to("meta"), 2)),
     ]
     for kind, sentence, call in cases:
         with pytest.raises(kind, match=sentence):

@@ -4,9 +4,10 @@
     scatter  dx = S^T dy;             backward is gather, forward mode is scatter
     gather   ty = S tx;               backward is scatter, forward mode is gather
 
-Only routes are saved. vmap folds its axis into the batch. torch before 2.0 has no setup_context; there the two halves of a
-function are joined into one forward. A function that torch.func may have run is always followed by another, through apply:
-its saved tensors may be wrappers of a transform that has ended (vjp's function is called after it), and apply unwraps them.
+Only routes are saved. What a function computes, it computes straight on plain tensors, and through the operators of _library on
+all others. vmap folds its axis into the batch. torch before 2.0 has no setup_context; there the two halves of a function are
+joined into one forward. A function that torch.func may have run is always followed by another, through apply: its saved tensors
+may be wrappers of a transform that has ended (vjp's function is called after it), and apply unwraps them.
 """
 
 from __future__ import annotations
@@ -17,18 +18,15 @@ import torch
 from torch.autograd import Function
 
 from . import _library
+from ._plain import dispatch_modes, functorch_active, is_plain, is_tracing
 from ._plans import TorchPlan
 
-_functorch = getattr(torch._C, "_functorch", None)
-_functorch_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
-_unwrap_if_dead: Callable[[torch.Tensor], torch.Tensor] = getattr(_functorch, "unwrap_if_dead", lambda tensor: tensor)
-_is_legacy_batched: Callable[[torch.Tensor], bool] = getattr(_functorch, "is_legacy_batchedtensor", lambda tensor: False)
 _forward_ad = torch.autograd.forward_ad
-_HAS_SETUP_CONTEXT = hasattr(Function, "setup_context")
+HAS_SETUP_CONTEXT = hasattr(Function, "setup_context")
 
 
 def _joined(cls: Any) -> Any:
-    if _HAS_SETUP_CONTEXT:
+    if HAS_SETUP_CONTEXT:
         return cls
     compute, setup = cls.forward, cls.setup_context
 
@@ -57,12 +55,24 @@ def _folded_plan(plan: TorchPlan, size: int) -> TorchPlan:
     return plan.with_batch(size * (plan.tensor_x[0] if len(plan.tensor_x) == plan.rank + 2 else 1))
 
 
+def _run(name: str, plan: TorchPlan, tensor: torch.Tensor, *routes: torch.Tensor) -> Any:
+    """An operation of the plan: straight where there is memory to read, or else through its operator, below autograd."""
+    if is_plain(tensor) and all(map(is_plain, routes)):
+        try:
+            return getattr(plan, name)(tensor, *routes)
+        except RuntimeError:  # no memory to read: the operator knows, or fails in its own words
+            pass
+    return getattr(_library, name)(tensor, *routes, plan)
+
+
 def make_pool(plan: TorchPlan) -> Callable[[torch.Tensor], torch.Tensor]:
-    """y of x, recorded if anything records what is done to x: reverse mode, forward mode, or a transform of torch.func.
+    """y of a plain x, recorded if reverse or forward mode records what is done to x.
 
     Every plan gets a function of its own, run through the C half of apply (what Python adds there is for torch.func): each
     argument and each attribute of ctx costs as much as the pooling of a tiny tensor.
     """
+
+    Tensor = torch.Tensor
 
     class Pool(Function):
         @staticmethod
@@ -76,14 +86,20 @@ def make_pool(plan: TorchPlan) -> Callable[[torch.Tensor], torch.Tensor]:
         @staticmethod
         def backward(ctx: Any, dy: torch.Tensor) -> Any:
             (routes,) = ctx.saved_tensors
-            if dy.requires_grad or _forward_ad._current_level >= 0 or _functorch_active():
-                return _Scatter.apply(dy, routes, plan)
-            try:
-                return plan.scatter(dy, routes)
-            except RuntimeError:
-                if not _is_legacy_batched(dy):
-                    raise
-                return _Scatter.apply(dy, routes, plan)
+            if not (  # is_plain, as far as a gradient can fail to be, and nothing records what is done to it
+                dy.requires_grad
+                or dy.is_neg()
+                or type(dy) is not Tensor
+                or dispatch_modes()
+                or is_tracing()
+                or _forward_ad._current_level >= 0
+                or functorch_active()
+            ):
+                try:
+                    return plan.scatter(dy, routes)
+                except (RuntimeError, ValueError):  # no memory to read, as in autograd.grad(is_grads_batched=True)
+                    pass
+            return _Scatter.apply(dy, routes, plan)
 
         @staticmethod
         def jvp(ctx: Any, tx: torch.Tensor) -> Any:
@@ -93,25 +109,18 @@ def make_pool(plan: TorchPlan) -> Callable[[torch.Tensor], torch.Tensor]:
     record, is_grad_enabled = super(Function, Pool).apply, torch.is_grad_enabled
 
     def pool(x: torch.Tensor) -> torch.Tensor:
-        if _functorch_active():
-            return _transformed_pool(x, plan)[0]
-        try:
-            return record(x) if (x.requires_grad and is_grad_enabled()) or _forward_ad._current_level >= 0 else plan.forward(x)
-        except RuntimeError:
-            unwrapped = _unwrap_if_dead(x)
-            if unwrapped is x:
-                raise
-            return pool(unwrapped)
+        return record(x) if (x.requires_grad and is_grad_enabled()) or _forward_ad._current_level >= 0 else plan.forward(x)
 
     return pool
 
 
 class _PoolWithRoutes(Function):
-    """The same for one who wants routes, too. They go out through a list: as an output, torch would track them."""
+    """The same for one who wants routes, too. They go out through a list: as an output torch would track them, and before 2.0 its
+    forward mode wants a tangent of every output."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, plan: TorchPlan, routes_out: List[torch.Tensor]) -> torch.Tensor:
-        y, routes = plan.forward_routes(x)
+        y, routes = _run("forward_routes", plan, x)
         routes_out.append(routes)
         ctx.plan = plan
         ctx.save_for_backward(routes)
@@ -127,12 +136,18 @@ class _PoolWithRoutes(Function):
         return _Gather.apply(tx, ctx.saved_tensors[0], ctx.plan)
 
 
+def _pool_with_routes(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
+    routes_out: List[torch.Tensor] = []
+    y = _PoolWithRoutes.apply(x, plan, routes_out)
+    return y, routes_out[0]
+
+
 class _TransformedPool(Function):
     """The same for torch.func, whose transforms (torch 2.0 and later) want every tensor as an output."""
 
     @staticmethod
     def forward(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
-        return plan.forward_routes(x)
+        return _run("forward_routes", plan, x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -157,58 +172,42 @@ class _TransformedPool(Function):
         return (_unfold(y, size, plan), _unfold(routes, size, plan)), (0, 0)
 
 
-class _Linear(Function):
-    """Scatter or gather: linear in its first input; routes and plan are constants."""
+def _linear(name: str) -> Any:
+    """scatter or gather, by the name each has as an operation of a plan: linear in its first input; the others are constants."""
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, routes, ctx.plan = inputs
-        ctx.save_for_backward(routes)
-        ctx.save_for_forward(routes)
+    @_joined
+    class Linear(Function):
+        transpose: Any  # the other
+
+        @staticmethod
+        def forward(vector: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+            return _run(name, plan, vector, routes.contiguous())
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            _, routes, ctx.plan = inputs
+            ctx.save_for_backward(routes)
+            ctx.save_for_forward(routes)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return Linear.transpose.apply(gradient, ctx.saved_tensors[0], ctx.plan), None, None
+
+        @staticmethod
+        def jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
+            return Linear.apply(tangent, ctx.saved_tensors[0], ctx.plan)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, vector: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> Any:
+            size = info.batch_size
+            folded = (_fold(vector, in_dims[0], size, plan), _fold(routes, in_dims[1], size, plan))
+            return _unfold(Linear.apply(*folded, _folded_plan(plan, size)), size, plan), 0
+
+    return Linear
 
 
-@_joined
-class _Scatter(_Linear):
-    @staticmethod
-    def forward(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-        if _is_legacy_batched(dy) and _library.AVAILABLE:  # autograd.grad(is_grads_batched=True): torch runs it once for each
-            return _library.scatter(dy, routes, plan)
-        return plan.scatter(dy, routes.contiguous())
-
-    @staticmethod
-    def backward(ctx: Any, ddx: Any) -> Any:
-        return _Gather.apply(ddx, ctx.saved_tensors[0], ctx.plan), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tdy: Any, *_: Any) -> Any:
-        return _Scatter.apply(tdy, ctx.saved_tensors[0], ctx.plan)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> Any:
-        size = info.batch_size
-        folded = (_fold(dy, in_dims[0], size, plan), _fold(routes, in_dims[1], size, plan))
-        return _unfold(_Scatter.apply(*folded, _folded_plan(plan, size)), size, plan), 0
-
-
-@_joined
-class _Gather(_Linear):
-    @staticmethod
-    def forward(tx: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-        return plan.gather(tx, routes.contiguous())
-
-    @staticmethod
-    def backward(ctx: Any, dty: Any) -> Any:
-        return _Scatter.apply(dty, ctx.saved_tensors[0], ctx.plan), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, ttx: Any, *_: Any) -> Any:
-        return _Gather.apply(ttx, ctx.saved_tensors[0], ctx.plan)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, tx: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> Any:
-        size = info.batch_size
-        folded = (_fold(tx, in_dims[0], size, plan), _fold(routes, in_dims[1], size, plan))
-        return _unfold(_Gather.apply(*folded, _folded_plan(plan, size)), size, plan), 0
+_Scatter, _Gather = _linear("scatter"), _linear("gather")
+_Scatter.transpose, _Gather.transpose = _Gather, _Scatter
 
 
 @_joined
@@ -233,15 +232,21 @@ class _Indices(Function):
 
 
 def pool_with_indices(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
-    if _functorch_active():
-        y, routes = _transformed_pool(x, plan)
-        return y, _Indices.apply(routes, plan)
-    routes_out: List[torch.Tensor] = []
-    y = _PoolWithRoutes.apply(x, plan, routes_out)
-    return y, plan.indices(routes_out[0])
+    """(y, indices) of a plain x."""
+    y, routes = _pool_with_routes(x, plan)
+    return y, plan.indices(routes)
 
 
-def _transformed_pool(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
-    if not _HAS_SETUP_CONTEXT:
-        raise NotImplementedError(f"functorch cannot see through poolgrad with torch {torch.__version__}; it can from 2.0 on")
-    return _TransformedPool.apply(x, plan)
+def transformed_pool(x: torch.Tensor, plan: TorchPlan, return_indices: bool) -> Any:
+    """The same for an x that torch.func transforms, torch 2.0 and later."""
+    y, routes = _TransformedPool.apply(x, plan)
+    return (y, _Indices.apply(routes, plan)) if return_indices else y
+
+
+_library.record("max_pool", lambda x, *fixed: _pool_with_routes(x, _library.pool_plan(x, fixed)))
+_library.record("max_pool_indices", _library.indices)
+_library.record(
+    "max_pool_scatter",
+    lambda dy, routes, x_shape, *fixed: _Scatter.apply(dy, routes, _library.plan_for(dy, x_shape, fixed)),
+)
+_library.record("max_pool_gather", lambda tx, routes, *fixed: _Gather.apply(tx, routes, _library.plan_for(tx, tx.shape, fixed)))

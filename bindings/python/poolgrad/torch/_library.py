@@ -1,42 +1,113 @@
-"""The same operations as torch.library operators, for torch.compile and torch.export (torch 2.4 and later).
+"""The same operations as operators of torch's dispatcher: what tracing, modes, vmap, torch.compile and exporters see.
 
-Every operator has a fake kernel. Batch and channels stay symbolic in it; the spatial sizes are taken as numbers, so that the
-library itself says what the output's are: window arithmetic has one home. channels_last is decided where the call is traced.
+    poolgrad::max_pool            y and routes of x
+    poolgrad::max_pool_scatter    dx of dy and routes
+    poolgrad::max_pool_gather     ty of tx and routes
+    poolgrad::max_pool_indices    torch's indices of routes
+
+Every operator has a kernel for real tensors and one that only says shapes (fake tensors, the meta device). In the latter batch
+and channels stay symbolic; the spatial sizes are taken as numbers, so that the library itself says what the output's are:
+window arithmetic has one home. From torch 2.4 on they are custom_op's; before, they are registered key by key, and _autograd
+adds what records them.
 """
 
 from __future__ import annotations
 
-from typing import Any, Sequence, Tuple
+from typing import Any, Callable, Sequence, Tuple
 
 import torch
 
 from ._plans import TorchPlan, Window, lies_channels_last, plan_of
 
-AVAILABLE = hasattr(torch, "library") and hasattr(torch.library, "custom_op") and hasattr(torch.library, "register_autograd")
+HAS_CUSTOM_OP = hasattr(torch.library, "custom_op") and hasattr(torch.library, "register_autograd")
 
-# What every operator takes after its tensors: the fields of a Window, and whether x lies channels last. Spelled out, since
-# torch before 2.7 reads no schema from annotations that are strings.
-_FIXED = "int[] kernel, int[] stride, int[] padding, int padding_kind, int[] dilation, bool ceil_mode, int ties, bool channels_last"
+# What every operator takes after its tensors: the fields of a Window, and whether x lies channels last: 0, 1, or -1 for "see how
+# x lies", which those that take x may be given. torch.compile says it where the call is traced, since Inductor may hand over
+# tensors that lie differently; torch.jit leaves it open. Spelled out, since torch before 2.7 reads no schema from annotations that
+# are strings.
+_FIXED = "int[] kernel, int[] stride, int[] padding, int padding_kind, int[] dilation, bool ceil_mode, int ties, int channels_last"
+AS_X_LIES = -1
 _CPU = torch.device("cpu")
+_library = None if HAS_CUSTOM_OP else torch.library.Library("poolgrad", "DEF")
 
 
-def _operator(name: str, tensors: str, result: str) -> Any:
-    return torch.library.custom_op(f"poolgrad::{name}", mutates_args=(), schema=f"({tensors}, {_FIXED}) -> {result}")
+def _define(name: str, tensors: str, result: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    if _library is None:
+        schema = f"({tensors}, {_FIXED}) -> {result}"
+        made = torch.library.custom_op(f"poolgrad::{name}", kernel, mutates_args=(), schema=schema)
+        made.register_fake(fake)
+        return made
+    _library.define(f"{name}({tensors.replace('SymInt', 'int')}, {_FIXED}) -> {result}")
+    for key in ("CPU", "CUDA"):
+        _library.impl(name, kernel, key)
+    _library.impl(name, fake, "Meta")
+    return getattr(torch.ops.poolgrad, name)
+
+
+def record(name: str, run: Callable[..., Any]) -> None:
+    """Before torch 2.4: what the operator does where autograd looks on."""
+    if _library is not None:
+        _library.impl(name, run, "Autograd")
+
+
+def _below_autograd(operator: Any, *arguments: Any) -> Any:
+    """Runs an operator that was just recorded."""
+    guard = torch._C._AutoDispatchBelowAutograd()
+    if hasattr(guard, "__enter__"):
+        with guard:
+            return operator(*arguments)
+    try:  # torch before 2.0: in force as long as it lives
+        return operator(*arguments)
+    finally:
+        del guard
 
 
 def _window(fixed: Sequence[Any]) -> Window:
     return Window(*(tuple(field) if isinstance(field, (list, tuple)) else field for field in fixed[:-1]))
 
 
-def _plan(like: torch.Tensor, x_shape: Sequence[int], fixed: Sequence[Any]) -> TorchPlan:
-    return plan_of(tuple(x_shape), like.dtype, like.device, fixed[-1], _window(fixed))
+def _lying(x: torch.Tensor, fixed: Sequence[Any]) -> Sequence[Any]:
+    if fixed[-1] != AS_X_LIES:
+        return fixed
+    return (*fixed[:-1], int(lies_channels_last(x.shape, x.stride(), len(fixed[0]))))
 
 
-def _fake_y_and_routes(x_shape: Any, like: torch.Tensor, fixed: Sequence[Any]) -> Tuple[Any, Any]:
+def plan_for(like: torch.Tensor, x_shape: Sequence[int], fixed: Sequence[Any]) -> TorchPlan:
+    return plan_of(tuple(x_shape), like.dtype, like.device, bool(fixed[-1]), _window(fixed))
+
+
+def pool_plan(x: torch.Tensor, fixed: Sequence[Any]) -> TorchPlan:
+    return plan_for(x, x.shape, _lying(x, fixed))
+
+
+# ---- kernels, and what they are for tensors without memory -------------------------------------------------------------------
+
+
+def _run_pool(x: torch.Tensor, *fixed: Any) -> Tuple[torch.Tensor, torch.Tensor]:
+    return pool_plan(x, fixed).forward_routes(x)
+
+
+def _run_scatter(dy: torch.Tensor, routes: torch.Tensor, x_shape: Sequence[int], *fixed: Any) -> torch.Tensor:
+    plan = plan_for(dy, x_shape, fixed)
+    plan.check("dy", dy, plan.tensor_y, dy.dtype)
+    return plan.scatter(dy, plan.checked_routes(routes))
+
+
+def _run_gather(tx: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Tensor:
+    plan = plan_for(tx, tx.shape, fixed)
+    return plan.gather(tx, plan.checked_routes(routes))
+
+
+def _run_indices(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Tensor:
+    plan = pool_plan(x, fixed)
+    return plan.indices(plan.checked_routes(routes))
+
+
+def _fake_shapes(x_shape: Any, like: torch.Tensor, fixed: Sequence[Any]) -> Tuple[Any, Any]:
     """Shapes of y and routes for an x whose batch and channels may be symbols."""
     rank, channels_last = len(fixed[0]), fixed[-1]
     spatial = tuple(int(n) for n in x_shape[-rank:])
-    plan = plan_of((1, 1, *spatial), like.dtype, _CPU, channels_last, _window(fixed))
+    plan = plan_of((1, 1, *spatial), like.dtype, _CPU, bool(channels_last), _window(fixed))
     batch, channels, outs = tuple(x_shape[: -rank - 1]), x_shape[-rank - 1], plan.tensor_y[2:]
     line = (channels if channels_last else outs[-1]) * plan.route_bits
     lines = outs if channels_last else (channels, *outs[:-1])
@@ -49,49 +120,37 @@ def _fake_empty(shape: Any, like: torch.Tensor, fixed: Sequence[Any], dtype: Any
     return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=memory_format)
 
 
-if AVAILABLE:
+def _fake_pool(x: torch.Tensor, *fixed: Any) -> Tuple[torch.Tensor, torch.Tensor]:
+    fixed = _lying(x, fixed)
+    y, routes = _fake_shapes(x.shape, x, fixed)
+    return _fake_empty(y, x, fixed), torch.empty(routes, dtype=torch.uint8, device=x.device)
 
-    @_operator("max_pool", "Tensor x", "(Tensor, Tensor)")
-    def _max_pool(x: torch.Tensor, *fixed: Any) -> Tuple[torch.Tensor, torch.Tensor]:
-        return _plan(x, x.shape, fixed).forward_routes(x)
 
-    @_max_pool.register_fake
-    def _(x: torch.Tensor, *fixed: Any) -> Any:
-        y, routes = _fake_y_and_routes(x.shape, x, fixed)
-        return _fake_empty(y, x, fixed), x.new_empty(routes, dtype=torch.uint8)
+def _fake_scatter(dy: torch.Tensor, routes: torch.Tensor, x_shape: Any, *fixed: Any) -> torch.Tensor:
+    return _fake_empty(x_shape, dy, fixed)
 
-    @_operator("max_pool_scatter", "Tensor dy, Tensor routes, SymInt[] x_shape", "Tensor")
-    def _scatter(dy: torch.Tensor, routes: torch.Tensor, x_shape: Sequence[int], *fixed: Any) -> torch.Tensor:
-        plan = _plan(dy, x_shape, fixed)
-        plan.check("dy", dy, plan.tensor_y, dy.dtype)
-        return plan.scatter(dy, plan.checked_routes(routes))
 
-    @_scatter.register_fake
-    def _(dy: torch.Tensor, routes: torch.Tensor, x_shape: Any, *fixed: Any) -> Any:
-        return _fake_empty(x_shape, dy, fixed)
+def _fake_gather(tx: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Tensor:
+    return _fake_empty(_fake_shapes(tx.shape, tx, fixed)[0], tx, fixed)
 
-    @_operator("max_pool_gather", "Tensor tx, Tensor routes", "Tensor")
-    def _gather(tx: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Tensor:
-        plan = _plan(tx, tx.shape, fixed)
-        return plan.gather(tx, plan.checked_routes(routes))
 
-    @_gather.register_fake
-    def _(tx: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> Any:
-        return _fake_empty(_fake_y_and_routes(tx.shape, tx, fixed)[0], tx, fixed)
+def _fake_indices(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Tensor:
+    fixed = _lying(x, fixed)
+    return _fake_empty(_fake_shapes(x.shape, x, fixed)[0], x, fixed, torch.int64)
 
-    @_operator("max_pool_indices", "Tensor x, Tensor routes", "Tensor")
-    def _indices(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Tensor:
-        plan = _plan(x, x.shape, fixed)
-        return plan.indices(plan.checked_routes(routes))
 
-    @_indices.register_fake
-    def _(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> Any:
-        return _fake_empty(_fake_y_and_routes(x.shape, x, fixed)[0], x, fixed, torch.int64)
+_max_pool = _define("max_pool", "Tensor x", "(Tensor, Tensor)", _run_pool, _fake_pool)
+_scatter = _define("max_pool_scatter", "Tensor dy, Tensor routes, SymInt[] x_shape", "Tensor", _run_scatter, _fake_scatter)
+_gather = _define("max_pool_gather", "Tensor tx, Tensor routes", "Tensor", _run_gather, _fake_gather)
+_indices = _define("max_pool_indices", "Tensor x, Tensor routes", "Tensor", _run_indices, _fake_indices)
 
-    # Each is linear once routes are known, so its derivative is another of them, over the same window.
+
+# ---- derivatives: each is linear once routes are known, so its derivative is another of them, over the same window -------------
+
+if HAS_CUSTOM_OP:
 
     def _setup_pool(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.x_shape, ctx.fixed = inputs[0].shape, inputs[1:]
+        ctx.x_shape, ctx.fixed = inputs[0].shape, _lying(inputs[0], inputs[1:])
         ctx.save_for_backward(output[1])
         ctx.set_materialize_grads(False)
 
@@ -119,21 +178,39 @@ if AVAILABLE:
     _gather.register_autograd(_gather_backward, setup_context=_setup_gather)
 
 
-def fixed_of(window: Window, channels_last: bool) -> Tuple[Any, ...]:
+# ---- calls ---------------------------------------------------------------------------------------------------------------------
+
+
+def fixed_of(window: Window, channels_last: int) -> Tuple[Any, ...]:
     fields = (list(field) if isinstance(field, tuple) else field for field in window)
-    return (*fields, channels_last)
+    return (*fields, int(channels_last))
 
 
-def traced_pool(x: torch.Tensor, window: Window, return_indices: bool) -> Any:
-    """max pooling through the operators, as torch.compile records it."""
-    fixed = fixed_of(window, lies_channels_last(x, len(window.kernel)))
+def plan_fixed(plan: TorchPlan) -> Tuple[Any, ...]:
+    return fixed_of(plan.args[4], plan.args[3])
+
+
+def pool(x: torch.Tensor, fixed: Sequence[Any], return_indices: bool) -> Any:
     y, routes = torch.ops.poolgrad.max_pool(x, *fixed)
     if not return_indices:
         return y
     return y, torch.ops.poolgrad.max_pool_indices(x.detach(), routes, *fixed)
 
 
+# Operations of a plan as operators, below autograd; by the names they have there.
+
+
+def forward_routes(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
+    return _below_autograd(torch.ops.poolgrad.max_pool, x, *plan_fixed(plan))
+
+
 def scatter(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
-    """dx = S^T dy through the operator."""
-    shape, _, _, channels_last, window = plan.args
-    return torch.ops.poolgrad.max_pool_scatter(dy, routes, list(shape), *fixed_of(window, channels_last))
+    return _below_autograd(torch.ops.poolgrad.max_pool_scatter, dy, routes, list(plan.tensor_x), *plan_fixed(plan))
+
+
+def gather(tx: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    return _below_autograd(torch.ops.poolgrad.max_pool_gather, tx, routes, *plan_fixed(plan))
+
+
+def indices(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Tensor:
+    return _below_autograd(torch.ops.poolgrad.max_pool_indices, x, routes, *fixed)

@@ -7,12 +7,12 @@ another format are brought into it; results are allocated in it, so that channel
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple, Tuple
+from typing import Any, NamedTuple, Sequence, Tuple
 
 import torch
 
 from .. import _abi
-from .._core import CorePlan, make_problem, per_axis, resolve_padding
+from .._core import CorePlan, code, make_problem, per_axis, resolve_padding
 from ._operations import OPERATIONS, make_operations
 
 
@@ -53,19 +53,18 @@ def make_window(
 ) -> Window:
     """Checks the form of the arguments; their values are checked with the shape, by the library."""
     try:
+        ties_code = code("ties", ties, _abi.TIES)
         kernel = per_axis("kernel_size", kernel_size, rank)
         word, low, high = resolve_padding(padding, rank)
         return Window(
             kernel,
-            kernel if stride is None or stride == [] or stride == () else per_axis("stride", stride, rank),
+            kernel if stride is None or (isinstance(stride, (list, tuple)) and not stride) else per_axis("stride", stride, rank),
             low + high,
             _abi.PADDINGS[word],
             per_axis("dilation", dilation, rank),
             bool(ceil_mode),
-            _abi.TIES[ties],
+            ties_code,
         )
-    except KeyError:
-        raise PoolValueError(f"ties is {ties!r}; it must be one of: {', '.join(_abi.TIES)}") from None
     except TypeError as error:
         raise PoolTypeError(str(error)) from None
     except ValueError as error:
@@ -75,16 +74,24 @@ def make_window(
 class TorchPlan(CorePlan):
     """Runs one pooling on tensors of one shape, type, device and memory format."""
 
+    words = (
+        (r"\bkernel\[", "kernel_size["),
+        (r"rounding is ceil\w*; (.*), so leave rounding floor", r"ceil_mode is True; \1, so leave it False"),
+        (r" \(only the jax dialect crops\)", ""),
+        (r"the torch dialect allows at most half of the window", "it may be at most half of the window"),
+        *CorePlan.words,
+    )
+
     def __init__(self, shape: Tuple[int, ...], dtype: Any, device: Any, channels_last: bool, window: Window) -> None:
         rank = len(window.kernel)
-        code = _DTYPES.get(dtype)
-        if code is None:
+        dtype_code = _DTYPES.get(dtype)
+        if dtype_code is None:
             raise PoolTypeError(f"input has the type {dtype}; poolgrad takes {', '.join(str(known) for known in _DTYPES)}")
         if len(shape) not in (rank + 1, rank + 2):
             raise PoolValueError(
                 f"input has the shape {tuple(shape)}; max_pool{rank}d takes {rank + 2} dimensions, or {rank + 1} without a batch"
             )
-        if device.type not in ("cpu", "cuda"):
+        if device.type not in ("cpu", "cuda", "meta"):  # meta: shapes only
             raise PoolValueError(f"input is on {device}; poolgrad runs on cpu and cuda")
         self.args = (shape, dtype, device, channels_last, window)
         batch = shape[: len(shape) - rank - 1]
@@ -96,7 +103,7 @@ class TorchPlan(CorePlan):
         self.device_index = _device_index(device)
         try:
             problem = make_problem(
-                (n, *spatial, channels) if channels_last else (n, channels, *spatial), code,
+                (n, *spatial, channels) if channels_last else (n, channels, *spatial), dtype_code,
                 window.kernel, window.stride, padding, window.dilation,
                 rounding="ceil" if window.ceil_mode else "floor",
                 layout="channels_last" if channels_last else "channels_first",
@@ -122,6 +129,8 @@ class TorchPlan(CorePlan):
         tensor made would be theirs."""
         if name not in OPERATIONS:
             raise AttributeError(name)
+        if self.device.type == "meta":
+            raise RuntimeError("tensors on the meta device have shapes and no memory")  # and so their operators run
         self.__dict__.update(zip(OPERATIONS, make_operations(self)))
         return self.__dict__[name]
 
@@ -155,13 +164,14 @@ def plan_of(shape: Tuple[int, ...], dtype: Any, device: Any, channels_last: bool
     return TorchPlan(tuple(shape), dtype, device, channels_last, window)
 
 
-def lies_channels_last(x: torch.Tensor, rank: int) -> bool:
-    """Whether x's memory format is channels_last. A dense tensor that is both counts as channels first, as it is one."""
-    if rank == 1 or x.dim() != rank + 2 or x.is_contiguous():
+def lies_channels_last(shape: Sequence[int], strides: Sequence[int], rank: int) -> bool:
+    """Whether torch takes a tensor of this shape and these strides for channels_last, and gives its results that format: its own
+    rule (suggest_memory_format), by which a sliced tensor and one of a single channel keep what they were."""
+    if rank == 1 or len(shape) != rank + 2 or strides[1] == 0:
         return False
-    try:
-        if x.is_contiguous(memory_format=_CHANNELS_LAST[rank]):
-            return True
-    except RuntimeError:  # inside vmap only the plain format can be asked for
-        return False
-    return x.size(1) > 1 and x.stride(1) == 1
+    least: int = 0
+    for axis in (1, *range(rank + 1, 1, -1), 0):
+        if shape[axis] == 0 or strides[axis] < least or (axis == 0 and least == strides[1]):
+            return False
+        least = strides[axis] * (shape[axis] if shape[axis] > 1 else 1)
+    return True

@@ -2,36 +2,52 @@
 
 More than torch: padding may be "same", "same_lower", "valid" or (low, high) pairs; ties says who gets the gradient when several
 inputs of a window share the maximum ("first" is torch's rule; "last", "split", "all").
+
+A call on a plain tensor (_plain) goes straight to its plan, found in a cache; every other one through _general.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Callable, Tuple
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from . import _autograd, _library
+from .._core import freeze
+from . import _autograd, _export, _library
+from ._plain import PLAIN_TYPES, dispatch_modes, functorch_active, is_compiling, is_tracing
 from ._plans import PoolTypeError, PoolValueError, TorchPlan, Window, lies_channels_last, make_window, plan_of
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-# What else traces (export, make_fx) gives tensors of other types.
-_is_compiling = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", lambda: False)
+_unwrap_if_dead: Callable[[torch.Tensor], torch.Tensor] = getattr(
+    getattr(torch._C, "_functorch", None), "unwrap_if_dead", lambda tensor: tensor
+)
+if hasattr(torch, "get_autocast_dtype"):  # torch 2.4 and later ask by device
+    _autocast_enabled: Callable[[], bool] = partial(torch.is_autocast_enabled, "cpu")
+else:
+    _autocast_enabled = torch.is_autocast_cpu_enabled
+_GIVE_BACK = "poolgrad.torch.convert(model, back=True) gives a model torch's own pooling back"
 
 
-@lru_cache(maxsize=1024, typed=True)
+@lru_cache(maxsize=1024)
 def _plan(
-    shape: Any, dtype: Any, device: Any, channels_last: bool, rank: int, kernel_size: Any, stride: Any, padding: Any,
-    dilation: Any, ceil_mode: Any, ties: str,
+    shape: Any, strides: Any, dtype: Any, device: Any, rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
+    ceil_mode: Any, ties: str,
 ) -> Tuple[Callable[[torch.Tensor], torch.Tensor], TorchPlan]:  # fmt: skip
     """(its y of x, the plan)."""
     window = make_window(rank, kernel_size, stride, padding, dilation, ceil_mode, ties)
-    plan = plan_of(tuple(shape), dtype, device, channels_last, window)
+    plan = plan_of(tuple(shape), dtype, device, lies_channels_last(shape, strides, rank), window)
     return _autograd.make_pool(plan), plan
 
 
-def _hashable(value: Any) -> Any:
-    return tuple(_hashable(entry) for entry in value) if isinstance(value, (list, tuple)) else value
+def _frozen(kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Tuple[Any, ...]:
+    try:
+        given = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
+        return tuple(freeze(name, value) for name, value in given.items())
+    except TypeError as error:
+        raise PoolTypeError(str(error)) from None
+    except ValueError as error:
+        raise PoolValueError(str(error)) from None
 
 
 def _check_indices(return_indices: bool, window: Window) -> None:
@@ -39,32 +55,106 @@ def _check_indices(return_indices: bool, window: Window) -> None:
         raise PoolValueError("return_indices is True; with ties 'split' or 'all' a window has no single index")
 
 
+def _lies_channels_last(x: torch.Tensor, rank: int) -> bool:
+    return lies_channels_last(x.shape, x.stride(), rank)
+
+
+@lru_cache(maxsize=None)
+def _cast_dtype(rank: int, dtype: torch.dtype, return_indices: bool) -> torch.dtype:
+    """The type in which torch's own pooling runs under CPU autocast; asked once, since versions differ."""
+    with torch.autocast("cpu"):
+        found = _export.THEIRS[rank](torch.zeros((1,) * (rank + 2), dtype=dtype), 1, return_indices=return_indices)
+    return (found[0] if return_indices else found).dtype
+
+
+def _cast(rank: int, input: torch.Tensor, return_indices: bool) -> torch.Tensor:
+    """`input` as CPU autocast, which is on, hands it to torch's own pooling."""
+    if input.device.type != "cpu" or input.dtype not in (torch.bfloat16, torch.float16):
+        return input
+    return input.to(_cast_dtype(rank, input.dtype, return_indices))
+
+
+def _general(function: Any, rank: int, input: Any, window: Tuple[Any, ...], return_indices: bool, ties: str) -> Any:
+    """A call on what is not a plain tensor, or is not just to be run; window is kernel_size to ceil_mode."""
+    if has_torch_function_unary(input):
+        return handle_torch_function(function, (input,), input, *window, return_indices=return_indices, ties=ties)
+    if not isinstance(input, torch.Tensor):
+        raise PoolTypeError(f"max_pool{rank}d(): argument 'input' is a {type(input).__name__}; it must be a Tensor")
+    made = make_window(rank, *window, ties)
+    _check_indices(return_indices, made)
+    if not is_compiling():
+        if rank == 3 and _autocast_enabled():
+            input = _cast(rank, input, return_indices)
+        if functorch_active() and _autograd.HAS_SETUP_CONTEXT:
+            plan = plan_of(tuple(input.shape), input.dtype, input.device, _lies_channels_last(input, rank), made)
+            return _autograd.transformed_pool(input, plan, return_indices)
+        if input.layout is not torch.strided:
+            raise PoolTypeError(
+                f"input has the layout {input.layout}; poolgrad takes dense tensors: call to_dense() on it first, or {_GIVE_BACK}"
+            )
+        unwrapped = _unwrap_if_dead(input)
+        if unwrapped is not input:
+            return function(unwrapped, *window, return_indices, ties=ties)
+        if input.has_names():
+            found = function(input.rename(None), *window, return_indices, ties=ties)
+            return tuple(one.rename(*input.names) for one in found) if return_indices else found.rename(*input.names)
+        if torch.onnx.is_in_onnx_export() and not is_tracing():
+            return _export.torchs_own(input, made, return_indices)
+    # Where torch.jit traces, tensors that come later may lie differently. is_compiling is asked first: dynamo knows no other.
+    open_ = not is_compiling() and is_tracing()
+    fixed = _library.fixed_of(made, _library.AS_X_LIES if open_ else _lies_channels_last(input, rank))
+    if _autograd.HAS_SETUP_CONTEXT:
+        return _library.pool(input, fixed, return_indices)
+    try:
+        return _library.pool(input, fixed, return_indices)
+    except RuntimeError as error:
+        if "do not support the use of autograd.Function" not in str(error):
+            raise
+        raise NotImplementedError(
+            f"functorch's gradients cannot see through poolgrad with torch {torch.__version__}, they can from 2.0 on; {_GIVE_BACK}"
+        ) from None
+
+
 def _make(rank: int, shapes: str) -> Callable[..., Any]:
+    may_cast = rank == 3  # the one that a version of torch has in a list of autocast's
+
     def max_pool(
         input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
         return_indices: bool = False, *, ties: str = "first",
     ) -> Any:  # fmt: skip
-        if _is_compiling() or type(input) not in _PLAIN:
-            if not isinstance(input, torch.Tensor):
-                raise PoolTypeError(f"max_pool{rank}d(): argument 'input' is a {type(input).__name__}; it must be a Tensor")
-            if _library.AVAILABLE:
-                window = make_window(rank, kernel_size, stride, padding, dilation, ceil_mode, ties)
-                _check_indices(return_indices, window)
-                return _library.traced_pool(input, window, return_indices)
-        channels_last = not input.is_contiguous() and lies_channels_last(input, rank)
-        try:
-            pool, plan = _plan(
-                input.shape, input.dtype, input.device, channels_last, rank, kernel_size, stride, padding, dilation, ceil_mode, ties
-            )  # fmt: skip
-        except TypeError as error:
-            if "unhashable" not in str(error):
-                raise
-            windows = map(_hashable, (kernel_size, stride, padding, dilation))
-            pool, plan = _plan(input.shape, input.dtype, input.device, channels_last, rank, *windows, ceil_mode, ties)
-        if not return_indices:
-            return pool(input)
-        _check_indices(True, plan.args[4])
-        return _autograd.pool_with_indices(input, plan)
+        if not (
+            is_compiling()
+            or type(input) not in PLAIN_TYPES
+            or has_torch_function_unary(input)
+            or is_tracing()
+            or dispatch_modes()
+            or functorch_active()
+            or input.is_neg()
+            or input._is_zerotensor()
+            or input.has_names()
+        ):
+            if not (
+                type(kernel_size) is int
+                and (stride is None or type(stride) is int)
+                and type(padding) is int
+                and type(dilation) is int
+            ):
+                kernel_size, stride, padding, dilation = _frozen(kernel_size, stride, padding, dilation)
+            try:
+                if may_cast and _autocast_enabled():
+                    input = _cast(rank, input, return_indices)
+                pool, plan = _plan(
+                    input.shape, input.stride(), input.dtype, input.device, rank, kernel_size, stride, padding, dilation,
+                    ceil_mode, ties,
+                )  # fmt: skip
+                if not return_indices:
+                    return pool(input)
+                _check_indices(True, plan.args[4])
+                return _autograd.pool_with_indices(input, plan)
+            except RuntimeError as error:
+                if isinstance(error, (PoolValueError, PoolTypeError)):
+                    raise
+        return _general(max_pool, rank, input, (kernel_size, stride, padding, dilation, ceil_mode), return_indices, ties)
 
     max_pool.__name__ = max_pool.__qualname__ = f"max_pool{rank}d"
     max_pool.__doc__ = f"torch.nn.functional.max_pool{rank}d over {shapes}."

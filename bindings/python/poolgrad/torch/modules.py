@@ -1,20 +1,34 @@
 """MaxPool1d, MaxPool2d and MaxPool3d as modules, and convert, which swaps the pooling of a whole model and back."""
 
-from __future__ import annotations
-
+# No postponed annotations: TorchScript reads real ones.
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from . import functional
-from ._plans import PoolTypeError, PoolValueError
+from ._export import scripted_pool
+from ._plans import PoolTypeError, PoolValueError, make_window
 
 
 class _Ties:
     """The arguments of torch's module, and ties; padding may be what poolgrad.torch.max_pool*d takes."""
 
     ties = "first"
+    __constants__ = [*nn.MaxPool1d.__constants__, "fixed"]
+    __jit_unused_properties__ = ["fixed"]  # read by torch.jit.script, not compiled
+    _rank = 0
+    _pool: Any = None
+
+    @property
+    def fixed(self) -> Any:
+        """What the operators take, for torch.jit.script, whose compiled forward wants one type of each."""
+        module: Any = self
+        return tuple(
+            make_window(
+                self._rank, module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode, self.ties
+            )
+        )
 
     def __init__(self, *arguments: Any, ties: str = "first", **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -24,33 +38,34 @@ class _Ties:
         told = super().extra_repr()  # type: ignore[misc]
         return told if self.ties == "first" else f"{told}, ties={self.ties}"
 
-    def _run(self, function: Any, input: torch.Tensor) -> Any:
-        module: Any = self
-        return function(
-            input, module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode,
-            module.return_indices, ties=self.ties,
-        )  # fmt: skip
+    # No return annotation: TorchScript finds out what is returned. It compiles the first branch alone; Python runs the rest.
+    def forward(self, input: torch.Tensor):
+        if torch.jit.is_scripting():
+            return scripted_pool(
+                input, self.fixed[0], self.fixed[1], self.fixed[2], self.fixed[3], self.fixed[4], self.fixed[5], self.fixed[6],
+                self.return_indices,
+            )  # fmt: skip
+        return self._pool(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices, ties=self.ties
+        )
 
 
 class MaxPool1d(_Ties, nn.MaxPool1d):
     """torch.nn.MaxPool1d, run by poolgrad."""
 
-    def forward(self, input: torch.Tensor) -> Any:
-        return self._run(functional.max_pool1d, input)
+    _rank, _pool = 1, staticmethod(functional.max_pool1d)
 
 
 class MaxPool2d(_Ties, nn.MaxPool2d):
     """torch.nn.MaxPool2d, run by poolgrad."""
 
-    def forward(self, input: torch.Tensor) -> Any:
-        return self._run(functional.max_pool2d, input)
+    _rank, _pool = 2, staticmethod(functional.max_pool2d)
 
 
 class MaxPool3d(_Ties, nn.MaxPool3d):
     """torch.nn.MaxPool3d, run by poolgrad."""
 
-    def forward(self, input: torch.Tensor) -> Any:
-        return self._run(functional.max_pool3d, input)
+    _rank, _pool = 3, staticmethod(functional.max_pool3d)
 
 
 _OURS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}

@@ -1,0 +1,49 @@
+#!/bin/bash
+# PyTorch's own tests of max pooling, with poolgrad's functions and modules in the place of torch's (in_place_of_torchs.py). They
+# are those of the installed version: from the folder TORCH_SOURCE names, or else from Debian's source package, which is fetched
+# into build/torch-suite once. Where neither can be had, nothing is run, and a line says why. expected_failures.txt has the few
+# that cannot pass. Further arguments go to pytest. Some minutes.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../../../.." && pwd)
+python=${PYTHON:-/usr/bin/python3}
+work=$root/build/torch-suite
+files=(nn/test_pooling.py test_ops.py test_ops_gradients.py test_ops_jit.py test_modules.py test_proxy_tensor.py)
+export POOLGRAD_LIBRARY=${POOLGRAD_LIBRARY:-$root/build/release/libpoolgrad.so}
+export PYTHONPATH=$root/bindings/python:$here PYTHONDONTWRITEBYTECODE=1
+
+not_run() { echo "test-torch-suite: not run: $1"; exit 0; }
+
+# Debian's source package, by lists of our own: the machine's may name no sources, and stay as they are.
+fetch() {
+  local version apt=$work/apt
+  version=$(dpkg-query -W -f '${source:Upstream-Version}' python3-torch 2>/dev/null) || not_run "python3-torch is not Debian's"
+  archive=$(find "$work" -maxdepth 1 -name "pytorch_$version.orig.tar.*" 2>/dev/null | head -1)
+  [ -z "$archive" ] || return 0
+  mkdir -p "$apt/sources" "$apt/lists/partial" "$apt/cache/archives/partial"
+  for list in /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list /etc/apt/sources.list; do
+    [ ! -f "$list" ] || sed 's/^Types:.*/Types: deb-src/; s/^deb /deb-src /' "$list" >"$apt/sources/$(basename "$list")"
+  done
+  [ ! -f "$apt/sources/sources.list" ] || mv "$apt/sources/sources.list" "$apt/sources/main.list"
+  local options=(-qq -o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$apt/sources" -o "Dir::State::lists=$apt/lists"
+    -o "Dir::Cache=$apt/cache" -o APT::Sandbox::User=)
+  (cd "$work" && apt-get "${options[@]}" update && apt-get "${options[@]}" source --tar-only pytorch) >"$work/fetch.log" 2>&1 ||
+    not_run "Debian's source package pytorch could not be fetched ($work/fetch.log)"
+  archive=$(find "$work" -maxdepth 1 -name "pytorch_$version.orig.tar.*" | head -1)
+  [ -n "$archive" ] || not_run "Debian's source package is not of the installed version, $version"
+}
+
+"$python" -c "import torch" 2>/dev/null || not_run "torch is not installed"
+[ -f "$POOLGRAD_LIBRARY" ] || not_run "$POOLGRAD_LIBRARY does not exist; make build makes it"
+rm -rf "$work/test" && mkdir -p "$work/test"
+if [ -n "${TORCH_SOURCE:-}" ]; then
+  (cd "$TORCH_SOURCE/test" && cp --parents "${files[@]}" "$work/test")
+else
+  fetch
+  tar -xf "$archive" -C "$work/test" --strip-components=2 --wildcards "${files[@]/#/*/test/}"
+fi
+
+cd "$work/test"
+exec "$python" -W ignore -m pytest -q --tb=line -p no:cacheprovider -p in_place_of_torchs \
+  -k "(max_pool1d or max_pool2d or max_pool3d or max_pool_nan or MaxPool or maxpool) and not daptive and not ractional" \
+  "${files[@]:0:5}" "$@"

@@ -47,7 +47,7 @@ std::vector<std::string_view> Split(std::string_view text, char by) {
 }
 
 Status BadWord(std::string_view word, const std::string& expectation) {
-  return Status::Invalid("the word '" + std::string(word) + "' is not understood; " + expectation);
+  return Status::Invalid("the word " + Quoted(word) + " is not understood; " + expectation);
 }
 
 // "3" for every axis, or "1x2x2", one number per axis.
@@ -105,34 +105,48 @@ Status ParseShape(std::string_view word, poolgrad_problem* p) {
   return {};
 }
 
-// One of the free-order words after the shape.
-Status ParseOption(std::string_view word, poolgrad_problem* p, bool* has_stride) {
+// What the free-order words after the shape say, each of them once.
+enum Matter { kKernel, kStride, kDilation, kPadding, kRounding, kDialect, kTieRule, kNanRule, kBits, kCounting, kDivisor, kDevice, kMatters };
+constexpr const char* kMatterNames[] = {"the kernel",    "the stride",  "the dilation", "the padding",
+                                        "the rounding",  "the dialect", "the ties",     "the NaN rule",
+                                        "the route bits", "whether padding counts", "the divisor", "the device"};
+
+Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
   const auto value_of = [&](std::string_view key) { return word.substr(key.size()); };
   int at;
   if ((at = Find(kPaddings, word, 1)) > 0) {
+    *matter = kPadding;
     p->padding = at;
   } else if ((at = Find(kRoundings, word, 1)) > 0) {
+    *matter = kRounding;
     p->rounding = at;
   } else if ((at = Find(kDialects, word, 1)) > 0) {
+    *matter = kDialect;
     p->dialect = at;
   } else if (word == "count_padding" || word == "no_count_padding") {
+    *matter = kCounting;
     p->count_padding = word == "count_padding";
   } else if (word.starts_with("ties=")) {
+    *matter = kTieRule;
     if ((at = Find(kTies, value_of("ties="), 1)) < 0) return BadWord(word, "ties are first, last, split or all");
     p->ties = at;
   } else if (word.starts_with("nan=")) {
+    *matter = kNanRule;
     if ((at = Find(kNans, value_of("nan="), 1)) < 0) {
       return BadWord(word, "nan is propagate_first, propagate_last, first_place, greater_equal or ignore");
     }
     p->nan = at;
   } else if (word.starts_with("bits=")) {
+    *matter = kBits;
     int64_t bits;
     if (!ParseInt(value_of("bits="), &bits) || bits < 0 || bits > 32)
       return BadWord(word, "bits are 2, 4, 8, 16 or 32");
     p->route_bits = static_cast<int32_t>(bits);
   } else if (word.starts_with("divisor=")) {
+    *matter = kDivisor;
     if (!ParseInt(value_of("divisor="), &p->divisor)) return BadWord(word, "a divisor is an integer");
   } else if (word == "cuda" || word.starts_with("cuda:")) {
+    *matter = kDevice;
     int64_t index = 0;
     if (word != "cuda" && (!ParseInt(value_of("cuda:"), &index) || index < 0 || index > INT32_MAX)) {
       return BadWord(word, "name a GPU as cuda:0");
@@ -140,13 +154,16 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, bool* has_stride)
     p->device = POOLGRAD_CUDA;
     p->device_index = static_cast<int32_t>(index);
   } else if (word[0] == 'k') {
+    *matter = kKernel;
     return ParseNumbers(word, word.substr(1), p->rank, p->kernel);
   } else if (word[0] == 's') {
-    *has_stride = true;
+    *matter = kStride;
     return ParseNumbers(word, word.substr(1), p->rank, p->stride);
   } else if (word[0] == 'd') {
+    *matter = kDilation;
     return ParseNumbers(word, word.substr(1), p->rank, p->dilation);
   } else if (word[0] == 'p') {
+    *matter = kPadding;
     return ParsePads(word, word.substr(1), p);
   } else {
     return BadWord(
@@ -184,8 +201,8 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
     if (!word.empty()) words.push_back(word);
   }
   if (words.size() < 4) {
-    return Status::Invalid("the problem '" + std::string(text) +
-                           "' is too short; it begins with kind, type, layout and shape, like max f32 nchw 1x1x3x3 k2");
+    return Status::Invalid("the problem " + Quoted(text) +
+                           " is too short; it begins with kind, type, layout and shape, like max f32 nchw 1x1x3x3 k2");
   }
   poolgrad_problem p = DefaultProblem();
   if ((p.kind = Find(kKinds, words[0])) < 0) return BadWord(words[0], "the kind is max or avg");
@@ -193,11 +210,17 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
     return BadWord(words[1], "the type is f32, f64, f16, bf16, i8, u8 or i32");
   if (!ParseLayout(words[2], &p)) return BadWord(words[2], "the layout is ncw, nchw, ncdhw, nwc, nhwc or ndhwc");
   if (Status status = ParseShape(words[3], &p); !status.ok()) return status;
-  bool has_stride = false;
+  std::string_view said[kMatters];  // by which word
   for (size_t i = 4; i < words.size(); ++i) {
-    if (Status status = ParseOption(words[i], &p, &has_stride); !status.ok()) return status;
+    Matter matter;
+    if (Status status = ParseOption(words[i], &p, &matter); !status.ok()) return status;
+    if (!said[matter].empty()) {
+      return Status::Invalid("the words " + Quoted(said[matter]) + " and " + Quoted(words[i]) + " both say " +
+                             kMatterNames[matter] + "; keep one of them");
+    }
+    said[matter] = words[i];
   }
-  if (!has_stride) std::copy(p.kernel, p.kernel + 3, p.stride);
+  if (said[kStride].empty()) std::copy(p.kernel, p.kernel + 3, p.stride);
   return p;
 }
 

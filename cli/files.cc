@@ -28,31 +28,61 @@ extern "C" void RemoveTemporaries(int signal_number) {
   raise(signal_number);
 }
 
+// Signals that end a run from outside. SIGXFSZ is none of them: passed over, it becomes an error with a sentence.
+constexpr int kEndings[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGBUS};
+
 int Remember(const std::string& name) {
   if (name.size() >= PATH_MAX) return -1;
   for (int slot = 0; slot < kMostOutputs; ++slot) {
     if (g_temporary[slot][0] != '\0') continue;
     std::memcpy(g_temporary[slot], name.c_str(), name.size() + 1);
-    for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGBUS}) signal(signal_number, RemoveTemporaries);
+    for (const int signal_number : kEndings) signal(signal_number, RemoveTemporaries);
     return slot;
   }
   return -1;
+}
+
+// Makes a temporary file and remembers it, with no moment between in which an ending would leave it behind.
+int MakeTemporary(std::string& name, int* slot) {
+  sigset_t endings, before;
+  sigemptyset(&endings);
+  for (const int signal_number : kEndings) sigaddset(&endings, signal_number);
+  sigprocmask(SIG_BLOCK, &endings, &before);
+  const int descriptor = mkstemp(name.data());
+  const int error = errno;
+  if (descriptor >= 0) *slot = Remember(name);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return descriptor;
 }
 
 [[noreturn]] void FailWithErrno(const std::string& doing, const std::string& path, int error) {
   throw Failure(path + " cannot be " + doing + ": " + std::strerror(error));
 }
 
-std::string TemporaryBeside(const std::string& path) {
+// "" for a name without a folder; else up to and with the last slash.
+std::string FolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
-  const size_t name = slash == std::string::npos ? 0 : slash + 1;
-  return path.substr(0, name) + "." + path.substr(name) + ".XXXXXX";
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
 }
+
+// A short name of its own: the output's may be as long as a name can be.
+std::string TemporaryBeside(const std::string& path) { return FolderOf(path) + ".poolgrad.XXXXXX"; }
 
 }  // namespace
 
+bool SameFile(const std::string& a, const std::string& b) {
+  const std::string folders[] = {FolderOf(a), FolderOf(b)};
+  if (a.substr(folders[0].size()) != b.substr(folders[1].size())) return false;
+  struct stat about[2];
+  for (int i = 0; i < 2; ++i) {
+    if (stat(folders[i].empty() ? "." : folders[i].c_str(), &about[i]) != 0) return false;
+  }
+  return about[0].st_dev == about[1].st_dev && about[0].st_ino == about[1].st_ino;
+}
+
 InputFile::InputFile(const std::string& path) : path_(path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer would wait
   if (descriptor < 0) FailWithErrno("read", path, errno);
   struct stat about;
   if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
@@ -67,11 +97,17 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   memory_ = static_cast<std::byte*>(memory);
   try {
     header_ = ParseNpyHeader({memory_, bytes_}, static_cast<int64_t>(bytes_), path);
+    if (header_.data_offset % header_.element_bytes != 0) {  // a header of any length is allowed; such data are copied
+      aligned_ = Buffer(header_.data_bytes());
+      std::memcpy(aligned_.data(), memory_ + header_.data_offset, static_cast<size_t>(header_.data_bytes()));
+    }
   } catch (...) {
     if (memory_ != nullptr) munmap(memory_, bytes_);
     throw;
   }
 }
+
+const std::byte* InputFile::data() const { return aligned_.data() ? aligned_.data() : memory_ + header_.data_offset; }
 
 InputFile::~InputFile() {
   if (memory_ != nullptr) munmap(memory_, bytes_);
@@ -87,9 +123,9 @@ OutputFile::OutputFile(const std::string& path, const std::string& descr, const 
   if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
     throw Failure(path + " cannot be written: it exists and is not a regular file");
   }
-  descriptor_ = mkstemp(temporary_.data());
+  signal(SIGXFSZ, SIG_IGN);
+  descriptor_ = MakeTemporary(temporary_, &slot_);
   if (descriptor_ < 0) FailWithErrno("written", path, errno);
-  slot_ = Remember(temporary_);
   const mode_t mask = umask(0);
   umask(mask);
   int error = fchmod(descriptor_, 0666 & ~mask) != 0 ? errno : 0;

@@ -9,8 +9,12 @@
 #include <vector>
 
 #include "npy.h"
+#include "support.h"
 
 namespace poolgrad::cli {
+
+// Whether two names, however they are spelt, are those of one file that is there or would be made.
+bool SameFile(const std::string& a, const std::string& b);
 
 class InputFile {
  public:
@@ -21,13 +25,14 @@ class InputFile {
 
   const NpyHeader& header() const { return header_; }
   const std::string& path() const { return path_; }
-  const std::byte* data() const { return memory_ + header_.data_offset; }
+  const std::byte* data() const;  // aligned to its elements
 
  private:
   std::string path_;
   NpyHeader header_;
   std::byte* memory_ = nullptr;
   size_t bytes_ = 0;
+  Buffer aligned_;  // the data, where the file has them at an address that is no multiple of an element
 };
 
 class OutputFile {

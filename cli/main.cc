@@ -3,6 +3,7 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <sstream>
 #include <string>
 
 #include "commands.h"
@@ -25,9 +26,13 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    std::ostringstream out, err;  // its sentences repeat what was typed
+    const int status = app.exit(error, out, err);
+    std::cout << out.str();
+    std::cerr << poolgrad::cli::Printable(err.str());
+    return status == 0 ? 0 : 2;
   } catch (const poolgrad::cli::Failure& failure) {
-    std::cerr << "poolgrad: " << failure.what() << "\n";
+    std::cerr << "poolgrad: " << poolgrad::cli::Printable(failure.what()) << "\n";
     return 1;
   } catch (const std::bad_alloc&) {
     std::cerr << "poolgrad: memory ran out; a smaller batch or fewer threads need less\n";

@@ -141,8 +141,9 @@ std::vector<int64_t> RoutesShape(const Plan& plan) {
 void RequireDifferent(const std::vector<std::string>& outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
-      if (!outputs[i].empty() && outputs[i] == outputs[j]) {
-        throw Failure(outputs[i] + " is named for two outputs; expected a different file for each");
+      if (!outputs[i].empty() && !outputs[j].empty() && SameFile(outputs[i], outputs[j])) {
+        const std::string also = outputs[i] == outputs[j] ? "" : ", the second time as " + outputs[i];
+        throw Failure(outputs[j] + " is named for two outputs" + also + "; expected a different file for each");
       }
     }
   }

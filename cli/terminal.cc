@@ -24,6 +24,23 @@ void SetColour(const std::string& when) {
   g_colour = when == "always" || (when == "auto" && watched);
 }
 
+std::string Printable(const std::string& text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string printable;
+  unsigned char before = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool second_row = before == 0xc2 && byte >= 0x80 && byte < 0xa0;  // U+0080 to U+009F, controls too
+    before = byte;
+    if ((byte >= 0x20 && byte != 0x7f && !second_row) || c == '\n') {
+      printable += c;
+    } else {
+      printable += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return printable;
+}
+
 std::string Tinted(Tint tint, const std::string& text) {
   if (!g_colour) return text;
   switch (tint) {

@@ -10,7 +10,11 @@
  *   4. run poolgrad_forward, poolgrad_backward, ... on that memory. Nothing is allocated while running on a GPU.
  *
  * Every function that returns poolgrad_status writes nothing when it fails, and leaves a full sentence for
- * poolgrad_last_error (per thread). All arrays are dense, in the memory order of the problem's layout. */
+ * poolgrad_last_error (per thread). All arrays are dense, in the memory order of the problem's layout. An array that a call
+ * writes (scratch among them) must not overlap any other array of that call; such a call is refused.
+ *
+ * Structs begin with the size they had when the caller was compiled, and only ever grow at their end: what an older caller
+ * does not know takes its default, and a newer caller may leave 0 what an older library does not know. */
 #ifndef POOLGRAD_POOLGRAD_H_
 #define POOLGRAD_POOLGRAD_H_
 
@@ -103,7 +107,7 @@ typedef enum poolgrad_nan {
   POOLGRAD_NAN_PROPAGATE_FIRST = 1, /* any NaN makes y NaN; the first NaN is routed */
   POOLGRAD_NAN_PROPAGATE_LAST = 2,  /* the same with the last NaN (torch) */
   POOLGRAD_NAN_FIRST_PLACE = 3,     /* best = first valid tap, replaced when v > best (tensorflow) */
-  POOLGRAD_NAN_GREATER_EQUAL = 4,   /* best = first valid tap, kept only while best >= v (XLA) */
+  POOLGRAD_NAN_GREATER_EQUAL = 4,   /* best = first valid tap, kept only while best >= v (XLA's gradient) */
   POOLGRAD_NAN_IGNORE = 5           /* best = -inf with no route, replaced when v > best (tfjs) */
 } poolgrad_nan;
 
@@ -125,7 +129,7 @@ typedef struct poolgrad_problem {
   int32_t count_padding; /* average: padding counts in the divisor: 0 no, 1 yes, -1 as the dialect does */
   int32_t device;       /* poolgrad_device */
   int32_t device_index; /* which GPU */
-  int32_t reserved;     /* 0 */
+  int32_t reserved;     /* must be 0 */
   int64_t divisor;      /* average: override of the divisor; 0: none */
   int64_t batch;
   int64_t channels;
@@ -157,6 +161,14 @@ POOLGRAD_API void poolgrad_problem_init(poolgrad_problem* problem);
 
 /* The one-line text form, e.g. "max f32 nchw 8x64x112x112 k3 s2 p1 ceil torch" (docs/problem.md). */
 POOLGRAD_API poolgrad_status poolgrad_problem_parse(const char* text, poolgrad_problem* problem);
+
+/* Both have to know how large the caller's struct is. The functions above write what version 1.0 had and no more; compiled
+ * with this header, their names mean these. */
+POOLGRAD_API void poolgrad_problem_init_sized(poolgrad_problem* problem, size_t size);
+POOLGRAD_API poolgrad_status poolgrad_problem_parse_sized(const char* text, poolgrad_problem* problem, size_t size);
+#define poolgrad_problem_init(problem) poolgrad_problem_init_sized((problem), sizeof(poolgrad_problem))
+#define poolgrad_problem_parse(text, problem) poolgrad_problem_parse_sized((text), (problem), sizeof(poolgrad_problem))
+
 /* Writes at most `capacity` bytes, terminating NUL included; *needed (may be null) is the size that holds all of it. */
 POOLGRAD_API poolgrad_status poolgrad_problem_format(const poolgrad_problem* problem, char* text, size_t capacity,
                                                      size_t* needed);
@@ -218,8 +230,8 @@ typedef void (*poolgrad_parallel_for_fn)(void* context, int64_t count, poolgrad_
 /* How to run. Null means: default threads, scratch from the heap (CPU), the default stream (CUDA). */
 typedef struct poolgrad_exec {
   uint64_t struct_size;
-  int32_t threads; /* 0: all of the machine's, or POOLGRAD_THREADS; the result's bits never depend on it */
-  int32_t reserved;
+  int32_t threads;  /* 0: poolgrad_default_threads; the result's bits never depend on it */
+  int32_t reserved; /* must be 0 */
   poolgrad_parallel_for_fn parallel_for; /* null: poolgrad's own pool */
   void* parallel_for_context;
   void* scratch; /* at least poolgrad_plan_scratch_bytes bytes, 64-byte aligned; null on CPU: taken from the heap */
@@ -313,6 +325,8 @@ POOLGRAD_API const char* poolgrad_last_error(void); /* "" when nothing failed ye
 POOLGRAD_API const char* poolgrad_version(void);    /* "1.0.0" */
 POOLGRAD_API const char* poolgrad_simd_target(void); /* the SIMD target plans made now would use, e.g. "NEON", "AVX3" */
 POOLGRAD_API int32_t poolgrad_has_cuda(void);       /* 1 when this build can make CUDA plans */
+/* The environment variable POOLGRAD_THREADS, a number from 1 to 4096; without it, the processors this process may run on. A
+ * run with the default threads is refused while the variable holds anything else; this function then passes it over. */
 POOLGRAD_API int32_t poolgrad_default_threads(void);
 
 #ifdef __cplusplus

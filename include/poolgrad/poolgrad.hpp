@@ -199,6 +199,9 @@ class Problem {
 
   // From its one-line text form, e.g. "max f32 nchw 8x64x112x112 k3 s2 p1".
   static Problem parse(const std::string& text) {
+    if (text.find('\0') != std::string::npos) {
+      throw Error(POOLGRAD_INVALID_ARGUMENT, "the text of the problem has a NUL inside; it must be one line of words");
+    }
     poolgrad_problem raw;
     check(poolgrad_problem_parse(text.c_str(), &raw));
     return Problem(raw);

@@ -3,11 +3,17 @@
 
 #include <cstdint>
 
+#include "base/status.h"
 #include "poolgrad/poolgrad.h"
 
 namespace poolgrad {
 
-// POOLGRAD_THREADS when it is a positive number, else the machine's. 1 in a build without threads.
+inline constexpr int kMostThreads = 4096;
+
+// What the environment variable POOLGRAD_THREADS says; without it, the processors that this process may run on, as they were
+// when first asked for. 1 in a build without threads. A variable that holds anything but a number from 1 to kMostThreads is
+// an error here, and as good as none to DefaultThreads.
+Result<int> ThreadsAskedFor();
 int DefaultThreads();
 
 // Calls task(context, i) once for every i in [0, count) on at most `threads` threads; the calling thread takes part. One

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "poolgrad/poolgrad.h"
@@ -25,6 +26,21 @@ class [[nodiscard]] Status {
   poolgrad_status code_ = POOLGRAD_OK;
   std::string sentence_;
 };
+
+// What a user typed, between quotes, for a sentence. Control characters are spelt out: a sentence ends up in a terminal.
+inline std::string Quoted(std::string_view text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string quoted = "'";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      quoted += c;
+    } else {
+      quoted += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return quoted + "'";
+}
 
 // A value, or the reason why there is none.
 template <class T>

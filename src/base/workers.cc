@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace poolgrad {
 
@@ -44,7 +45,7 @@ void Workers::Run(int threads, int64_t count, poolgrad_task_fn task, void* conte
   Grow(threads);
   task_ = task;
   context_ = context;
-  team_ = std::min(threads, static_cast<int>(workers_.size()) + 1);
+  team_ = std::min(threads, started_ + 1);
   for (int t = 0; t < team_; ++t) {
     const auto begin = [&](int64_t of) { return count / team_ * of + count % team_ * of / team_; };
     ranges_[t].next.store(begin(t), std::memory_order_relaxed);
@@ -59,14 +60,20 @@ void Workers::Run(int threads, int64_t count, poolgrad_task_fn task, void* conte
   for (uint32_t in; (in = state_.load(std::memory_order_acquire)) != 0;) state_.wait(in, std::memory_order_acquire);
 }
 
+// All memory is taken before the thread that stands on it is started.
 void Workers::Grow(int threads) {
-  const auto wanted = static_cast<size_t>(threads - 1);
-  if (workers_.size() >= wanted) return;
-  ranges_ = std::make_unique<Range[]>(wanted + 1);
-  while (workers_.size() < wanted) {
+  if (room_ < threads) {
+    auto ranges = std::make_unique<Range[]>(static_cast<size_t>(threads));
+    auto workers = std::make_unique<Worker*[]>(static_cast<size_t>(threads));
+    std::copy_n(workers_.get(), started_, workers.get());
+    ranges_ = std::move(ranges);
+    workers_ = std::move(workers);
+    room_ = threads;
+  }
+  while (started_ < threads - 1) {
     auto worker = std::make_unique<Worker>();
     worker->team = this;
-    worker->number = static_cast<int>(workers_.size()) + 1;
+    worker->number = started_ + 1;
     pthread_t thread;
     const auto live = [](void* self) -> void* {
       static_cast<Worker*>(self)->team->Live(*static_cast<Worker*>(self));
@@ -74,7 +81,7 @@ void Workers::Grow(int threads) {
     };
     if (pthread_create(&thread, nullptr, live, worker.get()) != 0) return;
     pthread_detach(thread);
-    workers_.push_back(std::move(worker));
+    workers_[static_cast<size_t>(started_++)] = worker.release();
   }
 }
 

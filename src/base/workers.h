@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "poolgrad/poolgrad.h"
 
@@ -18,12 +17,12 @@ namespace poolgrad {
 
 class Workers {
  public:
-  Workers() = default;
-  ~Workers() = delete;  // its threads never end
+  constexpr Workers() = default;
+  // Never destroyed: its threads never end.
 
   // Calls task(context, i) once for every i in [0, count), on the calling thread and at most `threads` - 1 workers. Each thread
   // begins with its own range of neighbouring tasks and then helps the others. Callers take turns. Where the system gives
-  // fewer threads than asked for, those there are do all the work.
+  // fewer threads than asked for, those there are do all the work. std::bad_alloc comes before the first task.
   void Run(int threads, int64_t count, poolgrad_task_fn task, void* context);
 
  private:
@@ -45,8 +44,10 @@ class Workers {
   void Work(int number);
 
   std::mutex turn_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::unique_ptr<Range[]> ranges_ = std::make_unique<Range[]>(1);
+  std::unique_ptr<Worker*[]> workers_;  // room for as many as ranges_ has, less one; they live as long as their threads
+  std::unique_ptr<Range[]> ranges_;     // one for each thread, the caller's first
+  int room_ = 0;                        // of ranges_
+  int started_ = 0;                     // of workers_
   int team_ = 0;  // threads of this call, the caller included
   poolgrad_task_fn task_ = nullptr;
   void* context_ = nullptr;

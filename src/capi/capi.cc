@@ -1,9 +1,15 @@
-// The C ABI: the only extern "C", the only place that catches, and where pointers are checked.
+// The C ABI: the only extern "C", the only place that catches, and where the caller's structs and pointers are checked.
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <exception>
+#include <initializer_list>
 #include <new>
 #include <string>
 
 #include "base/parallel.h"
+#include "capi/sized.h"
 #include "plan/indices.h"
 #include "plan/plan.h"
 #include "poolgrad/poolgrad.h"
@@ -23,14 +29,18 @@ using poolgrad::Plan;
 using poolgrad::Problem;
 using poolgrad::Status;
 
-std::string& LastError() {
-  static thread_local std::string sentence;
+// Plain memory: to say that memory ran out takes none.
+char* LastError() {
+  static thread_local char sentence[1024];
   return sentence;
 }
 
-poolgrad_status Fail(const Status& status) {
-  LastError() = status.sentence();
-  return status.code();
+poolgrad_status Fail(poolgrad_status code, const char* sentence) {
+  constexpr size_t kRoom = 1024;
+  if (std::snprintf(LastError(), kRoom, "%s", sentence) >= static_cast<int>(kRoom)) {
+    std::memcpy(LastError() + kRoom - 4, "...", 4);
+  }
+  return code;
 }
 
 // Runs body, which returns a Status, and turns it and any exception into a code and a sentence.
@@ -40,24 +50,51 @@ poolgrad_status Guard(Body&& body) {
   try {
 #endif
     const Status status = body();
-    return status.ok() ? POOLGRAD_OK : Fail(status);
+    return status.ok() ? POOLGRAD_OK : Fail(status.code(), status.sentence().c_str());
 #ifdef __cpp_exceptions
   } catch (const std::bad_alloc&) {
-    return Fail({POOLGRAD_OUT_OF_MEMORY, "memory ran out"});
+    return Fail(POOLGRAD_OUT_OF_MEMORY, "memory ran out inside poolgrad; nothing was written");
   } catch (const std::exception& e) {
-    return Fail({POOLGRAD_INTERNAL_ERROR, std::string("an unexpected error inside poolgrad: ") + e.what()});
+    return Fail(POOLGRAD_INTERNAL_ERROR, e.what());
+  } catch (...) {  // a caller's parallel_for may throw anything
+    return Fail(POOLGRAD_INTERNAL_ERROR, "something that is no std::exception was thrown, perhaps by the caller's parallel_for");
   }
 #endif
 }
 
-Status NotNull(const void* pointer, const char* name) {
-  return pointer ? Status()
-                 : Status::Invalid(std::string(name) + " is null; it must point to memory of the plan's size");
+Status NotNull(const void* pointer, const char* name, const char* expectation) {
+  return pointer ? Status() : Status::Invalid(std::string(name) + " is null; it must " + expectation);
 }
 
-// Empty arrays may be null.
-Status Array(const void* pointer, const char* name, int64_t elements) {
-  return elements == 0 ? Status() : NotNull(pointer, name);
+Status IsPlan(const poolgrad_plan* plan) { return NotNull(plan, "plan", "be a plan made by poolgrad_plan_create"); }
+
+// An array of the call. Empty ones may be null and overlap nothing.
+struct Array {
+  const char* name;
+  const void* begin;
+  int64_t bytes;
+  bool written = false;
+};
+
+bool Overlap(const Array& a, const Array& b) {
+  const auto from = [](const Array& array) { return reinterpret_cast<uintptr_t>(array.begin); };
+  const auto bytes = [](const Array& array) { return static_cast<uintptr_t>(array.bytes); };
+  if (a.bytes == 0 || b.bytes == 0) return false;
+  return from(a) < from(b) ? from(b) - from(a) < bytes(a) : from(a) - from(b) < bytes(b);
+}
+
+// Kernels read and write in any order, so what is written may share no byte with anything else.
+Status CheckArrays(std::initializer_list<Array> arrays) {
+  for (const Array& a : arrays) {
+    if (a.bytes > 0 && !a.begin) return NotNull(nullptr, a.name, "point to memory of the plan's size");
+  }
+  for (const Array& a : arrays) {
+    for (const Array& b : arrays) {
+      if (&a == &b || !a.written || !Overlap(a, b)) continue;
+      return Status::Invalid(std::string(a.name) + " and " + b.name + " overlap; " + a.name + " is written, so it must have memory of its own");
+    }
+  }
+  return {};
 }
 
 #define POOLGRAD_TRY(expression)                                      \
@@ -65,26 +102,44 @@ Status Array(const void* pointer, const char* name, int64_t elements) {
     if (Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 
-// A null exec means the defaults.
-Status CheckExec(const poolgrad_exec* exec, poolgrad_exec* checked) {
-  *checked = {};
-  checked->struct_size = sizeof *checked;
-  if (!exec) return {};
-  if (exec->struct_size != sizeof *exec) {
-    return Status::Invalid("exec.struct_size is " + std::to_string(exec->struct_size) +
-                           "; this version of poolgrad expects " + std::to_string(sizeof *exec));
+// Where the structs of version 1.0 end.
+constexpr uint64_t kOldestProblem = offsetof(poolgrad_problem, pad_hi) + sizeof(poolgrad_problem::pad_hi);
+constexpr uint64_t kOldestOptions = offsetof(poolgrad_plan_options, algorithm) + sizeof(poolgrad_plan_options::algorithm);
+constexpr uint64_t kOldestInfo = offsetof(poolgrad_info, rounding) + sizeof(poolgrad_info::rounding);
+constexpr uint64_t kOldestExec = offsetof(poolgrad_exec, stream) + sizeof(poolgrad_exec::stream);
+
+Status TakeProblem(const poolgrad_problem* given, poolgrad_problem* problem) {
+  POOLGRAD_TRY(NotNull(given, "problem", "point to a poolgrad_problem"));
+  *problem = poolgrad::DefaultProblem();
+  return poolgrad::TakeSized(given, "problem", kOldestProblem, problem);
+}
+
+// 0 becomes the default number.
+Status TakeThreads(int32_t given, const char* name, int32_t* threads) {
+  if (given < 0 || given > poolgrad::kMostThreads) {
+    return Status::Invalid(std::string(name) + " is " + std::to_string(given) + "; it must be from 0 (the default) to " +
+                           std::to_string(poolgrad::kMostThreads));
   }
-  if (exec->threads < 0 || exec->threads > 4096) {
-    return Status::Invalid("exec.threads is " + std::to_string(exec->threads) +
-                           "; it must be from 0 (the default) to 4096");
-  }
-  *checked = *exec;
+  *threads = given;
+  if (given != 0) return {};
+  const auto fallback = poolgrad::ThreadsAskedFor();
+  if (!fallback.ok()) return fallback.status();
+  *threads = *fallback;
   return {};
+}
+
+// A null exec means the defaults.
+Status TakeExec(const poolgrad_exec* given, poolgrad_exec* exec) {
+  *exec = {};
+  exec->struct_size = sizeof *exec;
+  if (given) POOLGRAD_TRY(poolgrad::TakeSized(given, "exec", kOldestExec, exec));
+  if (exec->reserved != 0) return Status::Invalid("exec.reserved is " + std::to_string(exec->reserved) + "; it must be 0");
+  return TakeThreads(exec->threads, "exec.threads", &exec->threads);
 }
 
 Status CopyText(const std::string& from, char* text, size_t capacity, size_t* needed) {
   if (needed) *needed = from.size() + 1;
-  if (!text) return capacity == 0 ? Status() : NotNull(text, "text");
+  if (!text) return capacity == 0 ? Status() : NotNull(text, "text", "point to memory of `capacity` bytes, or capacity be 0");
   if (capacity < from.size() + 1) {
     return Status::Invalid("capacity is " + std::to_string(capacity) + "; the text needs " +
                            std::to_string(from.size() + 1));
@@ -116,29 +171,34 @@ constexpr Named kNamed[] = {{"x", "y", true},    {"x", "y", true},   {"dy", "dx"
 
 Status CheckCutPointers(const poolgrad_problem& whole, const int64_t* parts, const int64_t* const* cuts, const int64_t* at,
                         const char* at_name) {
-  POOLGRAD_TRY(NotNull(parts, "parts"));
-  POOLGRAD_TRY(NotNull(cuts, "cuts"));
-  POOLGRAD_TRY(NotNull(at, at_name));
-  for (int i = 0; i < whole.rank && i < 3; ++i) POOLGRAD_TRY(NotNull(cuts[i], "an entry of cuts"));
+  POOLGRAD_TRY(NotNull(parts, "parts", "say how many parts each axis has"));
+  POOLGRAD_TRY(NotNull(cuts, "cuts", "say where each axis is cut"));
+  POOLGRAD_TRY(NotNull(at, at_name, "say which part of each axis the rank has"));
+  for (int i = 0; i < whole.rank && i < 3; ++i) POOLGRAD_TRY(NotNull(cuts[i], "an entry of cuts", "say where its axis is cut"));
   return {};
 }
 
-poolgrad_status Run(const poolgrad_plan* plan, poolgrad_op op, const Args& args, const poolgrad_exec* exec) {
+poolgrad_status Run(const poolgrad_plan* plan, poolgrad_op op, const Args& args, const poolgrad_exec* given) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(plan, "plan"));
+    POOLGRAD_TRY(IsPlan(plan));
     const Problem& p = plan->plan.problem();
     POOLGRAD_TRY(plan->plan.can(op));
+    poolgrad_exec exec;
+    POOLGRAD_TRY(TakeExec(given, &exec));
     const Named& named = kNamed[op];
-    POOLGRAD_TRY(Array(args.source, named.source, named.source_is_input ? p.x_elements() : p.y_elements()));
-    POOLGRAD_TRY(Array(args.result, named.result, named.source_is_input ? p.y_elements() : p.x_elements()));
-    if (op == POOLGRAD_OP_BACKWARD_X) POOLGRAD_TRY(Array(args.x, "x", p.x_elements()));
-    const bool reads_routes = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_GATHER || op == POOLGRAD_OP_UNPOOL;
-    if (reads_routes && p.kind == POOLGRAD_MAX) POOLGRAD_TRY(Array(args.routes, "routes", p.routes.bytes()));
-    poolgrad_exec checked;
-    POOLGRAD_TRY(CheckExec(exec, &checked));
-    return plan->plan.Run(op, args, checked);
+    const bool reads_x = op == POOLGRAD_OP_BACKWARD_X;
+    const bool has_routes = p.kind == POOLGRAD_MAX && op != POOLGRAD_OP_FORWARD && !reads_x;
+    const uint64_t scratch = exec.scratch ? std::min(exec.scratch_bytes, plan->plan.scratch_bytes(op, exec.threads)) : 0;
+    POOLGRAD_TRY(CheckArrays({{named.source, args.source, named.source_is_input ? p.x_bytes() : p.y_bytes()},
+                              {named.result, args.result, named.source_is_input ? p.y_bytes() : p.x_bytes(), true},
+                              {"x", args.x, reads_x ? p.x_bytes() : 0},
+                              {"routes", args.routes, has_routes ? p.routes.bytes() : 0, op == POOLGRAD_OP_FORWARD_ROUTES},
+                              {"scratch", exec.scratch, static_cast<int64_t>(scratch), true}}));
+    return plan->plan.Run(op, args, exec);
   });
 }
+
+int64_t Words(int64_t n) { return n * static_cast<int64_t>(sizeof(int64_t)); }
 
 uint8_t* AsRoutes(const void* routes) { return const_cast<uint8_t*>(static_cast<const uint8_t*>(routes)); }
 
@@ -146,40 +206,55 @@ uint8_t* AsRoutes(const void* routes) { return const_cast<uint8_t*>(static_cast<
 
 extern "C" {
 
-void poolgrad_problem_init(poolgrad_problem* problem) {
-  if (problem) *problem = poolgrad::DefaultProblem();
+void poolgrad_problem_init_sized(poolgrad_problem* problem, size_t size) {
+  if (problem && poolgrad::CheckStructSize(size, "problem", kOldestProblem).ok()) {
+    poolgrad::GiveSized(poolgrad::DefaultProblem(), size, problem);
+  }
 }
 
-poolgrad_status poolgrad_problem_parse(const char* text, poolgrad_problem* problem) {
+poolgrad_status poolgrad_problem_parse_sized(const char* text, poolgrad_problem* problem, size_t size) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(text, "text"));
-    POOLGRAD_TRY(NotNull(problem, "problem"));
+    POOLGRAD_TRY(NotNull(text, "text", "be a problem in its one-line form"));
+    POOLGRAD_TRY(NotNull(problem, "problem", "point to a poolgrad_problem"));
+    POOLGRAD_TRY(poolgrad::CheckStructSize(size, "problem", kOldestProblem));
     auto parsed = poolgrad::ParseProblem(text);
     if (!parsed.ok()) return parsed.status();
-    *problem = *parsed;
+    const poolgrad_problem plain = poolgrad::DefaultProblem();
+    const size_t known = std::min(size, sizeof plain);
+    if (std::memcmp(reinterpret_cast<const char*>(&*parsed) + known, reinterpret_cast<const char*>(&plain) + known, sizeof plain - known) != 0) {
+      return Status::Unsupported("the text asks for something that poolgrad_problem had no field for when the caller was compiled; compile it again");
+    }
+    poolgrad::GiveSized(*parsed, size, problem);
     return {};
   });
 }
 
-poolgrad_status poolgrad_problem_format(const poolgrad_problem* problem, char* text, size_t capacity, size_t* needed) {
+// As version 1.0 had them: callers compiled then have no more room.
+void(poolgrad_problem_init)(poolgrad_problem* problem) { poolgrad_problem_init_sized(problem, kOldestProblem); }
+
+poolgrad_status(poolgrad_problem_parse)(const char* text, poolgrad_problem* problem) {
+  return poolgrad_problem_parse_sized(text, problem, kOldestProblem);
+}
+
+poolgrad_status poolgrad_problem_format(const poolgrad_problem* given, char* text, size_t capacity, size_t* needed) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(problem, "problem"));
-    auto resolved = poolgrad::Resolve(*problem);
+    poolgrad_problem problem;
+    POOLGRAD_TRY(TakeProblem(given, &problem));
+    auto resolved = poolgrad::Resolve(problem);
     if (!resolved.ok()) return resolved.status();
-    return CopyText(poolgrad::FormatProblem(*problem), text, capacity, needed);
+    return CopyText(poolgrad::FormatProblem(problem), text, capacity, needed);
   });
 }
 
-poolgrad_status poolgrad_plan_create(const poolgrad_problem* problem, const poolgrad_plan_options* options,
+poolgrad_status poolgrad_plan_create(const poolgrad_problem* given, const poolgrad_plan_options* given_options,
                                      poolgrad_plan** plan) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(problem, "problem"));
-    POOLGRAD_TRY(NotNull(plan, "plan"));
-    if (options && options->struct_size != sizeof *options) {
-      return Status::Invalid("options.struct_size is " + std::to_string(options->struct_size) +
-                             "; this version of poolgrad expects " + std::to_string(sizeof *options));
-    }
-    auto made = Plan::Create(*problem, options ? options->algorithm : nullptr);
+    poolgrad_problem problem;
+    POOLGRAD_TRY(TakeProblem(given, &problem));
+    POOLGRAD_TRY(NotNull(plan, "plan", "point to where the plan goes"));
+    poolgrad_plan_options options = {};
+    if (given_options) POOLGRAD_TRY(poolgrad::TakeSized(given_options, "options", kOldestOptions, &options));
+    auto made = Plan::Create(problem, options.algorithm);
     if (!made.ok()) return made.status();
     *plan = new poolgrad_plan{std::move(*made)};
     return {};
@@ -190,15 +265,11 @@ void poolgrad_plan_destroy(poolgrad_plan* plan) { delete plan; }
 
 poolgrad_status poolgrad_plan_info(const poolgrad_plan* plan, poolgrad_info* info) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(plan, "plan"));
-    POOLGRAD_TRY(NotNull(info, "info"));
-    if (info->struct_size != sizeof *info) {
-      return Status::Invalid("info.struct_size is " + std::to_string(info->struct_size) +
-                             "; this version of poolgrad expects " + std::to_string(sizeof *info));
-    }
+    POOLGRAD_TRY(IsPlan(plan));
+    POOLGRAD_TRY(NotNull(info, "info", "point to a poolgrad_info"));
+    POOLGRAD_TRY(poolgrad::CheckStructSize(info->struct_size, "info", kOldestInfo));
     const Problem& p = plan->plan.problem();
     poolgrad_info i = {};
-    i.struct_size = sizeof i;
     for (int a = 0; a < p.rank; ++a) {
       const poolgrad::Axis& axis = p.axis[3 - p.rank + a];
       i.out[a] = axis.out;
@@ -217,7 +288,7 @@ poolgrad_status poolgrad_plan_info(const poolgrad_plan* plan, poolgrad_info* inf
     i.ties = p.ties;
     i.nan = p.nan;
     i.rounding = p.rounding;
-    *info = i;
+    poolgrad::GiveSized(i, info->struct_size, info);
     return {};
   });
 }
@@ -225,13 +296,11 @@ poolgrad_status poolgrad_plan_info(const poolgrad_plan* plan, poolgrad_info* inf
 poolgrad_status poolgrad_plan_scratch_bytes(const poolgrad_plan* plan, poolgrad_op op, int32_t threads,
                                             uint64_t* bytes) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(plan, "plan"));
-    POOLGRAD_TRY(NotNull(bytes, "bytes"));
+    POOLGRAD_TRY(IsPlan(plan));
+    POOLGRAD_TRY(NotNull(bytes, "bytes", "point to where the number goes"));
     if (!IsOp(op))
       return Status::Invalid("op is " + std::to_string(op) + "; it must be one of poolgrad_op's values, 0 to 5");
-    if (threads < 0 || threads > 4096) {
-      return Status::Invalid("threads is " + std::to_string(threads) + "; it must be from 0 (the default) to 4096");
-    }
+    POOLGRAD_TRY(TakeThreads(threads, "threads", &threads));
     *bytes = plan->plan.scratch_bytes(op, threads);
     return {};
   });
@@ -239,7 +308,7 @@ poolgrad_status poolgrad_plan_scratch_bytes(const poolgrad_plan* plan, poolgrad_
 
 poolgrad_status poolgrad_plan_explain(const poolgrad_plan* plan, char* text, size_t capacity, size_t* needed) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(plan, "plan"));
+    POOLGRAD_TRY(IsPlan(plan));
     return CopyText(plan->plan.Explain(), text, capacity, needed);
   });
 }
@@ -276,40 +345,38 @@ poolgrad_status poolgrad_unpool(const poolgrad_plan* plan, const void* y, const 
 poolgrad_status poolgrad_jacobian(const poolgrad_plan* plan, const void* routes, int64_t* row_start, int64_t* columns,
                                   double* values) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(plan, "plan"));
-    POOLGRAD_TRY(NotNull(row_start, "row_start"));
+    POOLGRAD_TRY(IsPlan(plan));
     const Problem& p = plan->plan.problem();
     if (!plan->plan.on_cpu())
       return Status::Unsupported("the Jacobian is built on the CPU; make a CPU plan and copy the routes");
-    if (p.kind == POOLGRAD_MAX) POOLGRAD_TRY(Array(routes, "routes", p.routes.bytes()));
+    POOLGRAD_TRY(CheckArrays({{"routes", routes, p.kind == POOLGRAD_MAX ? p.routes.bytes() : 0},
+                              {"row_start", row_start, Words(p.y_elements() + 1), true}}));
     poolgrad::Jacobian(p, AsRoutes(routes), row_start, columns, values);
     return {};
   });
 }
 
 poolgrad_status poolgrad_routes_to_indices(const poolgrad_plan* plan, const void* routes, poolgrad_numbering numbering,
-                                           int64_t* indices, const poolgrad_exec* exec) {
+                                           int64_t* indices, const poolgrad_exec* given) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(plan, "plan"));
+    POOLGRAD_TRY(IsPlan(plan));
     const Problem& p = plan->plan.problem();
     POOLGRAD_TRY(CheckNumbering(p, numbering));
-    POOLGRAD_TRY(Array(routes, "routes", p.routes.bytes()));
-    POOLGRAD_TRY(Array(indices, "indices", p.y_elements()));
-    poolgrad_exec checked;
-    POOLGRAD_TRY(CheckExec(exec, &checked));
-    return plan->plan.RoutesToIndices(AsRoutes(routes), numbering, indices, checked);
+    POOLGRAD_TRY(CheckArrays({{"routes", routes, p.routes.bytes()}, {"indices", indices, Words(p.y_elements()), true}}));
+    poolgrad_exec exec;
+    POOLGRAD_TRY(TakeExec(given, &exec));
+    return plan->plan.RoutesToIndices(AsRoutes(routes), numbering, indices, exec);
   });
 }
 
 poolgrad_status poolgrad_routes_from_indices(const poolgrad_plan* plan, const int64_t* indices,
                                              poolgrad_numbering numbering, void* routes) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(plan, "plan"));
+    POOLGRAD_TRY(IsPlan(plan));
     const Problem& p = plan->plan.problem();
     POOLGRAD_TRY(CheckNumbering(p, numbering));
     if (!plan->plan.on_cpu()) return Status::Unsupported("indices are imported on the CPU; make a CPU plan");
-    POOLGRAD_TRY(Array(indices, "indices", p.y_elements()));
-    POOLGRAD_TRY(Array(routes, "routes", p.routes.bytes()));
+    POOLGRAD_TRY(CheckArrays({{"indices", indices, Words(p.y_elements())}, {"routes", routes, p.routes.bytes(), true}}));
     return poolgrad::RoutesFromIndices(p, indices, numbering, AsRoutes(routes));
   });
 }
@@ -317,46 +384,49 @@ poolgrad_status poolgrad_routes_from_indices(const poolgrad_plan* plan, const in
 poolgrad_status poolgrad_unpool_indices(const poolgrad_plan* plan, const void* y, const int64_t* indices,
                                         poolgrad_numbering numbering, const int64_t* index_shape, void* x) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(plan, "plan"));
+    POOLGRAD_TRY(IsPlan(plan));
     const Problem& p = plan->plan.problem();
     POOLGRAD_TRY(CheckNumbering(p, numbering));
     if (!plan->plan.on_cpu()) return Status::Unsupported("unpooling by indices runs on the CPU; make a CPU plan");
-    POOLGRAD_TRY(Array(y, "y", p.y_elements()));
-    POOLGRAD_TRY(Array(indices, "indices", p.y_elements()));
-    POOLGRAD_TRY(Array(x, "x", p.x_elements()));
+    POOLGRAD_TRY(CheckArrays({{"y", y, p.y_bytes()},
+                              {"indices", indices, Words(p.y_elements())},
+                              {"index_shape", index_shape, index_shape ? Words(p.rank) : 0},
+                              {"x", x, p.x_bytes(), true}}));
     return poolgrad::UnpoolIndices(p, y, indices, numbering, index_shape, x);
   });
 }
 
-poolgrad_status poolgrad_shard_of(const poolgrad_problem* whole, const int64_t* parts, const int64_t* const* cuts,
+poolgrad_status poolgrad_shard_of(const poolgrad_problem* given, const int64_t* parts, const int64_t* const* cuts,
                                   const int64_t* at, poolgrad_shard* shard) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(whole, "whole"));
-    POOLGRAD_TRY(CheckCutPointers(*whole, parts, cuts, at, "at"));
-    POOLGRAD_TRY(NotNull(shard, "shard"));
-    auto made = poolgrad::ShardOf(*whole, {parts, cuts}, at);
+    poolgrad_problem whole;
+    POOLGRAD_TRY(TakeProblem(given, &whole));
+    POOLGRAD_TRY(CheckCutPointers(whole, parts, cuts, at, "at"));
+    POOLGRAD_TRY(NotNull(shard, "shard", "point to a poolgrad_shard"));
+    auto made = poolgrad::ShardOf(whole, {parts, cuts}, at);
     if (!made.ok()) return made.status();
     *shard = *made;
     return {};
   });
 }
 
-poolgrad_status poolgrad_shard_halo(const poolgrad_problem* whole, const int64_t* parts, const int64_t* const* cuts,
+poolgrad_status poolgrad_shard_halo(const poolgrad_problem* given, const int64_t* parts, const int64_t* const* cuts,
                                     const int64_t* from, const int64_t* to, poolgrad_halo halo, int64_t* begin, int64_t* end) {
   return Guard([&]() -> Status {
-    POOLGRAD_TRY(NotNull(whole, "whole"));
-    POOLGRAD_TRY(CheckCutPointers(*whole, parts, cuts, from, "from"));
-    POOLGRAD_TRY(NotNull(to, "to"));
-    POOLGRAD_TRY(NotNull(begin, "begin"));
-    POOLGRAD_TRY(NotNull(end, "end"));
+    poolgrad_problem whole;
+    POOLGRAD_TRY(TakeProblem(given, &whole));
+    POOLGRAD_TRY(CheckCutPointers(whole, parts, cuts, from, "from"));
+    POOLGRAD_TRY(NotNull(to, "to", "say which part of each axis the rank has"));
+    POOLGRAD_TRY(NotNull(begin, "begin", "have room for a number per axis"));
+    POOLGRAD_TRY(NotNull(end, "end", "have room for a number per axis"));
     if (halo != POOLGRAD_HALO_X && halo != POOLGRAD_HALO_DY) {
       return Status::Invalid("halo is " + std::to_string(halo) + "; it must be 0 (x) or 1 (dy and routes)");
     }
-    return poolgrad::HaloOf(*whole, {parts, cuts}, from, to, halo, begin, end);
+    return poolgrad::HaloOf(whole, {parts, cuts}, from, to, halo, begin, end);
   });
 }
 
-const char* poolgrad_last_error(void) { return LastError().c_str(); }
+const char* poolgrad_last_error(void) { return LastError(); }
 
 const char* poolgrad_version(void) { return POOLGRAD_VERSION_TEXT; }
 

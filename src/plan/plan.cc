@@ -76,6 +76,7 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
   if (!problem.ok()) return problem.status();
   Plan plan;
   plan.raw_ = raw;
+  if (raw.starts[0] || raw.starts[1] || raw.starts[2]) plan.text_ = FormatProblem(raw);
   plan.problem_ = *problem;
   const Problem& p = plan.problem_;
   plan.bytes_per_thread_ = Tuning().bytes_per_thread;
@@ -238,17 +239,22 @@ Status Plan::RoutesToIndices(const uint8_t* routes, poolgrad_numbering numbering
 
 std::string Plan::Explain() const {
   const Problem& p = problem_;
-  std::string text = "problem   " + FormatProblem(raw_) + "\n";
+  std::string text = "problem   " + (text_.empty() ? FormatProblem(raw_) : text_) + "\n";
   const char* names[] = {"depth", "height", "width"};
   for (int i = 3 - p.rank; i < 3; ++i) {
     const Axis& a = p.axis[i];
     text += std::string(names[i]).append(10 - std::strlen(names[i]), ' ') + "in " + std::to_string(a.in) + ", out " +
-            std::to_string(a.out) + ", kernel " + std::to_string(a.kernel) + ", stride " + std::to_string(a.stride) +
+            std::to_string(a.out);
+    if (a.table) {
+      text += ", windows by table of at most " + std::to_string(a.kernel) + "\n";
+      continue;
+    }
+    text += ", kernel " + std::to_string(a.kernel) + ", stride " + std::to_string(a.stride) +
             ", dilation " + std::to_string(a.dilation) + ", padding " + std::to_string(a.pad_lo) + " low and " +
             std::to_string(a.pad_hi) + " high\n";
   }
   text += std::string("rules     ties ") + Name(p.ties) + ", nan " + Name(p.nan) + ", rounding " + Name(p.rounding) +
-          ", dialect " + Name(p.dialect) + "\n";
+          ", dialect " + Name(p.dialect) + (p.relu ? ", relu" : "") + "\n";
   if (p.kind == POOLGRAD_MAX) {
     text += "routes    " + std::to_string(p.routes.bits) + " bits per output" +
             (p.routes.masks ? ", a set of taps" : ", one tap's number") + (p.routes.may_be_none ? " or none" : "") +

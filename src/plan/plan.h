@@ -45,6 +45,7 @@ class Plan {
   void RunTasks(int64_t tasks, const poolgrad_exec& exec, poolgrad_task_fn task, void* context) const;
   int64_t TasksFor(poolgrad_op op, int threads) const;
 
+  std::string text_;  // the problem's one line, if it has a table: those are the caller's
   poolgrad_problem raw_{};
   Problem problem_;
   Host host_;

@@ -76,23 +76,17 @@ Wide<T> Share(const Problem& p, const Won& won, T dy) {
   return p.ties == POOLGRAD_TIES_SPLIT ? value / static_cast<Wide<T>>(won.count) : value;
 }
 
-// Integers wrap around, as they do in every framework.
-template <class V>
-V Add(V a, V b) {
-  if constexpr (std::is_integral_v<V>) {
-    return static_cast<V>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-  } else {
-    return a + b;
-  }
-}
+// What the tangents of a set of winners are summed in. Integers have 64 bits there, so that `split` divides the true sum;
+// only what does not fit the result (`all`) wraps around, as it does in every framework.
+template <class T>
+using TangentSum = std::conditional_t<std::is_integral_v<T>, int64_t, Wide<T>>;
 
-// An integer's count may not fit its own type.
-template <class V>
-V Divide(V sum, int64_t count) {
-  if constexpr (std::is_integral_v<V>) {
-    return static_cast<V>(sum / count);
+template <class T>
+T NarrowSum(TangentSum<T> sum) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(sum);
   } else {
-    return sum / static_cast<V>(count);
+    return Narrow<T>(sum);
   }
 }
 
@@ -154,18 +148,18 @@ void Gather(const Problem& p, const Args& args, int64_t begin, int64_t end, std:
     const uint8_t* routes = args.routes + LineOffset(f, line);
     for (int64_t at = 0; at < f.line; ++at) {
       const int64_t o = line * f.line + at;
-      Wide<T> sum = 0;
+      TangentSum<T> sum = 0;
       int64_t count = 0;
       T single = Narrow<T>(0);
       ForEachTap(p, PlaceOf<&Axis::out>(p, o), [&](int64_t tap, int64_t index) {
         const Won won = WonBy(f, routes, at, tap);
         if (!won.won) return;
         single = tx[index];
-        sum = Add(sum, Widen(tx[index]));
+        sum += Widen(tx[index]);
         count = won.count;
       });
-      if (f.masks && p.ties == POOLGRAD_TIES_SPLIT && count > 0) sum = Divide(sum, count);
-      ty[o] = f.masks ? Narrow<T>(sum) : single;
+      if (f.masks && p.ties == POOLGRAD_TIES_SPLIT && count > 0) sum /= static_cast<TangentSum<T>>(count);
+      ty[o] = f.masks ? NarrowSum<T>(sum) : single;
     }
   }
 }

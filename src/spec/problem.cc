@@ -57,6 +57,8 @@ Status CheckEnums(const poolgrad_problem& raw) {
   if (raw.relu < 0 || raw.relu > 1) return Bad("relu", raw.relu, "it must be 0 (no) or 1 (yes)");
   if (raw.relu != 0 && raw.kind != POOLGRAD_MAX) return Bad("relu", raw.relu, "only max pooling rectifies; leave it 0");
   if (raw.device_index < 0) return Bad("device_index", raw.device_index, "it must be at least 0");
+  if (raw.reserved != 0) return Bad("reserved", raw.reserved, "it must be 0");
+  if (raw.reserved2 != 0) return Bad("reserved2", raw.reserved2, "it must be 0");
   return {};
 }
 
@@ -80,7 +82,9 @@ Status CheckPads(const poolgrad_problem& raw, const Dialect& dialect, const Axis
   for (const auto& [name, pad] : {std::pair{"pad_lo", a.pad_lo}, std::pair{"pad_hi", a.pad_hi}}) {
     const std::string entry = Entry(name, i);
     if (pad < 0 && !dialect.may_crop && raw.whole_in[i] == 0) {
-      return Bad(entry, pad, "padding must be at least 0 (only the jax dialect crops)");
+      return Bad(entry, pad, raw.dialect == POOLGRAD_DIALECT_DEFAULT
+                                 ? "padding must be at least 0; the jax dialect alone crops by negative padding"
+                                 : "padding must be at least 0");
     }
     if (pad > kLargest || pad < -kLargest) return Bad(entry, pad, "padding may be at most 2^40");
     if (raw.padding != POOLGRAD_PAD_EXPLICIT || raw.whole_in[i] != 0) continue;
@@ -198,6 +202,11 @@ Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, po
     a.whole = {-begin, whole - begin};
     a.whole_padded = {-begin - raw.whole_pad_lo[i], whole - begin + raw.whole_pad_hi[i]};
   }
+  // The last window of any other rounding may hang over the end, where the cropped elements are.
+  if (a.pad_hi < 0 && rounding != POOLGRAD_ROUND_FLOOR && raw.whole_in[i] == 0) {
+    return Bad(Entry("pad_hi", i), a.pad_hi, std::string("it crops, and with rounding ") + Name(rounding) +
+                                                 " a window could reach what was cropped; use floor, as XLA does");
+  }
   const int64_t padded = a.in + a.pad_lo + a.pad_hi;
   a.out = CountOutputs(a, padded - a.extent(), rounding);
   if (a.out < 1) {
@@ -224,7 +233,7 @@ Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p)
     return f;
   }
   f.may_be_none = p.relu || p.axis[0].has_empty_window() || p.axis[1].has_empty_window() || p.axis[2].has_empty_window() ||
-                  (p.nan == POOLGRAD_NAN_IGNORE && !IsInteger(p.dtype));
+                  p.nan == POOLGRAD_NAN_IGNORE;  // whatever the type, so that routes of integers fit a float plan
   f.masks = p.ties == POOLGRAD_TIES_SPLIT || p.ties == POOLGRAD_TIES_ALL;
   if (f.masks) {
     if (raw.route_bits != 0)
@@ -265,10 +274,6 @@ Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p)
 }  // namespace
 
 Result<Problem> Resolve(const poolgrad_problem& raw) {
-  if (raw.struct_size != sizeof(poolgrad_problem)) {
-    return Bad("problem.struct_size", static_cast<int64_t>(raw.struct_size),
-               "this version of poolgrad expects " + std::to_string(sizeof(poolgrad_problem)));
-  }
   if (Status status = CheckEnums(raw); !status.ok()) return status;
   const Dialect& dialect = DialectOf(static_cast<poolgrad_dialect>(raw.dialect));
 
@@ -300,9 +305,10 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
     return Status::Unsupported(std::string("dtype is ") + Name(p.dtype) +
                                "; average pooling takes f32, f64, f16 and bf16");
   }
-  // With fixed padding kinds the window must round down: `same` and `valid` define the output size themselves.
-  if ((raw.padding == POOLGRAD_PAD_SAME || raw.padding == POOLGRAD_PAD_SAME_LOWER) &&
-      p.rounding != POOLGRAD_ROUND_FLOOR) {
+  // `same` defines the output size itself, so there is nothing to round. ONNX allows its ceil_mode beside it, without effect.
+  const bool same = raw.padding == POOLGRAD_PAD_SAME || raw.padding == POOLGRAD_PAD_SAME_LOWER;
+  if (same && raw.dialect == POOLGRAD_DIALECT_ONNX && p.rounding == dialect.ceil) p.rounding = POOLGRAD_ROUND_FLOOR;
+  if (same && p.rounding != POOLGRAD_ROUND_FLOOR) {
     return Status::Invalid(std::string("rounding is ") + Name(p.rounding) +
                            "; with padding same the output size is ceil(in / stride), so leave rounding floor");
   }

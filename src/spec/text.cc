@@ -47,7 +47,7 @@ std::vector<std::string_view> Split(std::string_view text, char by) {
 }
 
 Status BadWord(std::string_view word, const std::string& expectation) {
-  return Status::Invalid("the word '" + std::string(word) + "' is not understood; " + expectation);
+  return Status::Invalid("the word " + Quoted(word) + " is not understood; " + expectation);
 }
 
 // "3" for every axis, or "1x2x2", one number per axis.
@@ -105,54 +105,114 @@ Status ParseShape(std::string_view word, poolgrad_problem* p) {
   return {};
 }
 
-// One of the free-order words after the shape.
-Status ParseOption(std::string_view word, poolgrad_problem* p, bool* has_stride) {
+// Lists of a window table, an axis each: "0,3,5x0,2", empty where an axis has none. They live until the same thread parses the next.
+Status ParseLists(std::string_view word, std::string_view text, poolgrad_problem* p, std::vector<int64_t> (&lists)[3],
+                  const int64_t* (&pointers)[3], bool sets_outputs) {
+  const auto axes = Split(text, 'x');
+  if (static_cast<int>(axes.size()) != p->rank) {
+    return BadWord(word, "give a list per axis, numbers with commas between them, x between the lists: " + std::to_string(p->rank) +
+                             (p->rank == 1 ? " list" : " lists"));
+  }
+  for (int i = 0; i < p->rank; ++i) {
+    lists[i].clear();
+    pointers[i] = nullptr;
+    if (axes[static_cast<size_t>(i)].empty()) continue;
+    for (const std::string_view number : Split(axes[static_cast<size_t>(i)], ',')) {
+      int64_t value;
+      if (!ParseInt(number, &value)) return BadWord(word, "its numbers must be integers");
+      lists[i].push_back(value);
+    }
+    const auto size = static_cast<int64_t>(lists[i].size());
+    if (!sets_outputs && p->outputs[i] != size) {
+      return BadWord(word, "axis " + std::to_string(i) + " has " + std::to_string(p->outputs[i]) +
+                               " windows (give starts= before sizes=)");
+    }
+    p->outputs[i] = size;
+    pointers[i] = lists[i].data();
+  }
+  return {};
+}
+
+// What the free-order words after the shape say, each of them once.
+enum Matter { kKernel, kStride, kDilation, kPadding, kRounding, kDialect, kTieRule, kNanRule, kBits, kCounting, kDivisor, kDevice, kRelu, kOutputs, kStarts, kSizes, kMatters };
+constexpr const char* kMatterNames[] = {"the kernel",    "the stride",  "the dilation", "the padding",
+                                        "the rounding",  "the dialect", "the ties",     "the NaN rule",
+                                        "the route bits", "whether padding counts", "the divisor", "the device",
+                                        "relu", "the number of outputs", "the starts", "the sizes"};
+
+Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
   const auto value_of = [&](std::string_view key) { return word.substr(key.size()); };
   int at;
   if ((at = Find(kPaddings, word, 1)) > 0) {
+    *matter = kPadding;
     p->padding = at;
   } else if ((at = Find(kRoundings, word, 1)) > 0) {
+    *matter = kRounding;
     p->rounding = at;
   } else if ((at = Find(kDialects, word, 1)) > 0) {
+    *matter = kDialect;
     p->dialect = at;
   } else if (word == "count_padding" || word == "no_count_padding") {
+    *matter = kCounting;
     p->count_padding = word == "count_padding";
   } else if (word.starts_with("ties=")) {
+    *matter = kTieRule;
     if ((at = Find(kTies, value_of("ties="), 1)) < 0) return BadWord(word, "ties are first, last, split or all");
     p->ties = at;
   } else if (word.starts_with("nan=")) {
+    *matter = kNanRule;
     if ((at = Find(kNans, value_of("nan="), 1)) < 0) {
       return BadWord(word, "nan is propagate_first, propagate_last, first_place, greater_equal or ignore");
     }
     p->nan = at;
   } else if (word.starts_with("bits=")) {
+    *matter = kBits;
     int64_t bits;
     if (!ParseInt(value_of("bits="), &bits) || bits < 0 || bits > 32)
       return BadWord(word, "bits are 2, 4, 8, 16 or 32");
     p->route_bits = static_cast<int32_t>(bits);
   } else if (word.starts_with("divisor=")) {
+    *matter = kDivisor;
     if (!ParseInt(value_of("divisor="), &p->divisor)) return BadWord(word, "a divisor is an integer");
   } else if (word == "cuda" || word.starts_with("cuda:")) {
+    *matter = kDevice;
     int64_t index = 0;
     if (word != "cuda" && (!ParseInt(value_of("cuda:"), &index) || index < 0 || index > INT32_MAX)) {
       return BadWord(word, "name a GPU as cuda:0");
     }
     p->device = POOLGRAD_CUDA;
     p->device_index = static_cast<int32_t>(index);
+  } else if (word == "relu") {
+    *matter = kRelu;
+    p->relu = 1;
+  } else if (word.starts_with("adaptive=")) {
+    *matter = kOutputs;
+    return ParseNumbers(word, value_of("adaptive="), p->rank, p->outputs);
+  } else if (word.starts_with("starts=")) {
+    *matter = kStarts;
+    static thread_local std::vector<int64_t> lists[3];
+    return ParseLists(word, value_of("starts="), p, lists, p->starts, true);
+  } else if (word.starts_with("sizes=")) {
+    *matter = kSizes;
+    static thread_local std::vector<int64_t> lists[3];
+    return ParseLists(word, value_of("sizes="), p, lists, p->sizes, false);
   } else if (word[0] == 'k') {
+    *matter = kKernel;
     return ParseNumbers(word, word.substr(1), p->rank, p->kernel);
   } else if (word[0] == 's') {
-    *has_stride = true;
+    *matter = kStride;
     return ParseNumbers(word, word.substr(1), p->rank, p->stride);
   } else if (word[0] == 'd') {
+    *matter = kDilation;
     return ParseNumbers(word, word.substr(1), p->rank, p->dilation);
   } else if (word[0] == 'p') {
+    *matter = kPadding;
     return ParsePads(word, word.substr(1), p);
   } else {
     return BadWord(
         word,
         "after kind, type, layout and shape come k3, s2, p1, d2, same, valid, floor, ceil, ties=..., nan=..., a "
-        "dialect, bits=..., count_padding, divisor=... or cuda");
+        "dialect, relu, adaptive=..., starts=..., sizes=..., bits=..., count_padding, divisor=... or cuda");
   }
   return {};
 }
@@ -162,6 +222,26 @@ std::string Numbers(char letter, const int64_t* numbers, int rank) {
   bool equal = true;
   for (int i = 1; i < rank; ++i) equal = equal && numbers[i] == numbers[0];
   for (int i = 1; i < rank && !equal; ++i) text += "x" + std::to_string(numbers[i]);
+  return text;
+}
+
+// The words of windows by table: adaptive= where some axis is, starts= and sizes= where some axis lists them.
+std::string Tables(const poolgrad_problem& p) {
+  const auto any = [&](const auto& has) { return has(0) || (p.rank > 1 && has(1)) || (p.rank > 2 && has(2)); };
+  const auto lists = [&](const char* word, const int64_t* const* pointers) {
+    std::string text = word;
+    for (int i = 0; i < p.rank; ++i) {
+      if (i > 0) text += "x";
+      for (int64_t o = 0; pointers[i] && o < p.outputs[i]; ++o) text += (o > 0 ? "," : "") + std::to_string(pointers[i][o]);
+    }
+    return text;
+  };
+  std::string text;
+  if (any([&](int i) { return p.outputs[i] != 0 && !p.starts[i]; })) {
+    for (int i = 0; i < p.rank; ++i) text += (i == 0 ? " adaptive=" : "x") + std::to_string(p.starts[i] ? 0 : p.outputs[i]);
+  }
+  if (any([&](int i) { return p.starts[i] != nullptr; })) text += lists(" starts=", p.starts);
+  if (any([&](int i) { return p.sizes[i] != nullptr; })) text += lists(" sizes=", p.sizes);
   return text;
 }
 
@@ -184,8 +264,8 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
     if (!word.empty()) words.push_back(word);
   }
   if (words.size() < 4) {
-    return Status::Invalid("the problem '" + std::string(text) +
-                           "' is too short; it begins with kind, type, layout and shape, like max f32 nchw 1x1x3x3 k2");
+    return Status::Invalid("the problem " + Quoted(text) +
+                           " is too short; it begins with kind, type, layout and shape, like max f32 nchw 1x1x3x3 k2");
   }
   poolgrad_problem p = DefaultProblem();
   if ((p.kind = Find(kKinds, words[0])) < 0) return BadWord(words[0], "the kind is max or avg");
@@ -193,11 +273,17 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
     return BadWord(words[1], "the type is f32, f64, f16, bf16, i8, u8 or i32");
   if (!ParseLayout(words[2], &p)) return BadWord(words[2], "the layout is ncw, nchw, ncdhw, nwc, nhwc or ndhwc");
   if (Status status = ParseShape(words[3], &p); !status.ok()) return status;
-  bool has_stride = false;
+  std::string_view said[kMatters];  // by which word
   for (size_t i = 4; i < words.size(); ++i) {
-    if (Status status = ParseOption(words[i], &p, &has_stride); !status.ok()) return status;
+    Matter matter;
+    if (Status status = ParseOption(words[i], &p, &matter); !status.ok()) return status;
+    if (!said[matter].empty()) {
+      return Status::Invalid("the words " + Quoted(said[matter]) + " and " + Quoted(words[i]) + " both say " +
+                             kMatterNames[matter] + "; keep one of them");
+    }
+    said[matter] = words[i];
   }
-  if (!has_stride) std::copy(p.kernel, p.kernel + 3, p.stride);
+  for (int i = 0; i < 3 && said[kStride].empty(); ++i) p.stride[i] = p.outputs[i] != 0 ? 1 : p.kernel[i];
   return p;
 }
 
@@ -208,7 +294,15 @@ std::string FormatProblem(const poolgrad_problem& p) {
   if (!last) text += "x" + std::to_string(p.channels);
   for (int i = 0; i < p.rank; ++i) text += "x" + std::to_string(p.in[i]);
   if (last) text += "x" + std::to_string(p.channels);
-  text += Numbers('k', p.kernel, p.rank) + Numbers('s', p.stride, p.rank);
+  bool tables = true, sized = false, strided = false;  // all windows by table; with kernels, with strides
+  for (int i = 0; i < p.rank; ++i) {
+    tables = tables && p.outputs[i] != 0;
+    sized = sized || p.kernel[i] != 0;
+    strided = strided || p.stride[i] != 1;
+  }
+  if (!tables || sized) text += Numbers('k', p.kernel, p.rank);
+  if (!tables || strided) text += Numbers('s', p.stride, p.rank);
+  text += Tables(p);
   bool padded = false;
   bool dilated = false;
   for (int i = 0; i < p.rank; ++i) {
@@ -228,6 +322,7 @@ std::string FormatProblem(const poolgrad_problem& p) {
   if (p.dialect != 0) text += std::string(" ") + kDialects[p.dialect];
   if (p.ties != 0) text += std::string(" ties=") + kTies[p.ties];
   if (p.nan != 0) text += std::string(" nan=") + kNans[p.nan];
+  if (p.relu != 0) text += " relu";
   if (p.route_bits != 0) text += " bits=" + std::to_string(p.route_bits);
   if (p.count_padding >= 0) text += p.count_padding ? " count_padding" : " no_count_padding";
   if (p.divisor != 0) text += " divisor=" + std::to_string(p.divisor);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -170,6 +171,124 @@ TEST_F(Malformed, ExecValues) {
   ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "op is 6",
                 [&] { return poolgrad_plan_scratch_bytes(plan_, static_cast<poolgrad_op>(6), 1, &bytes); });
   EXPECT_EQ(bytes, 7u);
+}
+
+TEST_F(Malformed, ReservedFieldsAreZero) {
+  poolgrad_exec exec = {};
+  exec.struct_size = sizeof exec;
+  exec.reserved = 3;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "exec.reserved is 3; it must be 0",
+                [&] { return poolgrad_forward(plan_, x_, out_, nullptr, &exec); });
+  poolgrad_problem p = Good();
+  p.reserved = -1;
+  poolgrad_plan* plan = nullptr;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "reserved is -1; it must be 0",
+                [&] { return poolgrad_plan_create(&p, nullptr, &plan); });
+}
+
+TEST_F(Malformed, AnEnvironmentThatIsNoNumberOfThreads) {
+  for (const char* value : {"99999999999", "0", "-1", "many", "2 ", "4097", "1e3", "\x1b[2J"}) {
+    setenv("POOLGRAD_THREADS", value, 1);
+    ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "the environment variable POOLGRAD_THREADS is '",
+                  [&] { return poolgrad_forward(plan_, x_, out_, nullptr, nullptr); });
+    EXPECT_EQ(std::strchr(poolgrad_last_error(), '\x1b'), nullptr);
+    uint64_t bytes;
+    ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "it must be a number from 1 to 4096",
+                  [&] { return poolgrad_plan_scratch_bytes(plan_, POOLGRAD_OP_FORWARD, 0, &bytes); });
+    EXPECT_GE(poolgrad_default_threads(), 1) << value;
+    EXPECT_LE(poolgrad_default_threads(), 4096) << value;
+    float y[9];
+    poolgrad_exec exec = {};
+    exec.struct_size = sizeof exec;
+    exec.threads = 1;
+    EXPECT_EQ(poolgrad_forward(plan_, x_, y, nullptr, &exec), POOLGRAD_OK) << "a caller who says how many is not asked";
+  }
+  unsetenv("POOLGRAD_THREADS");
+}
+
+// Every pair of arrays of a call of which one is written, by its first and by its last byte.
+TEST_F(Malformed, ArraysThatOverlap) {
+  const Plan plan(Problem(Good()), "reference");
+  const auto x_bytes = static_cast<size_t>(plan.info().x_bytes), y_bytes = static_cast<size_t>(plan.info().y_bytes);
+  const auto route_bytes = static_cast<size_t>(plan.info().route_bytes);
+  alignas(64) unsigned char memory[2048], before[2048];
+  unsigned char* const middle = memory + 1024;
+  std::memset(memory, 1, sizeof memory);
+  std::memcpy(before, memory, sizeof memory);
+  const auto refused = [&](const char* sentence, auto&& call) {
+    ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, sentence, call);
+    EXPECT_EQ(std::memcmp(memory, before, sizeof memory), 0) << sentence << ": something was written";
+  };
+  const auto raw = plan.raw();
+  for (const bool below : {true, false}) {
+    const auto beside = [&](size_t own, size_t other) { return below ? middle - own + 4 : middle + other - 4; };
+    const auto touching = [&](size_t own, size_t other) { return below ? middle - own : middle + other; };
+    refused("y and x overlap; y is written", [&] { return poolgrad_forward(raw, middle, beside(y_bytes, x_bytes), nullptr, nullptr); });
+    refused("routes and x overlap; routes is written",
+            [&] { return poolgrad_forward(raw, middle, out_, beside(route_bytes, x_bytes), nullptr); });
+    refused("y and routes overlap; y is written",
+            [&] { return poolgrad_forward(raw, x_, middle, beside(route_bytes, y_bytes), nullptr); });
+    refused("dx and dy overlap; dx is written", [&] { return poolgrad_backward(raw, middle, routes_, beside(x_bytes, y_bytes), nullptr); });
+    refused("dx and routes overlap", [&] { return poolgrad_backward(raw, x_, beside(route_bytes, x_bytes), middle, nullptr); });
+    refused("dx and x overlap", [&] { return poolgrad_backward_x(raw, x_, beside(x_bytes, x_bytes), middle, nullptr); });
+    refused("ty and tx overlap", [&] { return poolgrad_gather(raw, middle, routes_, beside(y_bytes, x_bytes), nullptr); });
+    refused("x and y overlap; x is written", [&] { return poolgrad_unpool(raw, middle, routes_, beside(x_bytes, y_bytes), nullptr); });
+    poolgrad_exec exec = {};
+    exec.struct_size = sizeof exec;
+    exec.threads = 1;
+    exec.scratch = middle;
+    exec.scratch_bytes = plan.scratch_bytes(POOLGRAD_OP_BACKWARD_X, 1);
+    refused("scratch and x overlap; scratch is written",
+            [&] { return poolgrad_backward_x(raw, x_, beside(x_bytes, exec.scratch_bytes), out_, &exec); });
+    refused("dx and scratch overlap; dx is written",
+            [&] { return poolgrad_backward_x(raw, x_, x_, beside(x_bytes, exec.scratch_bytes), &exec); });
+    auto* const words = reinterpret_cast<int64_t*>(middle);
+    refused("indices and routes overlap", [&] {
+      return poolgrad_routes_to_indices(raw, below ? middle - route_bytes + 1 : middle + 71, POOLGRAD_INDEX_TORCH, words, nullptr);
+    });
+    refused("routes and indices overlap", [&] {
+      return poolgrad_routes_from_indices(raw, words, POOLGRAD_INDEX_TORCH, below ? middle - route_bytes + 1 : middle + 71);
+    });
+    refused("x and indices overlap",
+            [&] { return poolgrad_unpool_indices(raw, x_, words, POOLGRAD_INDEX_TORCH, nullptr, beside(x_bytes, 72)); });
+    refused("row_start and routes overlap", [&] {
+      return poolgrad_jacobian(raw, below ? middle - route_bytes + 1 : middle + 79, words, nullptr, nullptr);
+    });
+    // Arrays that touch do not overlap, and what is only read may.
+    EXPECT_EQ(poolgrad_forward(raw, middle, touching(y_bytes, x_bytes), nullptr, nullptr), POOLGRAD_OK) << poolgrad_last_error();
+    float dx[36];
+    EXPECT_EQ(poolgrad_backward_x(raw, x_, x_, dx, nullptr), POOLGRAD_OK) << poolgrad_last_error();
+    std::memcpy(memory, before, sizeof memory);
+  }
+}
+
+TEST_F(Malformed, WhatACallersLoopThrowsIsCaught) {
+  const Plan plan("max f32 nchw 4x16x64x64 k3 s2 p1");
+  const std::vector<float> x(static_cast<size_t>(plan.info().x_elements));
+  std::vector<float> y(static_cast<size_t>(plan.info().y_elements));
+  poolgrad_exec exec = {};
+  exec.struct_size = sizeof exec;
+  exec.threads = 4;
+  exec.parallel_for = [](void*, int64_t, poolgrad_task_fn, void*) { throw 7; };
+  ExpectRefusal(POOLGRAD_INTERNAL_ERROR, "thrown",
+                [&] { return poolgrad_forward(plan.raw(), x.data(), y.data(), nullptr, &exec); });
+}
+
+TEST_F(Malformed, ALongSentenceIsCutNotLost) {
+  poolgrad_problem p = Good();
+  const std::string text = "max f32 ncw 1x1x3 " + std::string(5000, 'q');
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "the word 'qqqq", [&] { return poolgrad_problem_parse(text.c_str(), &p); });
+  const std::string sentence = poolgrad_last_error();
+  EXPECT_EQ(sentence.size(), 1023u);
+  EXPECT_EQ(sentence.substr(1020), "...");
+}
+
+TEST_F(Malformed, SentencesNameWhatAPointerShouldPointTo) {
+  poolgrad_plan* plan = nullptr;
+  const auto refused = POOLGRAD_INVALID_ARGUMENT;
+  ExpectRefusal(refused, "problem is null; it must point to a poolgrad_problem", [&] { return poolgrad_plan_create(nullptr, nullptr, &plan); });
+  ExpectRefusal(refused, "plan is null; it must be a plan made by", [&] { return poolgrad_forward(nullptr, x_, out_, nullptr, nullptr); });
+  ExpectRefusal(refused, "info is null; it must point to a poolgrad_info", [&] { return poolgrad_plan_info(plan_, nullptr); });
 }
 
 TEST_F(Malformed, ScratchThatIsTooSmallOrCrooked) {

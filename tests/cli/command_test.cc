@@ -1,6 +1,7 @@
 // The poolgrad command as a user meets it: the built binary is run on files in a temporary folder. POOLGRAD_BINARY and
 // POOLGRAD_GOLDEN are given by CMake.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -41,8 +42,13 @@ class Command : public ::testing::Test {
     std::string out, err;
   };
   Outcome Run(const std::string& words) const {
-    const std::string line = "cd " + folder_.string() + " && " POOLGRAD_BINARY " " + words + " >stdout 2>stderr";
+    {
+      std::ofstream script(folder_ / "command");
+      script << POOLGRAD_BINARY " " << words << "\n";
+    }
+    const std::string line = "cd " + folder_.string() + " && bash ./command >stdout 2>stderr";
     const int raw = std::system(line.c_str());
+    fs::remove(folder_ / "command");
     Outcome outcome{WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, Contents(folder_ / "stdout"), Contents(folder_ / "stderr")};
     fs::remove(folder_ / "stdout");
     fs::remove(folder_ / "stderr");
@@ -195,6 +201,66 @@ TEST_F(Command, RefusalsChangeNothing) {
   EXPECT_EQ(Contents(folder_ / "y.npy"), before);
 }
 
+TEST_F(Command, OneFileUnderTwoNamesIsRefused) {
+  SaveOneToNine();
+  ExpectRefusal("run x.npy y.npy --window k2 --routes ./y.npy",
+                "y.npy is named for two outputs, the second time as ./y.npy; expected a different file for each");
+  fs::create_directory(folder_ / "real");
+  fs::create_directory_symlink("real", folder_ / "alias");
+  ExpectRefusal("run x.npy r.npy --window k2 --routes real/y.npy --indices alias/../alias//y.npy",
+                "real/y.npy is named for two outputs, the second time as alias/../alias//y.npy; expected a different file for "
+                "each");
+  EXPECT_EQ(Run("run x.npy real/y.npy --window k2 --routes y.npy").status, 0) << "one name in two folders";
+}
+
+TEST_F(Command, APipeIsRefusedAndNotWaitedFor) {
+  SaveOneToNine();
+  ASSERT_EQ(mkfifo((folder_ / "pipe.npy").c_str(), 0600), 0);
+  ExpectRefusal("run pipe.npy y.npy --window k2", "pipe.npy is not a regular file; expected a .npy file");
+  ExpectRefusal("run x.npy pipe.npy --window k2", "pipe.npy cannot be written: it exists and is not a regular file");
+}
+
+TEST_F(Command, TheLongestNameIsWritten) {
+  SaveOneToNine();
+  const std::string name = std::string(251, 'n') + ".npy";
+  ASSERT_EQ(Run("run x.npy " + name + " --window k2").err, "");
+  EXPECT_EQ(Load<float>(name, {1, 1, 1, 1}), (std::vector<float>{5}));
+}
+
+TEST_F(Command, ControlCharactersAreSpeltOut) {
+  ExpectRefusal("run $'a\\x1b[31m\\x07.npy' y.npy --window k2",
+                "a\\x1b[31m\\x07.npy cannot be read: No such file or directory");
+  SaveOneToNine();
+  EXPECT_EQ(Run("run x.npy y.npy --window $'k2 \\x1b[2J'").err.find('\x1b'), std::string::npos);
+  const Outcome unknown = Run("bench $'--\\x1b[2J'");
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_EQ(unknown.err.find('\x1b'), std::string::npos) << unknown.err;
+}
+
+TEST_F(Command, DataAtAnyByteAreRead) {
+  for (int spaces = 0; spaces < 8; ++spaces) {
+    const std::string header =
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1, 4)}" + std::string(static_cast<size_t>(spaces), ' ') + "\n";
+    std::ofstream file(folder_ / "x.npy", std::ios::binary);
+    file << "\x93NUMPY" << '\1' << '\0' << static_cast<char>(header.size()) << '\0' << header;
+    const double values[] = {1, 4, 3, 2};
+    file.write(reinterpret_cast<const char*>(values), sizeof values);
+    file.close();
+    ASSERT_EQ(Run("run x.npy y.npy --window k2").err, "") << spaces;
+    EXPECT_EQ(Load<double>("y.npy", {1, 1, 2}), (std::vector<double>{4, 3})) << spaces;
+  }
+}
+
+TEST_F(Command, AFileThatMayNotBeSoLargeIsASentence) {
+  Save<float>("x.npy", "<f4", {1, 1, 4096}, std::vector<float>(4096, 1));
+  const auto before = Files();
+  const std::string line = "cd " + folder_.string() + " && ulimit -f 4 && " POOLGRAD_BINARY " run x.npy y.npy --window k2 2>stderr";
+  EXPECT_EQ(WEXITSTATUS(std::system(line.c_str())), 1);
+  EXPECT_EQ(Contents(folder_ / "stderr"), "poolgrad: y.npy cannot be written: File too large\n");
+  fs::remove(folder_ / "stderr");
+  EXPECT_EQ(Files(), before);
+}
+
 TEST_F(Command, BadIndicesLeaveNoFile) {
   Save<float>("dy.npy", "<f4", {1, 1, 2}, {1, 2});
   Save<int64_t>("i.npy", "<i8", {1, 1, 2}, {0, 9});
@@ -205,16 +271,19 @@ TEST_F(Command, BadIndicesLeaveNoFile) {
   EXPECT_EQ(Files(), before);
 }
 
-// An interrupted run removes its temporary file and leaves the old output alone.
+// An interrupted run removes its temporary file and leaves the old output alone, whoever interrupts it.
 TEST_F(Command, AnInterruptedRunLeavesNothing) {
   const int64_t plane = 2048;
   Save<float>("x.npy", "<f4", {4, 1, plane, plane}, std::vector<float>(static_cast<size_t>(4 * plane * plane), 1));
   const auto before = Files();
-  const std::string line = "cd " + folder_.string() +
-                           " && timeout -s TERM 0.2 " POOLGRAD_BINARY
-                           " run x.npy y.npy --window 'k41 s1 p20' --algorithm reference >/dev/null 2>&1";
-  EXPECT_NE(std::system(line.c_str()), 0);
-  EXPECT_EQ(Files(), before);
+  const auto interrupted = [&](const std::string& how) {
+    const std::string line = "cd " + folder_.string() + " && " + how +
+                             " " POOLGRAD_BINARY " run x.npy y.npy --window 'k41 s1 p20' --algorithm reference >/dev/null 2>&1";
+    EXPECT_NE(std::system(line.c_str()), 0) << how;
+    EXPECT_EQ(Files(), before) << how;
+  };
+  for (const char* name : {"TERM", "INT", "HUP", "QUIT", "PIPE", "XCPU"}) interrupted(std::string("timeout -s ") + name + " 0.2");
+  interrupted("ulimit -S -t 1 &&");
 }
 
 TEST_F(Command, BenchGivesOneObjectPerLine) {

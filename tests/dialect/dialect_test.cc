@@ -26,7 +26,7 @@ struct Expected {
 
 constexpr Expected kExpected[] = {
     {"", 0, 0, 0, 1, 0, 0, 0},       {"torch", 0, 0, 0, 1, 2, 2, 0}, {"tensorflow", 0, 0, 0, 0, 0, 0, 0},
-    {"tfjs", 0, 2, 2, 0, 1, -1, -1}, {"jax", 0, 0, 2, 2, 2, 2, 0},   {"onnx", 0, 0, 0, 1, 0, 0, 0},
+    {"tfjs", 0, 2, 2, 0, 1, -1, -1}, {"jax", 0, 0, 0, 1, 0, 0, 0},   {"onnx", 0, 0, 0, 1, 0, 0, 0},
 };
 
 TEST(Dialect, Ties) {
@@ -113,6 +113,48 @@ TEST(Dialect, JaxCropsWithNegativePadding) {
   EXPECT_EQ(pooled.y, (Floats{2, 3})) << "9s lie in the cropped ends";
   EXPECT_EQ(pooled.winners, (Indices{2, 3}));
   EXPECT_EQ(Gradient("max f32 ncw 1x1x6 k2 s1 p-1:-2 jax", {9, 1, 2, 3, 9, 9}, {5, 7}), (Floats{0, 0, 5, 7, 0, 0}));
+}
+
+TEST(Dialect, JaxCropsAndRoundsDownOnly) {
+  // With ceil the second window would reach the cropped 4: XLA, which knows no ceil, never looks there.
+  EXPECT_EQ(OutOf("max f32 ncw 1x1x4 k2 s2 p0:-1 jax"), "1");
+  for (const char* rounding : {"ceil", "ceil_drop", "ceil_keep", "round"}) {
+    EXPECT_EQ(OutOf(std::string("max f32 ncw 1x1x4 k2 s2 p0:-1 jax ") + rounding).find("pad_hi[0] is -1; it crops, and with rounding "), 0u)
+        << rounding;
+    EXPECT_EQ(OutOf(std::string("avg f32 ncw 1x1x4 k2 s3 p0:-1 count_padding jax ") + rounding).find("pad_hi[0] is -1;"), 0u)
+        << rounding;
+  }
+  EXPECT_EQ(OutOf("max f32 ncw 1x1x5 k2 s2 p-1:0 ceil jax"), "2") << "the low end is never looked at";
+  EXPECT_EQ(OutOf("max f32 ncw 1x1x5 k2 s2 p0:1 ceil jax"), "3");
+}
+
+TEST(Dialect, XlasMaximumPassesNanOnAndItsGradientComparesOtherwise) {
+  EXPECT_TRUE(std::isnan(Pool("max f32 ncw 1x1x3 k3 jax", {2, kNan, 1}).y[0])) << "reduce_window's value";
+  EXPECT_EQ(Gradient("max f32 ncw 1x1x3 k3 jax", {2, kNan, 1}, {7}), (Floats{0, 7, 0})) << "to the NaN that y is";
+  EXPECT_EQ(Gradient("max f32 ncw 1x1x3 k3 jax nan=greater_equal", {2, kNan, 1}, {7}), (Floats{0, 0, 7}))
+      << "select_and_scatter, whose ge no NaN passes";
+}
+
+TEST(Dialect, OnnxAutoPadWithCeilMode) {
+  // VALID, 8 elements, kernel 3, stride 2: the operator's text says ceil((8 - 3 + 1) / 2) = 3; its shape inference and its
+  // runtimes give ceil((8 - 3) / 2) + 1 = 4, as for explicit padding, and so do we.
+  EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 valid onnx"), "3");
+  EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 valid ceil onnx"), "4");
+  EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 p0 ceil onnx"), "4");
+  EXPECT_EQ(Pool("max f32 ncw 1x1x8 k3 s2 valid ceil onnx", Iota(8)).y, (Floats{3, 5, 7, 8}));
+  // SAME fixes the output size, ceil(in / stride); ceil_mode beside it changes nothing.
+  for (const char* same : {"same", "same_lower"}) {
+    for (int in = 1; in <= 12; ++in)
+      for (int k = 1; k <= 4; ++k)
+        for (int s = 1; s <= 4; ++s) {
+          const std::string text =
+              "max f32 ncw 1x1x" + std::to_string(in) + " k" + std::to_string(k) + " s" + std::to_string(s) + " " + same;
+          EXPECT_EQ(OutOf(text + " ceil onnx"), std::to_string((in + s - 1) / s)) << text;
+          EXPECT_EQ(Pool(text + " ceil onnx", Iota(in)).y, Pool(text + " onnx", Iota(in)).y) << text;
+        }
+  }
+  EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 same ceil").find("rounding is ceil_drop;"), 0u) << "elsewhere they contradict each other";
+  EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 same ceil_keep onnx").find("rounding is ceil_keep;"), 0u);
 }
 
 TEST(Dialect, Same) {
@@ -239,6 +281,8 @@ TEST(Dialect, WhatAnAverageCounts) {
   EXPECT_EQ(average("tensorflow"), (Floats{4, 5}));
   EXPECT_EQ(average("tfjs"), (Floats{4, 5}));
   EXPECT_EQ(average("onnx"), (Floats{4, 5}));
+  EXPECT_EQ(average("jax"), (Floats{2, 5})) << "Flax's avg_pool counts padding unless count_include_pad=False";
+  EXPECT_EQ(average("jax no_count_padding"), (Floats{4, 5}));
   EXPECT_EQ(average("onnx count_padding"), (Floats{2, 5})) << "an attribute there";
   EXPECT_EQ(average("torch no_count_padding"), (Floats{4, 5}));
   EXPECT_EQ(average("torch divisor=4"), (Floats{1, 2.5}));

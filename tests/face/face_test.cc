@@ -183,5 +183,9 @@ TEST(Face, PlansAreCopiedByReference) {
   EXPECT_NE(copy.explain().find("max f32 ncw 1x1x4 k2 s2"), std::string::npos);
 }
 
+TEST(Face, ATextWithANulInsideIsRefusedWhole) {
+  EXPECT_THROW((void)Problem::parse(std::string("max f32 ncw 1x1x4 k2\0 bananas", 30)), Error);
+}
+
 }  // namespace
 }  // namespace poolgrad::oracle

@@ -3,7 +3,11 @@
 #include "plan/plan.h"
 
 #include <gtest/gtest.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -145,7 +149,7 @@ TEST(Plan, APlanKeepsItsSimdTarget) {
       std::vector<uint8_t> first;
       for (const int64_t run_under : oracle::SimdTargets()) {
         oracle::UseSimdTarget(run_under);
-        oracle::Guarded dx(p.x_bytes(), 0, 0xA5), scratch(scratch_bytes, 0, 0xA6);
+        oracle::Guarded dx(p.x_bytes(), 0, false, 0xA5);
         Args args;
         args.source = dy.data();
         args.x = x.data();
@@ -177,6 +181,25 @@ TEST(Plan, TheDefaultNumberOfThreadsCanBeSetByTheEnvironment) {
   const Environment nonsense("POOLGRAD_THREADS", "many");
   EXPECT_GE(poolgrad_default_threads(), 1);
 }
+
+#ifdef __linux__
+TEST(Plan, TheDefaultNumberOfThreadsIsThatOfTheProcessorsWeMayUse) {
+  cpu_set_t mine;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+  EXPECT_EQ(poolgrad_default_threads(), std::min(CPU_COUNT(&mine), 4096));
+  // It is asked for once, so a process that may use one only has to be a new one.
+  EXPECT_EXIT(
+      {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i)
+          if (CPU_ISSET(i, &mine)) CPU_SET(i, &one);
+        if (sched_setaffinity(0, sizeof one, &one) != 0) std::exit(9);
+        std::exit(poolgrad_default_threads());
+      },
+      testing::ExitedWithCode(1), "");
+}
+#endif
 
 TEST(Plan, ExplainSaysWhyTheFasterOnesRefused) {
   const std::string text = PlanOf("max f32 nchw 2x8x16x16 k3 s2 p1 d3").Explain();

@@ -133,10 +133,23 @@ TEST(Problem, EveryRefusalIsASentenceThatNamesTheArgument) {
       {refusal([](P& p) { p.kind = POOLGRAD_AVERAGE, p.divisor = -3; }), "divisor is -3"},
       {refusal([](P& p) { p.kind = POOLGRAD_AVERAGE, p.dtype = POOLGRAD_I8; }), "dtype is i8"},
       {refusal([](P& p) { p.padding = POOLGRAD_PAD_SAME, p.rounding = POOLGRAD_ROUND_CEIL; }), "rounding is ceil"},
-      {refusal([](P& p) { p.struct_size = 8; }), "struct_size is 8"},
+      {refusal([](P& p) { p.reserved = 1; }), "reserved is 1"},
   };
   for (const auto& [got, part] : named)
     EXPECT_NE(got.find(part), std::string::npos) << "'" << got << "' lacks '" << part << "'";
+}
+
+TEST(Problem, RoutesOfIntegersFitAFloatPlan) {
+  for (const char* window : {"k2", "k2 nan=ignore", "k2 tfjs", "k3 tfjs ceil p1", "k4 nan=ignore", "k2 tfjs ties=split"}) {
+    const auto format = [&](const char* type) {
+      return ResolveText(std::string("max ") + type + " nchw 1x2x16x16 " + window)->routes;
+    };
+    for (const char* type : {"f64", "f16", "bf16", "i8", "u8", "i32"}) {
+      EXPECT_EQ(format(type).bits, format("f32").bits) << type << " " << window;
+      EXPECT_EQ(format(type).bytes(), format("f32").bytes()) << type << " " << window;
+      EXPECT_EQ(format(type).may_be_none, format("f32").may_be_none) << type << " " << window;
+    }
+  }
 }
 
 TEST(Problem, TheLargestNumbersThatAreAcceptedDoNotOverflow) {
@@ -166,6 +179,13 @@ TEST(ProblemText, SaysEverythingInOneLine) {
   EXPECT_EQ(raw->dialect, POOLGRAD_DIALECT_TORCH);
   EXPECT_EQ(raw->count_padding, 0);
   EXPECT_EQ(raw->divisor, 7);
+}
+
+TEST(ProblemText, ANulIsNoEnd) {
+  using namespace std::string_view_literals;
+  const auto parsed = ParseProblem("max f32 nchw 1x1x8x8 k2\0 bananas"sv);
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_NE(parsed.status().sentence().find("'k2\\x00'"), std::string::npos) << parsed.status().sentence();
 }
 
 TEST(ProblemText, TheStrideDefaultsToTheKernel) {
@@ -217,6 +237,22 @@ TEST(ProblemText, WordsThatAreNotUnderstoodAreNamed) {
       {"max f32 nchw 1x1x8x8 k2 bits=x", "'bits=x'"},
       {"max f32 nchw 1x1x8x8 k2 cuda:-1", "'cuda:-1'"},
       {"max f32 nchw 1x1x8x8 k2 bananas", "'bananas'"},
+      {"max f32 nchw 1x1x8x8 k3 k2", "the words 'k3' and 'k2' both say the kernel; keep one of them"},
+      {"max f32 nchw 1x1x8x8 k3 s1 s1", "both say the stride"},
+      {"max f32 nchw 1x1x8x8 k3 p1 same", "the words 'p1' and 'same' both say the padding; keep one of them"},
+      {"max f32 nchw 1x1x8x8 k3 valid p0", "both say the padding"},
+      {"max f32 nchw 1x1x8x8 k3 same same_lower", "both say the padding"},
+      {"max f32 nchw 1x1x8x8 k3 d2 d1", "both say the dilation"},
+      {"max f32 nchw 1x1x8x8 k3 floor ceil", "both say the rounding"},
+      {"max f32 nchw 1x1x8x8 k3 torch onnx", "both say the dialect"},
+      {"max f32 nchw 1x1x8x8 k3 ties=last ties=last", "both say the ties"},
+      {"max f32 nchw 1x1x8x8 k3 nan=ignore nan=first_place", "both say the NaN rule"},
+      {"max f32 nchw 1x1x8x8 k3 bits=8 bits=16", "both say the route bits"},
+      {"avg f32 nchw 1x1x8x8 k3 count_padding no_count_padding", "both say whether padding counts"},
+      {"avg f32 nchw 1x1x8x8 k3 divisor=3 divisor=4", "both say the divisor"},
+      {"max f32 nchw 1x1x8x8 k3 cuda cuda:1", "both say the device"},
+      {"max f32 nchw 1x1x8x8 k2\n", "'k2\\x0a'"},
+      {"max f32 nchw 1x1x8x8 k2 \x1b[2J", "'\\x1b[2J'"},
   };
   for (const auto& [text, part] : cases) {
     const auto parsed = ParseProblem(text);

@@ -1,11 +1,16 @@
 #include "support/harness.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <mutex>
+#include <new>
+#include <optional>
 
 #include "base/parallel.h"
 #include "cpu/tuning.h"
@@ -19,16 +24,74 @@
 
 namespace poolgrad::oracle {
 
-Guarded::Guarded(int64_t bytes, int64_t offset, uint8_t poison)
-    : memory_(static_cast<size_t>(2 * kGuard + kLine + offset + bytes), poison),
-      offset_(kLine - static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory_.data() + kGuard) % kLine) + offset),
-      bytes_(bytes),
-      poison_(poison) {}
+namespace {
+
+const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+
+// Free mappings by size; the differential driver makes thousands of buffers a second, of a few sizes.
+struct Mappings {
+  std::mutex mutex;
+  std::map<size_t, std::vector<uint8_t*>> free;
+  size_t count = 0;
+};
+Mappings& mappings = *new Mappings;
+
+uint8_t* TakePages(size_t bytes) {
+  {
+    const std::lock_guard lock(mappings.mutex);
+    if (auto& list = mappings.free[bytes]; !list.empty()) {
+      uint8_t* pages = list.back();
+      list.pop_back();
+      --mappings.count;
+      return pages;
+    }
+  }
+  void* all = mmap(nullptr, bytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED || mprotect(static_cast<uint8_t*>(all) + kPage, bytes, PROT_READ | PROT_WRITE) != 0) {
+    throw std::bad_alloc();
+  }
+  return static_cast<uint8_t*>(all) + kPage;
+}
+
+void GivePages(uint8_t* pages, size_t bytes) {
+  constexpr size_t kMostKept = 4096, kLargestKept = 1 << 20;
+  if (bytes <= kLargestKept) {
+    const std::lock_guard lock(mappings.mutex);
+    if (mappings.count < kMostKept) {
+      mappings.free[bytes].push_back(pages);
+      ++mappings.count;
+      return;
+    }
+  }
+  munmap(pages - kPage, bytes + 2 * kPage);
+}
+
+}  // namespace
+
+Guarded::Guarded(int64_t bytes, int64_t offset, bool low, uint8_t poison)
+    : bytes_(bytes), poison_(poison), page_bytes_((static_cast<size_t>(bytes + offset) + kPage - 1) / kPage * kPage) {
+  page_bytes_ = std::max(page_bytes_, kPage);
+  pages_ = TakePages(page_bytes_);
+  data_ = low ? pages_ + offset : pages_ + page_bytes_ - offset - bytes;
+  std::memset(pages_, poison, page_bytes_);
+}
+
+Guarded::Guarded(const std::vector<uint8_t>& values, bool low) : Guarded(static_cast<int64_t>(values.size()), 0, low, 0xE7) {
+  std::copy(values.begin(), values.end(), data_);
+}
+
+Guarded::Guarded(Guarded&& other) noexcept
+    : data_(other.data_), bytes_(other.bytes_), poison_(other.poison_), pages_(other.pages_), page_bytes_(other.page_bytes_) {
+  other.pages_ = nullptr;
+}
+
+Guarded::~Guarded() {
+  if (pages_) GivePages(pages_, page_bytes_);
+}
 
 bool Guarded::GuardsIntact() const {
-  const auto begin = memory_.begin() + kGuard + offset_;
   const auto untouched = [&](uint8_t byte) { return byte == poison_; };
-  return std::all_of(memory_.begin(), begin, untouched) && std::all_of(begin + bytes_, memory_.end(), untouched);
+  return std::all_of(pages_, data_, untouched) && std::all_of(data_ + bytes_, pages_ + page_bytes_, untouched);
 }
 
 bool ReadsRoutes(poolgrad_op op) {
@@ -46,23 +109,19 @@ int64_t ResultBytes(const Problem& p, poolgrad_op op) {
   return like_x ? p.x_bytes() : p.y_bytes();
 }
 
-Args ArgsFor(const Problem& p, poolgrad_op op, Data& data, std::vector<uint8_t>& routes) {
+namespace {
+
+// Which of the arrays `op` reads, and what it needs of them.
+Args ArgsFor(const Problem& p, poolgrad_op op, const uint8_t* x, const uint8_t* tx, const uint8_t* dy, uint8_t* routes) {
   Args args;
-  switch (op) {
-    case POOLGRAD_OP_FORWARD:
-    case POOLGRAD_OP_FORWARD_ROUTES:
-      args.source = data.x.data();
-      break;
-    case POOLGRAD_OP_GATHER:
-      args.source = data.tx.data();
-      break;
-    default:
-      args.source = data.dy.data();
-  }
-  if (op == POOLGRAD_OP_BACKWARD_X) args.x = data.x.data();
-  if (ReadsRoutes(op) && p.kind == POOLGRAD_MAX) args.routes = routes.data();
+  const bool forward = op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES;
+  args.source = forward ? x : op == POOLGRAD_OP_GATHER ? tx : dy;
+  if (op == POOLGRAD_OP_BACKWARD_X) args.x = x;
+  if (ReadsRoutes(op) && p.kind == POOLGRAD_MAX) args.routes = routes;
   return args;
 }
+
+}  // namespace
 
 namespace {
 
@@ -122,7 +181,7 @@ Outcome RunReference(const Problem& p, poolgrad_op op, Data& data, std::vector<u
   if (!kernel.run) return {};
   Outcome outcome;
   outcome.result.resize(static_cast<size_t>(ResultBytes(p, op)));
-  Args args = ArgsFor(p, op, data, routes);
+  Args args = ArgsFor(p, op, data.x.data(), data.tx.data(), data.dy.data(), routes.data());
   if (op == POOLGRAD_OP_FORWARD_ROUTES) {
     outcome.routes.resize(static_cast<size_t>(p.routes.bytes()));
     args.routes = outcome.routes.data();
@@ -259,28 +318,45 @@ class Checker {
     const bool empty = p_.x_elements() == 0 || p_.y_elements() == 0;  // the plan leaves these to the reference
     for (const int64_t target : targets) {
       UseSimdTarget(target);
+      const bool low = random_.OneIn(2);  // the same arrays against the other page for another target or operation
+      Inputs in{Guarded(data_.x, low), Guarded(data_.tx, low), Guarded(data_.dy, low), Guarded(routes, low)};
       where_ = std::string(Name(op)) + " from " + routes_kind + " on " + SimdTargetName(target);
       for (const Algorithm& algorithm : SimdAlgorithms(op)) {
         if (empty) continue;
         const Made made = algorithm.make(p_, op, {target, static_cast<int>(random_.Between(1, 4))});
         if (made.refusal) continue;
         const Kernel& kernel = made.kernel;
-        for (const int tasks : effort_.splits) RunKernel(algorithm, kernel, op, routes, expected, tasks);
+        for (const int tasks : effort_.splits) RunKernel(algorithm, kernel, op, in, expected, tasks);
       }
-      for (const int threads : effort_.splits) RunPlan(op, routes, expected, threads);
+      for (const int threads : effort_.splits) RunPlan(op, in, expected, threads);
+      if (!in.Same(data_, routes)) Fail(where_ + ": what it was given to read was changed");
     }
     const Kernel kernel = ReferenceAlgorithms().front().make(p_, op, {}).kernel;  // its units must be independent too
     where_ = std::string(Name(op)) + " from " + routes_kind;
-    RunKernel(ReferenceAlgorithms().front(), kernel, op, routes, expected, 3);
+    Inputs in{Guarded(data_.x, true), Guarded(data_.tx, true), Guarded(data_.dy, true), Guarded(routes, true)};
+    RunKernel(ReferenceAlgorithms().front(), kernel, op, in, expected, 3);
   }
 
-  // Outputs at any element boundary, routes at any byte.
+  // What an operation reads, between guards.
+  struct Inputs {
+    Guarded x, tx, dy, routes;
+
+    Args For(const Problem& p, poolgrad_op op) { return ArgsFor(p, op, x.data(), tx.data(), dy.data(), routes.data()); }
+    bool Same(const Data& data, const std::vector<uint8_t>& given) {
+      const auto same = [](Guarded& guarded, const std::vector<uint8_t>& values) {
+        return guarded.GuardsIntact() && std::equal(values.begin(), values.end(), guarded.data());
+      };
+      return same(x, data.x) && same(tx, data.tx) && same(dy, data.dy) && same(routes, given);
+    }
+  };
+
+  // Outputs flush with a page, or so many elements away that they begin anywhere in a vector.
   struct Output {
     Output(const Problem& p, poolgrad_op op, XorShift& random)
-        : result(ResultBytes(p, op), SizeOf(p.dtype) * random.Between(0, 3),
-                 static_cast<uint8_t>(random.Between(0xA0, 0xFE))),
-          routes(op == POOLGRAD_OP_FORWARD_ROUTES ? p.routes.bytes() : 0, random.Between(0, 3),
-                 static_cast<uint8_t>(random.Between(0xA0, 0xFE))) {}
+        : result(ResultBytes(p, op), SizeOf(p.dtype) * Offset(random), random.OneIn(2), Poison(random)),
+          routes(op == POOLGRAD_OP_FORWARD_ROUTES ? p.routes.bytes() : 0, Offset(random), random.OneIn(2), Poison(random)) {}
+    static int64_t Offset(XorShift& random) { return random.OneIn(2) ? 0 : random.Between(1, 3); }
+    static uint8_t Poison(XorShift& random) { return static_cast<uint8_t>(random.Between(0xA0, 0xFE)); }
     Guarded result;
     Guarded routes;
   };
@@ -294,12 +370,11 @@ class Checker {
     std::vector<AlignedScratch> scratch;
   };
 
-  void RunKernel(const Algorithm& algorithm, const Kernel& kernel, poolgrad_op op, std::vector<uint8_t>& routes,
-                 const Outcome& expected, int tasks) {
+  void RunKernel(const Algorithm& algorithm, const Kernel& kernel, poolgrad_op op, Inputs& in, const Outcome& expected,
+                 int tasks) {
     if (expected.result.empty()) return;  // the plan never asks a kernel for nothing
-    const std::vector<uint8_t> routes_before = routes;
     Output output(p_, op, random_);
-    Args args = ArgsFor(p_, op, data_, routes);
+    Args args = in.For(p_, op);
     args.result = output.result.data();
     if (op == POOLGRAD_OP_FORWARD_ROUTES) args.routes = output.routes.data();
 
@@ -307,7 +382,7 @@ class Checker {
     Task job{&p_, &args, &kernel, kernel.shortcut.run && random_.OneIn(2), {0, kernel.units}, {}};
     for (int i = 1; i < tasks; ++i) job.bounds.push_back(random_.Between(0, kernel.units));
     std::sort(job.bounds.begin(), job.bounds.end());
-    for (int i = 0; i < tasks; ++i) job.scratch.emplace_back(kernel.scratch_bytes);
+    for (int i = 0; i < tasks; ++i) job.scratch.emplace_back(kernel.scratch_bytes, random_.OneIn(3));
     const auto run = [](void* context, int64_t i) {
       Task& task = *static_cast<Task*>(context);
       const auto at = static_cast<size_t>(i);
@@ -324,18 +399,22 @@ class Checker {
 
     const std::string what = where_ + " by " + algorithm.name + " in " + std::to_string(tasks) + " tasks";
     Compare(what, op, expected, output);
-    if (routes != routes_before) Fail(what + ": the routes it was given were changed");
   }
 
-  void RunPlan(poolgrad_op op, std::vector<uint8_t>& routes, const Outcome& expected, int threads) {
+  void RunPlan(poolgrad_op op, Inputs& in, const Outcome& expected, int threads) {
     poolgrad_plan* plan = nullptr;
     if (poolgrad_plan_create(&raw_, nullptr, &plan) != POOLGRAD_OK)
       return Fail(std::string("plan_create: ") + poolgrad_last_error());
     Output output(p_, op, random_);
-    const Args args = ArgsFor(p_, op, data_, routes);
+    const Args args = in.For(p_, op);
     poolgrad_exec exec = {};
     exec.struct_size = sizeof exec;
     exec.threads = threads;
+    std::optional<AlignedScratch> scratch;  // half of the time ours, between guards, and not a byte more than was asked for
+    if (random_.OneIn(2) && poolgrad_plan_scratch_bytes(plan, op, threads, &exec.scratch_bytes) == POOLGRAD_OK) {
+      scratch.emplace(static_cast<int64_t>(exec.scratch_bytes), random_.OneIn(3));
+      exec.scratch = scratch->data();
+    }
     const poolgrad_status status = Call(plan, op, args, output.result.data(), output.routes.data(), &exec);
     const std::string what = where_ + " by the plan's " +
                              (poolgrad_plan_algorithm(plan, op) ? poolgrad_plan_algorithm(plan, op) : "?") + " on " +
@@ -408,13 +487,30 @@ class Checker {
 // What is being checked, for ReportCrashes. Plain memory: a signal handler reads it.
 char current_case[512];
 
+void Print(const char* text) { (void)!write(STDERR_FILENO, text, std::strlen(text)); }
+
 void PrintCurrentCase() {
-  constexpr char kIntro[] = "crashed while checking ";
-  (void)!write(STDERR_FILENO, kIntro, sizeof kIntro - 1);
-  (void)!write(STDERR_FILENO, current_case, std::strlen(current_case));
+  Print("crashed while checking ");
+  Print(current_case);
 }
 
+// What the slowest build, on the slowest machine, under the slowest emulator, does not need for one drawn problem.
+constexpr unsigned kPatience = 300;
+
 }  // namespace
+
+TimeLimit::TimeLimit(const char* what, unsigned seconds) {
+  std::snprintf(current_case, sizeof current_case, "%s\n", what);
+  std::signal(SIGALRM, [](int caught) {
+    Print("took too long: ");
+    Print(current_case);
+    std::signal(caught, SIG_DFL);
+    std::raise(caught);
+  });
+  alarm(seconds);
+}
+
+TimeLimit::~TimeLimit() { alarm(0); }
 
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
@@ -436,8 +532,7 @@ Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed, const Effo
     refused.refused = true;
     return refused;
   }
-  std::snprintf(current_case, sizeof current_case, "problem '%s' with data seed %llu\n", FormatProblem(raw).c_str(),
-                static_cast<unsigned long long>(data_seed));
+  const TimeLimit limit(("problem '" + FormatProblem(raw) + "' with data seed " + std::to_string(data_seed)).c_str(), kPatience);
   return Checker(raw, *problem, RandomData(*problem, data_seed), data_seed, effort).Run();
 }
 

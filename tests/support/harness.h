@@ -1,7 +1,7 @@
 // Differential checking: one problem with its data, pooled by the reference once, then by every algorithm that accepts
 // it, on every SIMD target of this machine, split among threads in several ways, and through the C ABI; all compared
-// bit for bit. Outputs are poisoned first, lie between guard bytes, and start at any element boundary. No test
-// framework in here.
+// bit for bit. Every array lies between pages that nobody may touch, flush with one of them, so that a byte read or
+// written beyond an array ends the program there and then; outputs are poisoned first. No test framework in here.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,46 @@
 
 namespace poolgrad::oracle {
 
-// Memory between guards, `offset` bytes from the start of a cache line, poisoned with a byte that no run may leave
-// behind unnoticed.
+// Memory between two inaccessible pages. It ends `offset` bytes before the one above, or (low) begins `offset` bytes behind the
+// one below. What is left of its own pages is poisoned, and no run may change that unnoticed. Mappings are used again.
 class Guarded {
  public:
-  Guarded(int64_t bytes, int64_t offset, uint8_t poison);
-  uint8_t* data() { return memory_.data() + kGuard + offset_; }
+  Guarded(int64_t bytes, int64_t offset, bool low, uint8_t poison);
+  // A copy of `values`, flush with a page.
+  Guarded(const std::vector<uint8_t>& values, bool low);
+  ~Guarded();
+  Guarded(Guarded&& other) noexcept;
+  Guarded& operator=(Guarded&&) = delete;
+
+  uint8_t* data() { return data_; }
   int64_t size() const { return bytes_; }
   bool GuardsIntact() const;
 
  private:
-  static constexpr int64_t kGuard = 192;
-  static constexpr int64_t kLine = 64;
-  std::vector<uint8_t> memory_;
-  int64_t offset_;
+  uint8_t* data_;
   int64_t bytes_;
   uint8_t poison_;
+  uint8_t* pages_;  // between the guards; null once moved from
+  size_t page_bytes_;
 };
 
 // Scratch as a kernel is promised it: aligned to 64 bytes, poisoned.
 class AlignedScratch {
  public:
-  explicit AlignedScratch(int64_t bytes) : memory_(static_cast<size_t>(bytes) + 64, std::byte{0xDB}) {}
-  std::byte* data() { return memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64; }
+  explicit AlignedScratch(int64_t bytes, bool low = false) : memory_((bytes + 63) / 64 * 64, 0, low, 0xDB) {}
+  std::byte* data() { return reinterpret_cast<std::byte*>(memory_.data()); }
 
  private:
-  std::vector<std::byte> memory_;
+  Guarded memory_;
+};
+
+// Ends the program with SIGALRM, printing what was in work, unless it is destroyed within `seconds`.
+class TimeLimit {
+ public:
+  TimeLimit(const char* what, unsigned seconds);
+  ~TimeLimit();
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
 };
 
 struct Data {
@@ -48,8 +62,7 @@ struct Data {
   std::vector<uint8_t> hostile;  // routes of `routes`' size with any content
 };
 
-// Where the arrays of `op` come from, and how large its result is.
-Args ArgsFor(const Problem& p, poolgrad_op op, Data& data, std::vector<uint8_t>& routes);
+// How large the result of `op` is.
 int64_t ResultBytes(const Problem& p, poolgrad_op op);
 bool ReadsRoutes(poolgrad_op op);
 

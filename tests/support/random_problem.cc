@@ -110,6 +110,10 @@ poolgrad_problem DrawProblem(Draw& draw) {
   const bool same = p.padding == POOLGRAD_PAD_SAME || p.padding == POOLGRAD_PAD_SAME_LOWER;
   if (!same && draw.OneIn(2)) p.rounding = static_cast<int32_t>(draw.Between(1, 5));
 
+  // Backward from x looks at every tap for every input of a window, so a window's taps count twice.
+  constexpr int64_t kMostTaps = 1000;
+  while (Product(p.kernel, p.rank) > kMostTaps) *std::max_element(p.kernel, p.kernel + p.rank) /= 2;
+
   // Sizes: from just one window to a few past the longest vectors, within what the slowest reference operation can do,
   // which visits every tap of every window that covers every input.
   const int64_t taps = Product(p.kernel, p.rank);
@@ -143,9 +147,17 @@ poolgrad_problem DrawProblem(Draw& draw) {
       p.pad_lo[i] = p.pad_hi[i] = 0;
     }
   }
-  if (draw.OneIn(8)) {  // deep and thin, wide and flat: one axis takes what the others leave
-    const int along = static_cast<int>(draw.Between(0, p.rank - 1));
-    p.in[along] += take(draw.Between(1, std::max<int64_t>(1, budget)));
+  // Deep and thin, or wide and flat: where kernels keep rows or slices, one axis is as long as all the work allows and another
+  // shorter than the window, which then hangs over both its ends.
+  if (p.padding == POOLGRAD_PAD_EXPLICIT && draw.OneIn(10)) {
+    const int longest_axis = static_cast<int>(draw.Between(0, p.rank - 1));
+    for (int i = 0; i < p.rank; ++i) {
+      const int64_t extent = (p.kernel[i] - 1) * p.dilation[i] + 1;
+      p.in[i] = i == longest_axis ? extent + draw.Between(0, 40) : draw.Between(1, 2);
+      if (p.pad_lo[i] + p.pad_hi[i] + p.in[i] < extent) p.pad_lo[i] = p.pad_hi[i] = extent / 2;
+    }
+    budget = std::max<int64_t>(1, budget * (draw.OneIn(3) ? 4 : 1) / Product(p.in, p.rank));
+    p.in[longest_axis] *= std::max<int64_t>(1, take(draw.Pick<4>({1, 8, 60, 600})));
   }
   const bool long_width = draw.OneIn(2);
   const int64_t longest =

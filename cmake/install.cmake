@@ -4,12 +4,6 @@
 # `command` the command line.
 include(CMakePackageConfigHelpers)
 
-# Only the C ABI leaves the library.
-if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-  target_link_options(poolgrad PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
-  set_target_properties(poolgrad PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
-endif()
-
 install(TARGETS poolgrad poolgrad_static EXPORT poolgradTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development

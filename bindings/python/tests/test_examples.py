@@ -1,0 +1,35 @@
+"""The examples of the repository run, and say what their comments say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import poolgrad
+
+PACKAGE = str(Path(poolgrad.__file__).resolve().parents[1])
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+def run(name: str, folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(EXAMPLES / name), *arguments],
+        capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_quickstart(tmp_path):
+    told = run("quickstart.py", tmp_path)
+    assert "kept for backward: 2 bytes" in told and "torch's indices [ 5  6  8 10]" in told
+
+
+def test_train_cnn(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    run("train_cnn.py", tmp_path, "--epochs", "1")  # which fails unless both runs have the same losses, to the last bit

@@ -20,7 +20,7 @@ struct CpuTuning {
 
   // Backward, sums (backward/sums.h): how much of them should stay in the first-level cache, and has to stay in the
   // second; the least that is worth a unit of its own; and outputs whose codes become places together.
-  int64_t sums_cache = 24 << 10;
+  int64_t sums_cache = 48 << 10;
   int64_t sums_cache_2 = 256 << 10;
   int64_t sums_least = 16 << 10;
   int64_t sums_piece = 2048;

@@ -301,7 +301,7 @@ class Sums {
     int64_t q = i / l.phases, phase = 0;
     for (; i < places; ++i) {
       const S* const from = row + phase * phase_step + q * lanes;
-      if (lanes == 1) {
+      if (l.lanes == 1) {
         to[i] = Narrow<T>(*from);
       } else {
         Leave(from, lanes, to + i * l.lanes);

@@ -18,16 +18,12 @@ struct CpuTuning {
   int64_t piece_small_share = 1 << 20;
   int64_t piece_worth = 64 << 10;
 
-  // Backward, sums in scratch (backward/sums.h): how much of them should stay in the first-level cache, and has to stay in the
-  // second; the least that is worth a unit of its own; lanes of a unit; and outputs whose codes become places together.
-  int64_t sums_cache = 24 << 10;
+  // Backward, sums (backward/sums.h): how much of them should stay in the first-level cache, and has to stay in the
+  // second; the least that is worth a unit of its own; and outputs whose codes become places together.
+  int64_t sums_cache = 48 << 10;
   int64_t sums_cache_2 = 256 << 10;
   int64_t sums_least = 16 << 10;
-  int64_t sums_block = 512;
   int64_t sums_piece = 2048;
-
-  // dx of so much is written past the caches: it would not be there for the next layer either.
-  int64_t bytes_past_caches = 64 << 20;
 
   // Forward. What a block of rows of the general kernels keeps in L1, and what a piece of a row may take of L2 before rows are cut.
   int64_t forward_values_block = 24 << 10;

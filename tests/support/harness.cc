@@ -237,9 +237,7 @@ CpuTuning SmallTuning(int64_t size) {
   t.sums_cache = 128 << (2 * size);
   t.sums_cache_2 = 512 << (2 * size);
   t.sums_least = 64 << size;
-  t.sums_block = 32 << size;
   t.sums_piece = 32 << size;
-  t.bytes_past_caches = size % 2 == 0 ? 0 : t.bytes_past_caches;
   t.forward_values_block = 256 << size;
   t.forward_routes_block = 512 << size;
   t.forward_piece = 1024 << size;

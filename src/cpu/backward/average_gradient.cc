@@ -59,8 +59,9 @@ Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host) {
   if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
   if (p.kind != POOLGRAD_AVERAGE) return "it does averages only";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
-  auto layout = std::make_shared<SumsLayout>(LayOutSums(p, host, true, false, std::max<int64_t>(4, SizeOf(p.dtype))));
-  if (layout->exact) return "the windows reach much further than there are inputs";
+  if (p.by_table()) return "it needs windows at regular distances";
+  if (p.width().stride > 4 * p.width().in + 4096) return "the windows are much further apart than there are inputs";
+  auto layout = std::make_shared<SumsLayout>(LayOutSums(p, host, false, true, std::max<int64_t>(4, SizeOf(p.dtype))));
   const Selected selected = POOLGRAD_DISPATCH(SelectAverageGradient, host.simd)(p, *layout);
   if (!selected.run) return kNoVectors;
   Kernel kernel{selected.run, layout->units(), selected.bytes};

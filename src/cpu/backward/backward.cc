@@ -16,6 +16,7 @@ namespace poolgrad {
 namespace {
 
 constexpr Algorithm kBackward[] = {
+    {"bwd_disjoint", MakeDisjoint},
     {"bwd_scatter", MakeScatter},
     {"bwd_average", MakeAverage},
     {"bwd_from_x", MakeBackwardX},

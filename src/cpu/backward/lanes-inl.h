@@ -290,6 +290,12 @@ void SpreadCodes(int bits, const uint8_t* from, int64_t count, Code* to) {
 template <class Code>
 void ReadLines(const RouteFormat& f, const uint8_t* first, int64_t lines, Code* to, Code* spare) {
   if (f.line * f.bits % 8 == 0) return SpreadCodes(f.bits, first, lines * f.line, to);
+  if (f.line == 1) {  // a byte each
+    SpreadCodes(8, first, lines, to);
+    const Code mask = static_cast<Code>(f.none());
+    for (int64_t i = 0; i < lines; ++i) to[i] = static_cast<Code>(to[i] & mask);
+    return;
+  }
   const int64_t filled = f.line_bytes * 8 / f.bits;  // codes that a line's bytes could hold
   SpreadCodes(f.bits, first, lines * filled, spare);
   for (int64_t i = 0; i < lines; ++i, spare += filled, to += f.line) {

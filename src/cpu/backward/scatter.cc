@@ -63,14 +63,29 @@ namespace poolgrad {
 
 HWY_EXPORT(SelectScatter);
 
+namespace {
+
+// Places and positions are numbers of 32 bits.
+bool SpansTooMuch(const Problem& p, const SumsLayout& l) {
+  constexpr double kMost = 1 << 30;
+  double box = static_cast<double>(l.block * (l.whole ? l.group : 1));
+  for (int i = 0; i < 3; ++i) {
+    const Axis& a = p.axis[i];
+    if (static_cast<double>(a.extent()) + static_cast<double>(a.stride) * static_cast<double>(std::min(a.out, l.piece)) > kMost) return true;
+    box *= static_cast<double>(std::max(l.band[i], a.extent()));
+  }
+  return box > kMost;
+}
+
+}  // namespace
+
 Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
   if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
   if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
-  const int64_t size = SizeOf(p.dtype);
-  auto layout = std::make_shared<SumsLayout>(
-      LayOutSums(p, host, false, true, op == POOLGRAD_OP_UNPOOL ? size : std::max<int64_t>(4, size)));
-  if (layout->sums() >= int64_t{1} << 32) return "the windows span too much";
+  const bool half = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD;
+  auto layout = std::make_shared<SumsLayout>(LayOutSums(p, host, !half, false, half ? 4 : SizeOf(p.dtype)));
+  if (SpansTooMuch(p, *layout)) return "the windows span too much";
   const Selected selected = POOLGRAD_DISPATCH(SelectScatter, host.simd)(p, op, *layout);
   if (!selected.run) return kNoVectors;
   Kernel kernel{selected.run, layout->units(), selected.bytes};

@@ -1,7 +1,10 @@
-// The sums of dx while outputs add to them (sums.h says how they are cut and kept), and their way out. What adds is the caller's:
+// Where dx is summed while outputs add to it (sums.h says how it is cut), and how sums become dx. What adds is the caller's:
 //   void Begin(Sums&)              a box begins
 //   void Add(Sums&, const Batch&)  the next outputs, in order
 // Sums begin at +0, so that they never become -0, and are rounded once, when they leave.
+//
+// Tried and left: f32 summed in scratch like the halves and copied out (3x3 at stride 2 takes twice as long: dx is read before it
+// is written, where zeroing whole lines does not); margins around the sums instead of a look at every place.
 #if defined(POOLGRAD_CPU_BACKWARD_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_SUMS_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_SUMS_INL_H_
@@ -9,7 +12,6 @@
 #define POOLGRAD_CPU_BACKWARD_SUMS_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -40,13 +42,12 @@ struct Batch {
 template <class T, class S>
 class Sums {
  public:
-  Sums(const Problem& problem, const Args& args, S* sums)
-      : p(problem), l(*static_cast<const SumsLayout*>(args.layout)), args(args), sums_(sums) {}
+  Sums(const Problem& problem, const Args& arguments, S* scratch)
+      : p(problem), l(*static_cast<const SumsLayout*>(arguments.layout)), args(arguments), scratch_(scratch) {}
 
   template <class Adder>
   void Run(int64_t begin, int64_t end, Adder& adder) {
     for (int64_t unit = begin; unit < end; ++unit) RunUnit(unit, adder);
-    if (l.stream) hwy::FlushStream();
   }
 
   // ---- What adders ask.
@@ -54,25 +55,20 @@ class Sums {
   const Problem& p;
   const SumsLayout& l;
   const Args& args;
-  Span span[3];              // of the box
-  int64_t image, images;     // the first, and how many in step
-  int64_t lane, lanes;       // the block's first lane, and how many
-  int64_t step[3];           // sums from place to place along an axis (of the width: to the next place of the same phase)
-  int64_t phase_step;        // and from phase to phase
+  Span span[3];           // of the box
+  int64_t image, images;  // the first, and how many
+  int64_t lane, lanes;    // the block's first lane, and how many
+  int64_t step[3];        // sums from place to place along an axis (of the width: to the next place of the same phase)
+  int64_t phase_step;     // from phase to phase
+  int64_t plane;          // and from image to image
 
-  int64_t plane;             // and from image to image
-
-  S* sums() const { return sums_; }
-
-  // Where tap 0 of the window of output (od, oh, ow) of image i lies among the sums.
-  int64_t PlaceOf(int64_t i, int64_t od, int64_t oh, int64_t ow) const {
-    const int64_t w = p.axis[2].start(ow) - span[2].kept.begin;
-    return kDump + i * plane + (p.axis[0].start(od) - origin_[0]) * step[0] + (p.axis[1].start(oh) - origin_[1]) * step[1] +
-           w / l.phases * step[2];
+  // The sum of input (d, h, w) of image i; it may lie outside the box, if only others inside are reached from it. Without phases.
+  S* At(int64_t i, int64_t d, int64_t h, int64_t w) const {
+    return sums_ + i * plane + (d - origin_[0]) * step[0] + (h - origin_[1]) * step[1] + (w - origin_[2]) * step[2];
   }
-  // Where input (d, h, w) lies, one that is kept; only without phases.
-  int64_t PlaceOfInput(int64_t i, int64_t d, int64_t h, int64_t w) const {
-    return kDump + i * plane + (d - origin_[0]) * step[0] + (h - origin_[1]) * step[1] + (w - origin_[2]) * step[2];
+  // The same row at its first place, in any phase.
+  S* Row(int64_t i, int64_t d, int64_t h) const {
+    return sums_ + i * plane + (d - origin_[0]) * step[0] + (h - origin_[1]) * step[1];
   }
 
   // Output (od, oh, ow) of image i in y, without lanes.
@@ -95,30 +91,21 @@ class Sums {
     lanes = std::min(l.block, l.lanes - lane);
     image = unit / l.blocks * l.group;
     images = std::min(l.group, l.images - image);
-    int64_t elements = lanes;
     bool covered = true;
-    for (int i = 2; i >= 0; --i) {
-      span[i] = SpanOf(p.axis[i], l.band[i], index[i], i == 2 ? l.phases : 1, l.exact);
+    for (int i = 0; i < 3; ++i) {
+      span[i] = SpanOf(p.axis[i], l.band[i], index[i]);
       covered = covered && span[i].out.size() > 0;
-      origin_[i] = span[i].kept.begin;
-      step[i] = elements;
-      if (i == 2) {
-        phase_step = CeilDiv(span[2].kept.size(), l.phases) * lanes;
-        elements = phase_step * l.phases;
-      } else if (i > l.roll) {
-        elements *= span[i].kept.size();
-      }
     }
-    slices_ = std::min(l.most, span[l.roll].kept.size());
-    slice_ = step[l.roll];
-    plane = l.roll == 2 ? elements : slices_ * slice_;
-    written_ = span[l.roll].in.begin;
-    if (!covered) {
-      slices_ = 0;  // nothing is kept: all zeros
+    begun_ = done_ = span[l.roll].in.begin;
+    if (l.direct) {
+      LayDirect();
     } else {
-      Clear(sums_, kDump + images * plane + kSumSlack);
+      LayStaged();
+    }
+    if (covered) {
       adder.Begin(*this);
       if (l.whole) {
+        MakeRoom(span[l.roll].in.begin, span[l.roll].in.end);
         int64_t together = l.piece / p.out_plane();
         if (together > kImagesInStep) together = together / kImagesInStep * kImagesInStep;
         for (int64_t i = 0; i < images; i += together) {
@@ -128,7 +115,29 @@ class Sums {
         Roll(adder);
       }
     }
-    Write(span[l.roll].in.end);
+    Finish(span[l.roll].in.end);
+  }
+
+  void LayDirect() {
+    step[2] = l.lanes;
+    step[1] = p.axis[2].in * step[2];
+    step[0] = p.axis[1].in * step[1];
+    plane = p.axis[0].in * step[0];
+    phase_step = 0;
+    origin_[0] = origin_[1] = origin_[2] = 0;
+    if constexpr (std::is_same_v<T, S>) sums_ = static_cast<S*>(args.result) + image * plane;
+  }
+
+  void LayStaged() {
+    phase_step = CeilDiv(span[2].in.size(), l.phases) * lanes;
+    step[2] = lanes;
+    step[1] = l.phases == 1 ? span[2].in.size() * lanes : phase_step * l.phases;
+    step[0] = l.roll == 0 ? step[1] * span[1].in.size() : 0;
+    slices_ = l.roll == 2 ? span[2].in.size() : std::min(l.ahead, span[l.roll].in.size());
+    plane = l.roll == 2 ? step[1] : slices_ * step[l.roll];
+    for (int i = 0; i < 3; ++i) origin_[i] = span[i].in.begin;
+    sums_ = scratch_;
+    Clear(sums_, images * plane + kSumSlack);
   }
 
   static void Clear(S* sums, int64_t n) { std::memset(static_cast<void*>(sums), 0, static_cast<size_t>(n) * sizeof(S)); }
@@ -136,15 +145,20 @@ class Sums {
   template <class Adder>
   void Roll(Adder& adder) {
     const Axis& r = p.axis[l.roll];
+    const Range in = span[l.roll].in;
     const Range out = span[l.roll].out;
-    if (l.roll == 2) return Pieces(adder, 0, 0, 1);
+    if (l.roll == 2) {
+      MakeRoom(in.begin, in.end);
+      return Pieces(adder, 0, 0, 1);
+    }
+    const auto clip = [&](int64_t place) { return std::clamp(place, in.begin, in.end); };
     for (int64_t o = out.begin; o < out.end;) {
-      // As many slices of outputs as the sums have room for.
-      const auto clip = [&](int64_t place) { return std::clamp(place, span[l.roll].kept.begin, span[l.roll].kept.end); };
+      // As many slices of outputs as there is room for.
       const int64_t first = clip(r.start(o));
+      const int64_t end = l.direct ? std::max(begun_ + l.ahead, clip(r.start(o) + r.extent())) : first + slices_;
       int64_t past = o + 1;
-      while (past < out.end && clip(r.start(past) + r.extent()) - first <= slices_) ++past;
-      MakeRoom(first, clip(r.start(past - 1) + r.extent()));
+      while (past < out.end && clip(r.start(past) + r.extent()) <= end) ++past;
+      MakeRoom(first, l.direct ? clip(end) : clip(r.start(past - 1) + r.extent()));
       if (l.roll == 1) {
         Pieces(adder, 0, o, past);
       } else {
@@ -159,10 +173,9 @@ class Sums {
   HWY_INLINE void Pieces(Adder& adder, int64_t od, int64_t begin, int64_t end) {
     const Range ow = span[2].out;
     if (ow.size() > l.piece || !flat() || ow.size() < p.axis[2].out) {
-      const int64_t piece = l.piece < 32 ? l.piece : l.piece / 32 * 32;  // codes begin at bytes
       for (int64_t oh = begin; oh < end; ++oh) {
-        for (int64_t o = ow.begin; o < ow.end; o += piece) {
-          adder.Add(*this, Batch{0, images, od, oh, 1, {o, std::min(o + piece, ow.end)}, false});
+        for (int64_t o = ow.begin; o < ow.end; o += l.piece) {
+          adder.Add(*this, Batch{0, images, od, oh, 1, {o, std::min(o + l.piece, ow.end)}, false});
         }
       }
       return;
@@ -175,13 +188,19 @@ class Sums {
 
   // Slices before `first` get no more sums; those before `past` are needed.
   void MakeRoom(int64_t first, int64_t past) {
+    if (l.direct) {
+      if (past <= begun_) return;
+      ForRuns(begun_, past, [](T* dx, int64_t n) { std::memset(static_cast<void*>(dx), 0, static_cast<size_t>(n) * sizeof(T)); });
+      begun_ = past;
+      return;
+    }
     int64_t& origin = origin_[l.roll];
     if (past <= origin + slices_) return;
-    Write(first);
-    const int64_t gone = std::min(first - origin, slices_) * slice_;
-    const int64_t left = slices_ * slice_ - gone;
+    Finish(first);
+    const int64_t gone = std::min(first - origin, slices_) * step[l.roll];
+    const int64_t left = plane - gone;
     for (int64_t i = 0; i < images; ++i) {
-      S* const sums = sums_ + kDump + i * plane;
+      S* const sums = sums_ + i * plane;
       std::memmove(static_cast<void*>(sums), sums + gone, static_cast<size_t>(left) * sizeof(S));
       Clear(sums + left, gone);
     }
@@ -190,96 +209,103 @@ class Sums {
 
   // ---- The way out.
 
-  // Slices before `end`, of those that the box owns, go to dx; past what is kept there are zeros.
-  void Write(int64_t end) {
-    end = std::min(end, span[l.roll].in.end);
-    if (written_ >= end) return;
+  // Calls visit(dx, n) for every run of dx without gaps of the box's slices [begin, end).
+  template <class Visit>
+  HWY_INLINE void ForRuns(int64_t begin, int64_t end, Visit&& visit) const {
     Range in[3] = {span[0].in, span[1].in, span[2].in};
-    in[l.roll] = {written_, end};
-    const int64_t kept = origin_[l.roll] + slices_;
+    in[l.roll] = {begin, end};
     const int64_t row = p.axis[2].in * l.lanes;
-    const bool rows = flat() && in[2].size() == p.axis[2].in;  // they are written whole
-    T* const dx = static_cast<T*>(args.result) + lane + in[2].begin * l.lanes;
-    const auto row_of = [&](int64_t i, int64_t d, int64_t h) {
-      return dx + (((image + i) * p.axis[0].in + d) * p.axis[1].in + h) * row;
+    T* const dx = static_cast<T*>(args.result) + lane;
+    const auto at = [&](int64_t i, int64_t d, int64_t h) {
+      return dx + (((image + i) * p.axis[0].in + d) * p.axis[1].in + h) * row + in[2].begin * l.lanes;
     };
-    if (l.whole && kept >= end && plane == p.in_plane() * l.lanes) {  // without margins
-      return Leave(sums_ + kDump, images * plane, row_of(0, 0, 0), row_of(images, 0, 0));
+    const bool rows = flat() && in[2].size() == p.axis[2].in;
+    const bool planes = rows && in[1].size() == p.axis[1].in;
+    if (planes && in[0].size() == p.axis[0].in) return visit(at(0, 0, 0), images * p.in_plane() * lanes);
+    for (int64_t i = 0; i < images; ++i) {
+      if (planes) {
+        visit(at(i, in[0].begin, 0), in[0].size() * p.axis[1].in * row);
+        continue;
+      }
+      for (int64_t d = in[0].begin; d < in[0].end; ++d) {
+        if (rows) {
+          visit(at(i, d, in[1].begin), in[1].size() * row);
+          continue;
+        }
+        for (int64_t h = in[1].begin; h < in[1].end; ++h) {
+          if (flat()) {
+            visit(at(i, d, h), in[2].size() * lanes);
+          } else {
+            for (int64_t w = 0; w < in[2].size(); ++w) visit(at(i, d, h) + w * l.lanes, lanes);
+          }
+        }
+      }
     }
+  }
+
+  // Slices before `end` are final, of those that the box owns.
+  void Finish(int64_t end) {
+    if (l.direct) return MakeRoom(end, end);  // what no window reached
+    if (done_ >= end) return;
+    const int64_t kept = l.roll == 2 ? end : std::clamp(origin_[l.roll] + slices_, done_, end);
+    if (l.phases > 1) {
+      WritePhases(done_, kept);
+    } else if (kept > done_) {
+      // Runs of dx are runs of sums; images are further apart there than what has been written of them.
+      const S* from = l.roll == 2 ? sums_ : sums_ + (done_ - origin_[l.roll]) * step[l.roll];
+      const int64_t written = l.roll == 2 ? plane : (kept - done_) * step[l.roll];
+      const S* begin = from;
+      ForRuns(done_, kept, [&](T* dx, int64_t n) HWY_ATTR {
+        Leave(from, n, dx);
+        from += n;
+        if (from == begin + written && written != plane) from = begin += plane;
+      });
+    }
+    if (kept < end) {
+      ForRuns(kept, end, [](T* dx, int64_t n) { std::memset(static_cast<void*>(dx), 0, static_cast<size_t>(n) * sizeof(T)); });
+    }
+    done_ = end;
+  }
+
+  // n sums, side by side.
+  static HWY_NOINLINE void Leave(const S* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
+    if constexpr (std::is_same_v<T, S>) {
+      std::memcpy(static_cast<void*>(to), from, static_cast<size_t>(n) * sizeof(T));
+    } else {
+      RoundRun<T>(from, n, to);
+    }
+  }
+
+  // The same from phases.
+  void WritePhases(int64_t begin, int64_t end) const {
+    Range in[3] = {span[0].in, span[1].in, span[2].in};
+    in[l.roll] = {begin, end};
     for (int64_t i = 0; i < images; ++i) {
       for (int64_t d = in[0].begin; d < in[0].end; ++d) {
-        const S* const from = sums_ + kDump + i * plane + (d - origin_[0]) * step[0] - origin_[1] * step[1];
-        // Rows that are kept, and then those that are not.
-        const int64_t zeros = l.roll == 1 ? std::clamp(kept, in[1].begin, in[1].end)
-                              : (l.roll == 0 ? d : in[2].begin) < kept ? in[1].end
-                                                                       : in[1].begin;
-        int64_t h = in[1].begin;
-        if (rows && l.phases == 1) {
-          const bool planes = in[1].size() == p.axis[1].in;
-          T* const past = l.whole ? row_of(images, 0, 0) : row_of(i, planes ? in[0].end - 1 : d, in[1].end);
-          WriteRows(from + h * step[1] + (in[2].begin - origin_[2]) * lanes, zeros - h, row, row_of(i, d, h), past);
-          h = zeros;
+        for (int64_t h = in[1].begin; h < in[1].end; ++h) {
+          const int64_t row = ((image + i) * p.axis[0].in + d) * p.axis[1].in + h;
+          T* const to = static_cast<T*>(args.result) + (row * p.axis[2].in + in[2].begin) * l.lanes + lane;
+          WriteRow(Row(i, d, h), in[2].size(), to);
         }
-        for (; h < zeros; ++h) WriteRow(from + h * step[1], in[2], row_of(i, d, h));
-        for (; h < in[1].end; ++h) WriteZeros(row_of(i, d, h), in[2].size());
       }
     }
-    written_ = end;
   }
 
-  // Rows that follow each other in dx, of n elements each. Before `past` more may be written than a row has: it is written again.
-  HWY_NOINLINE void WriteRows(const S* HWY_RESTRICT from, int64_t rows, int64_t n, T* HWY_RESTRICT to, const T* past) const {
-    if (rows <= 0) return;
-    if (n == step[1] || n >= 64) {
-      const int64_t runs = n == step[1] ? 1 : rows;
-      const int64_t run = n == step[1] ? rows * n : n;
-      for (int64_t r = 0; r < runs; ++r) Leave(from + r * step[1], run, to + r * n, past);
-      return;
-    }
-    const hn::ScalableTag<S> d;
-    const int64_t vector = static_cast<int64_t>(hn::Lanes(d));
-    const int64_t whole = CeilDiv(n, vector) * vector;
-    for (; rows > 0 && past - to >= whole; --rows, from += step[1], to += n) {
-      for (int64_t i = 0; i < n; i += vector) StoreNarrow(d, hn::LoadU(d, from + i), to + i);
-    }
-    for (; rows > 0; --rows, from += step[1], to += n) LeaveRest(from, 0, n, to);
-  }
-
-  void WriteZeros(T* to, int64_t places) const {
-    const int64_t runs = flat() ? 1 : places;
-    const int64_t n = flat() ? places * lanes : lanes;
-    for (int64_t r = 0; r < runs; ++r) std::memset(static_cast<void*>(to + r * l.lanes), 0, static_cast<size_t>(n) * sizeof(T));
-  }
-
-  // Places [w.begin, w.end) of the row of sums.
-  void WriteRow(const S* row, Range w, T* to) const {
-    const int64_t first = w.begin - origin_[2];
-    if (l.phases == 1) {
-      row += first * lanes;
-      if (flat()) return Leave(row, w.size() * lanes, to, to + w.size() * lanes);
-      for (int64_t i = 0; i < w.size(); ++i) Leave(row + i * lanes, lanes, to + i * l.lanes, to + i * l.lanes + lanes);
-      return;
-    }
-    int64_t phase = first % l.phases, q = first / l.phases;
-    if (l.lanes > 1) {
-      for (int64_t i = 0; i < w.size(); ++i) {
-        T* const at = to + i * l.lanes;
-        Leave(row + phase * phase_step + q * lanes, lanes, at, at + lanes);
-        if (++phase == l.phases) phase = 0, ++q;
-      }
-      return;
-    }
+  void WriteRow(const S* row, int64_t places, T* to) const {
     int64_t i = 0;
-    for (; i < w.size() && phase != 0; ++i) {
-      to[i] = Narrow<T>(row[phase * phase_step + q]);
-      if (++phase == l.phases) phase = 0, ++q;
+    if (l.lanes == 1) {
+      if (l.phases == 2) i = Interleave<2>(row, places, to);
+      if (l.phases == 3) i = Interleave<3>(row, places, to);
+      if (l.phases == 4) i = Interleave<4>(row, places, to);
     }
-    if (l.phases == 2) i += Interleave<2>(row + q, w.size() - i, to + i);
-    if (l.phases == 3) i += Interleave<3>(row + q, w.size() - i, to + i);
-    if (l.phases == 4) i += Interleave<4>(row + q, w.size() - i, to + i);
-    q = (first + i) / l.phases;
-    for (; i < w.size(); ++i) {
-      to[i] = Narrow<T>(row[phase * phase_step + q]);
+    int64_t q = i / l.phases, phase = 0;
+    for (; i < places; ++i) {
+      const S* const from = row + phase * phase_step + q * lanes;
+      if (l.lanes == 1) {
+        to[i] = Narrow<T>(*from);
+      } else {
+        Leave(from, lanes, to + i * l.lanes);
+      }
       if (++phase == l.phases) phase = 0, ++q;
     }
   }
@@ -309,46 +335,12 @@ class Sums {
     }
   }
 
-  // n sums, side by side; up to `past` more may be written.
-  HWY_INLINE void Leave(const S* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to, const T* past) const {
-    if constexpr (std::is_same_v<T, S>) {
-      if (l.stream && n >= 64) return Stream(from, n, to);
-    } else {
-      if (n >= 64) return RoundRun<T>(from, n, to);
-    }
-    const hn::ScalableTag<S> d;
-    const int64_t vector = static_cast<int64_t>(hn::Lanes(d));
-    int64_t i = 0;
-    for (; i < n && past - (to + i) >= vector; i += vector) StoreNarrow(d, hn::LoadU(d, from + i), to + i);
-    if (i < n) LeaveRest(from, i, n, to);
-  }
-
-  // Those from i on, where nothing may be written behind.
-  static HWY_NOINLINE void LeaveRest(const S* HWY_RESTRICT from, int64_t i, int64_t n, T* HWY_RESTRICT to) {
-    const hn::CappedTag<S, 4> d;
-    const int64_t vector = static_cast<int64_t>(hn::Lanes(d));
-    if (n >= vector) {
-      for (; i < n; i += vector) {
-        i = std::min(i, n - vector);
-        StoreNarrow(d, hn::LoadU(d, from + i), to + i);
-      }
-    }
-    for (; i < n; ++i) to[i] = Narrow<T>(from[i]);
-  }
-
-  static HWY_NOINLINE void Stream(const S* HWY_RESTRICT from, int64_t n, S* HWY_RESTRICT to) {
-    const hn::ScalableTag<S> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    int64_t i = 0;
-    for (; reinterpret_cast<uintptr_t>(to + i) % (sizeof(S) * hn::Lanes(d)) != 0; ++i) to[i] = from[i];
-    for (; i + lanes <= n; i += lanes) hn::Stream(hn::LoadU(d, from + i), d, to + i);
-    for (; i < n; ++i) to[i] = from[i];
-  }
-
-  S* const sums_;
-  int64_t origin_[3] = {};  // of what is kept; of the rolling axis, it moves
-  int64_t slices_ = 0, slice_ = 0;
-  int64_t written_ = 0;
+  S* const scratch_;
+  S* sums_ = nullptr;       // of origin_
+  int64_t origin_[3] = {};  // of the rolling axis, if staged, it moves
+  int64_t slices_ = 0;      // kept, if staged
+  int64_t begun_ = 0;       // slices before are zeroed, if direct
+  int64_t done_ = 0;        // slices before have left, if staged
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -1,0 +1,273 @@
+// bwd_disjoint: windows that share no input, by vectors. Every input has one writer at most, so dx is written once, zeros included,
+// in the order it lies in memory: a vector of dx is dy where the code names its tap and 0 elsewhere.
+//
+// Every axis is dealt out among its outputs: output o owns the inputs from its window's start to the next one's (the first also
+// those before, the last those after). A unit is a row of outputs with all input rows that it owns.
+//   channels last   vectors over channels, position after position; any window
+//   channels first  windows of up to four columns that tile the width: one vector per column, interleaved when stored
+// What is written are bits: dy as 0 + dy makes it (unpool: as it is) and the codes are spread to lanes of scratch first.
+// Everything else is bwd_scatter's: short rows, few channels, wide windows channels first, f64 and bytes.
+#include "cpu/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/backward/disjoint.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/backward/backward.h"
+#include "cpu/backward/lanes-inl.h"
+#include "cpu/scratch.h"
+#include "cpu/tuning.h"
+
+#ifndef POOLGRAD_CPU_BACKWARD_DISJOINT_ONCE_
+#define POOLGRAD_CPU_BACKWARD_DISJOINT_ONCE_
+namespace poolgrad {
+
+struct DisjointLayout {
+  bool unpool;
+  int64_t lanes;  // the channels, or 1
+  int64_t piece;  // positions of outputs taken together
+};
+
+inline Range OwnedBy(const Axis& a, int64_t o) {
+  return {o == 0 ? 0 : std::clamp<int64_t>(a.start(o), 0, a.in),
+          o == a.out - 1 ? a.in : std::clamp<int64_t>(a.start(o + 1), 0, a.in)};
+}
+
+}  // namespace poolgrad
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSE4 || defined(POOLGRAD_SMALL)
+
+Selected SelectDisjoint(const Problem&, const DisjointLayout&) { return {}; }
+
+#else
+
+// Bits: the unsigned integer of the element's size.
+template <class Bits>
+class Disjoint {
+  using D = hn::ScalableTag<Bits>;
+  using V = hn::Vec<D>;
+
+ public:
+  // With null scratch it only counts what it needs.
+  Disjoint(const Problem& problem, const Args& args, const DisjointLayout& l, std::byte* scratch)
+      : p_(problem), args_(args), l_(l) {
+    ScratchTaker take(scratch);
+    const int64_t n = l.piece * l.lanes + kRowSlack;
+    all_values_ = take.Take<Bits>(n);
+    all_codes_ = take.Take<Bits>(kRowLead + 3 * n + kRowSlack) + kRowLead;
+    spare_ = all_codes_ + n;
+    bytes = take.used();
+  }
+
+  int64_t bytes;
+
+  void Run(int64_t begin, int64_t end) {
+    const Axis* a = p_.axis;
+    // Rows of dx that come one after the other may be written too far: what is too much is written again. Not by the last ones.
+    const bool in_order = l_.piece >= a[2].out && a[0].kernel == 1 && a[0].in == a[0].out && a[0].start(0) == 0;
+    const int64_t last = (end - 1) / a[1].out * a[1].in + OwnedBy(a[1], (end - 1) % a[1].out).end;
+    past_ = in_order ? static_cast<Bits*>(args_.result) + last * a[2].in * l_.lanes : nullptr;
+    const int64_t together = std::max<int64_t>(1, l_.piece / a[2].out);  // rows that are read at once
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t oh = unit % a[1].out;
+      const int64_t od = unit / a[1].out % a[0].out;
+      const int64_t image = unit / a[1].out / a[0].out;
+      const Range depth = OwnedBy(a[0], od), height = OwnedBy(a[1], oh);
+      for (int64_t ow = 0; ow < a[2].out; ow += l_.piece) {
+        const Range outputs = {ow, std::min(ow + l_.piece, a[2].out)};
+        const int64_t ready = (unit - begin) % together;
+        if (ready == 0) Read(unit, std::min(together, end - unit), outputs);
+        values_ = all_values_ + ready * a[2].out * l_.lanes;
+        codes_ = all_codes_ + ready * a[2].out * l_.lanes;
+        for (int64_t d = depth.begin; d < depth.end; ++d) {
+          const int64_t kd = a[0].tap_at(od, d);
+          Bits* row = static_cast<Bits*>(args_.result) +
+                      ((image * a[0].in + d) * a[1].in + height.begin) * a[2].in * l_.lanes;
+          for (int64_t h = height.begin; h < height.end; ++h, row += a[2].in * l_.lanes) {
+            const int64_t kh = a[1].tap_at(oh, h);
+            if (kd < 0 || kh < 0) {
+              Zero(row, {OwnedBy(a[2], outputs.begin).begin, OwnedBy(a[2], outputs.end - 1).end});
+            } else {
+              const int64_t tap = (kd * a[1].kernel + kh) * a[2].kernel;
+              p_.channels_last() ? WriteLast(tap, outputs, row) : WriteFirst(tap, outputs, row);
+            }
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  void Read(int64_t row, int64_t rows, Range ow) {
+    const int64_t n = rows * ow.size() * l_.lanes;
+    const Bits* const source = static_cast<const Bits*>(args_.source) + (row * p_.width().out + ow.begin) * l_.lanes;
+    if (l_.unpool) {
+      std::memcpy(all_values_, source, static_cast<size_t>(n) * sizeof(Bits));
+    } else if (p_.dtype == POOLGRAD_F32) {
+      SpreadSum<float>(source, n, all_values_);
+    } else if (p_.dtype == POOLGRAD_F16) {
+      SpreadHalfBits<F16>(source, n, all_values_);
+    } else {
+      SpreadHalfBits<BF16>(source, n, all_values_);
+    }
+    if (ow.size() == p_.width().out) {
+      const int64_t lines = p_.channels_last() ? p_.width().out : 1;
+      ReadLines(p_.routes, args_.routes + LineOffset(p_.routes, row * lines), rows * lines, all_codes_, spare_);
+    } else {
+      ReadCodes(p_, args_.routes, row, ow.begin, ow.size(), 0, l_.lanes, all_codes_, spare_);
+    }
+  }
+
+  void Zero(Bits* row, Range w) const {
+    if (w.size() > 0) std::memset(row + w.begin * l_.lanes, 0, static_cast<size_t>(w.size() * l_.lanes) * sizeof(Bits));
+  }
+
+  static HWY_INLINE V Kept(const Bits* values, const Bits* codes, V tap) {
+    const D d;
+    return hn::IfThenElseZero(hn::Eq(hn::LoadU(d, codes), tap), hn::LoadU(d, values));
+  }
+
+  void WriteLast(int64_t first_tap, Range ow, Bits* row) const {
+    const D d;
+    const Axis& a = p_.width();
+    const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+    const int64_t lanes = l_.lanes;
+    for (int64_t o = ow.begin; o < ow.end; ++o) {
+      const Bits* const values = values_ + (o - ow.begin) * lanes;
+      const Bits* const codes = codes_ + (o - ow.begin) * lanes;
+      const Range owned = OwnedBy(a, o);
+      for (int64_t w = owned.begin; w < owned.end; ++w) {
+        const int64_t k = a.dilation == 1 ? w - a.start(o) : a.tap_at(o, w);
+        if (k < 0 || k >= a.kernel) {
+          Zero(row, {w, w + 1});
+          continue;
+        }
+        Bits* const to = row + w * lanes;
+        const V tap = hn::Set(d, static_cast<Bits>(first_tap + k));
+        int64_t c = 0;
+        for (; c + n <= lanes; c += n) hn::StoreU(Kept(values + c, codes + c, tap), d, to + c);
+        if (c < lanes) hn::StoreU(Kept(values + lanes - n, codes + lanes - n, tap), d, to + lanes - n);  // some again
+      }
+    }
+  }
+
+  void WriteFirst(int64_t first_tap, Range ow, Bits* row) const {
+    const Axis& a = p_.width();
+    switch (a.kernel) {
+      case 1: WriteColumns<1>(first_tap, ow, row); break;
+      case 2: WriteColumns<2>(first_tap, ow, row); break;
+      case 3: WriteColumns<3>(first_tap, ow, row); break;
+      default: WriteColumns<4>(first_tap, ow, row);
+    }
+    if (ow.end == a.out) Zero(row, {std::min(a.in, a.out * a.kernel), a.in});
+  }
+
+  template <int kColumns>
+  HWY_NOINLINE void WriteColumns(int64_t first_tap, Range ow, Bits* HWY_RESTRICT row) const {
+    // Short vectors: rows begin anywhere, and a store that crosses a line costs more than several that do not.
+    const hn::CappedTag<Bits, 16 / sizeof(Bits)> d;
+    using V4 = hn::Vec<decltype(d)>;
+    const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+    V4 taps[kColumns];
+    for (int k = 0; k < kColumns; ++k) taps[k] = hn::Set(d, static_cast<Bits>(first_tap + k));
+    const auto write = [&](int64_t i, Bits* to) HWY_ATTR {
+      const V4 value = hn::LoadU(d, values_ + i);
+      const V4 code = hn::LoadU(d, codes_ + i);
+      V4 kept[4] = {value, value, value, value};
+      for (int k = 0; k < kColumns; ++k) kept[k] = hn::IfThenElseZero(hn::Eq(code, taps[k]), value);
+      if constexpr (kColumns == 1) hn::StoreU(kept[0], d, to);
+      if constexpr (kColumns == 2) hn::StoreInterleaved2(kept[0], kept[1], d, to);
+      if constexpr (kColumns == 3) hn::StoreInterleaved3(kept[0], kept[1], kept[2], d, to);
+      if constexpr (kColumns == 4) hn::StoreInterleaved4(kept[0], kept[1], kept[2], kept[3], d, to);
+    };
+    const int64_t end = std::min(ow.end * kColumns, p_.width().in);  // the last window may lie in the row in part
+    int64_t i = 0;
+    for (; (ow.begin + i + n) * kColumns <= end; i += n) write(i, row + (ow.begin + i) * kColumns);
+    if (past_ && (ow.begin + i) * kColumns < end && past_ - row >= (ow.begin + i + n) * kColumns) {
+      return write(i, row + (ow.begin + i) * kColumns);
+    }
+    const int64_t left = end - (ow.begin + i) * kColumns;
+    if (left > 0) {
+      HWY_ALIGN Bits rest[4 * hn::MaxLanes(d)];
+      write(i, rest);
+      std::memcpy(row + (ow.begin + i) * kColumns, rest, static_cast<size_t>(left) * sizeof(Bits));
+    }
+  }
+
+  const Problem& p_;
+  const Args& args_;
+  const DisjointLayout& l_;
+  Bits* all_values_;
+  Bits* all_codes_;
+  Bits* spare_;
+  const Bits* values_ = nullptr;  // of the row at work
+  const Bits* codes_ = nullptr;
+  Bits* past_ = nullptr;
+};
+
+template <class Bits>
+void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Disjoint<Bits>(p, args, *static_cast<const DisjointLayout*>(args.layout), scratch).Run(begin, end);
+}
+
+template <class Bits>
+Selected DisjointOf(const Problem& p, const DisjointLayout& l) {
+  const int64_t vector = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Bits>()));
+  if ((p.channels_last() ? l.lanes : p.width().out) < vector) return {};
+  return {RunDisjoint<Bits>, Disjoint<Bits>(p, Args{}, l, nullptr).bytes};
+}
+
+Selected SelectDisjoint(const Problem& p, const DisjointLayout& l) {
+  switch (SizeOf(p.dtype)) {
+    case 4: return DisjointOf<uint32_t>(p, l);
+    case 2: return DisjointOf<uint16_t>(p, l);
+    default: return {};
+  }
+}
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace poolgrad {
+
+HWY_EXPORT(SelectDisjoint);
+
+Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
+  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+  if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
+  if (p.routes.masks) return "the routes are sets of taps";
+  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to write";
+  if (p.by_table()) return "it needs windows at regular distances";
+  if (!p.disjoint()) return "windows share inputs";
+  if (p.taps() >= (SizeOf(p.dtype) == 2 ? 1 << 16 : 1 << 30)) return "a tap's number does not fit a lane";
+  const Axis& w = p.width();
+  const bool tiles = w.kernel <= 4 && w.stride == w.kernel && w.dilation == 1 && w.pad_lo == 0;
+  if (!p.channels_last() && !tiles) return "windows of up to four columns do not tile the width";
+  auto layout = std::make_shared<DisjointLayout>();
+  layout->unpool = op == POOLGRAD_OP_UNPOOL;
+  layout->lanes = p.channels_last() ? p.channels : 1;
+  layout->piece = std::max<int64_t>(1, 2 * Tuning().sums_piece / layout->lanes);
+  const Selected selected = POOLGRAD_DISPATCH(SelectDisjoint, host.simd)(p, *layout);
+  if (!selected.run) return "rows are too short for this processor's vectors, or the type has none";
+  const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
+  Kernel kernel{selected.run, images * p.depth().out * p.height().out, selected.bytes};
+  kernel.layout = std::move(layout);
+  return kernel;
+}
+
+}  // namespace poolgrad
+#endif  // HWY_ONCE

@@ -76,9 +76,10 @@ Status CheckPads(const poolgrad_problem& raw, const Dialect& dialect, const Axis
   for (const auto& [name, pad] : {std::pair{"pad_lo", a.pad_lo}, std::pair{"pad_hi", a.pad_hi}}) {
     const std::string entry = Entry(name, i);
     if (pad < 0 && !dialect.may_crop) {
-      return Bad(entry, pad, raw.dialect == POOLGRAD_DIALECT_DEFAULT
-                                 ? "padding must be at least 0; the jax dialect alone crops by negative padding"
-                                 : "padding must be at least 0");
+      return Bad(entry, pad,
+                 raw.dialect == POOLGRAD_DIALECT_DEFAULT
+                     ? "padding must be at least 0; the jax dialect alone crops by negative padding"
+                     : "padding must be at least 0");
     }
     if (pad > kLargest || pad < -kLargest) return Bad(entry, pad, "padding may be at most 2^40");
     if (raw.padding != POOLGRAD_PAD_EXPLICIT) continue;
@@ -136,8 +137,9 @@ Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, po
 
   // The last window of any other rounding may hang over the end, where the cropped elements are.
   if (a.pad_hi < 0 && rounding != POOLGRAD_ROUND_FLOOR) {
-    return Bad(Entry("pad_hi", i), a.pad_hi, std::string("it crops, and with rounding ") + Name(rounding) +
-                                                 " a window could reach what was cropped; use floor, as XLA does");
+    return Bad(Entry("pad_hi", i), a.pad_hi,
+               std::string("it crops, and with rounding ") + Name(rounding) +
+                   " a window could reach what was cropped; use floor, as XLA does");
   }
   const int64_t padded = a.in + a.pad_lo + a.pad_hi;
   a.out = CountOutputs(a, padded - a.extent(), rounding);
@@ -234,7 +236,8 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
     return Status::Unsupported(std::string("dtype is ") + Name(p.dtype) +
                                "; average pooling takes f32, f64, f16 and bf16");
   }
-  // `same` defines the output size itself, so there is nothing to round. ONNX allows its ceil_mode beside it, without effect.
+  // `same` defines the output size itself, so there is nothing to round. ONNX allows its ceil_mode beside it, without
+  // effect.
   const bool same = raw.padding == POOLGRAD_PAD_SAME || raw.padding == POOLGRAD_PAD_SAME_LOWER;
   if (same && raw.dialect == POOLGRAD_DIALECT_ONNX && p.rounding == dialect.ceil) p.rounding = POOLGRAD_ROUND_FLOOR;
   if (same && p.rounding != POOLGRAD_ROUND_FLOOR) {

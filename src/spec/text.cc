@@ -106,10 +106,25 @@ Status ParseShape(std::string_view word, poolgrad_problem* p) {
 }
 
 // What the free-order words after the shape say, each of them once.
-enum Matter { kKernel, kStride, kDilation, kPadding, kRounding, kDialect, kTieRule, kNanRule, kBits, kCounting, kDivisor, kDevice, kMatters };
-constexpr const char* kMatterNames[] = {"the kernel",    "the stride",  "the dilation", "the padding",
-                                        "the rounding",  "the dialect", "the ties",     "the NaN rule",
-                                        "the route bits", "whether padding counts", "the divisor", "the device"};
+enum Matter {
+  kKernel,
+  kStride,
+  kDilation,
+  kPadding,
+  kRounding,
+  kDialect,
+  kTieRule,
+  kNanRule,
+  kBits,
+  kCounting,
+  kDivisor,
+  kDevice,
+  kMatters
+};
+constexpr const char* kMatterNames[] = {
+    "the kernel",  "the stride", "the dilation", "the padding",    "the rounding",
+    "the dialect", "the ties",   "the NaN rule", "the route bits", "whether padding counts",
+    "the divisor", "the device"};
 
 Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
   const auto value_of = [&](std::string_view key) { return word.substr(key.size()); };

@@ -9,8 +9,8 @@ namespace poolgrad::cli {
 
 enum class Tint { kWinner, kGradient, kFaint, kStrong };
 
-// `text` with every control character but the end of a line spelt out, as in \x1b: names and words that a user gives may hold
-// what a terminal would obey.
+// `text` with every control character but the end of a line spelt out, as in \x1b: names and words that a user gives
+// may hold what a terminal would obey.
 std::string Printable(const std::string& text);
 
 // `text` in colour when colours are on, else `text`.

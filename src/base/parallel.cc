@@ -34,8 +34,8 @@ void ParallelFor(int, int64_t count, poolgrad_task_fn task, void* context) {
 
 namespace {
 
-// The team lives as long as the process: joining threads in a static destructor can deadlock in a host that unloads us. It
-// lies in memory that is there from the start, so that a forked child need not ask for any.
+// The team lives as long as the process: joining threads in a static destructor can deadlock in a host that unloads us.
+// It lies in memory that is there from the start, so that a forked child need not ask for any.
 union Place {
   constexpr Place() : team() {}
   ~Place() {}
@@ -83,8 +83,8 @@ Result<int> ThreadsAskedFor() {
   const char* text = std::getenv("POOLGRAD_THREADS");
   if (!text || !*text) return MachineThreads();
   if (const int threads = ParseThreads(text)) return threads;
-  return Status::Invalid("the environment variable POOLGRAD_THREADS is " + Quoted(text) + "; it must be a number from 1 to " +
-                         std::to_string(kMostThreads));
+  return Status::Invalid("the environment variable POOLGRAD_THREADS is " + Quoted(text) +
+                         "; it must be a number from 1 to " + std::to_string(kMostThreads));
 }
 
 int DefaultThreads() {

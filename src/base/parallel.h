@@ -10,9 +10,9 @@ namespace poolgrad {
 
 inline constexpr int kMostThreads = 4096;
 
-// What the environment variable POOLGRAD_THREADS says; without it, the processors that this process may run on, as they were
-// when first asked for. 1 in a build without threads. A variable that holds anything but a number from 1 to kMostThreads is
-// an error here, and as good as none to DefaultThreads.
+// What the environment variable POOLGRAD_THREADS says; without it, the processors that this process may run on, as they
+// were when first asked for. 1 in a build without threads. A variable that holds anything but a number from 1 to
+// kMostThreads is an error here, and as good as none to DefaultThreads.
 Result<int> ThreadsAskedFor();
 int DefaultThreads();
 

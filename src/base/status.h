@@ -27,7 +27,8 @@ class [[nodiscard]] Status {
   std::string sentence_;
 };
 
-// What a user typed, between quotes, for a sentence. Control characters are spelt out: a sentence ends up in a terminal.
+// What a user typed, between quotes, for a sentence. Control characters are spelt out: a sentence ends up in a
+// terminal.
 inline std::string Quoted(std::string_view text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string quoted = "'";

@@ -20,9 +20,10 @@ class Workers {
   constexpr Workers() = default;
   // Never destroyed: its threads never end.
 
-  // Calls task(context, i) once for every i in [0, count), on the calling thread and at most `threads` - 1 workers. Each thread
-  // begins with its own range of neighbouring tasks and then helps the others. Callers take turns. Where the system gives
-  // fewer threads than asked for, those there are do all the work. std::bad_alloc comes before the first task.
+  // Calls task(context, i) once for every i in [0, count), on the calling thread and at most `threads` - 1 workers.
+  // Each thread begins with its own range of neighbouring tasks and then helps the others. Callers take turns. Where
+  // the system gives fewer threads than asked for, those there are do all the work. std::bad_alloc comes before the
+  // first task.
   void Run(int threads, int64_t count, poolgrad_task_fn task, void* context);
 
  private:

@@ -57,7 +57,8 @@ poolgrad_status Guard(Body&& body) {
   } catch (const std::exception& e) {
     return Fail(POOLGRAD_INTERNAL_ERROR, e.what());
   } catch (...) {  // a caller's parallel_for may throw anything
-    return Fail(POOLGRAD_INTERNAL_ERROR, "something that is no std::exception was thrown, perhaps by the caller's parallel_for");
+    return Fail(POOLGRAD_INTERNAL_ERROR,
+                "something that is no std::exception was thrown, perhaps by the caller's parallel_for");
   }
 #endif
 }
@@ -91,7 +92,8 @@ Status CheckArrays(std::initializer_list<Array> arrays) {
   for (const Array& a : arrays) {
     for (const Array& b : arrays) {
       if (&a == &b || !a.written || !Overlap(a, b)) continue;
-      return Status::Invalid(std::string(a.name) + " and " + b.name + " overlap; " + a.name + " is written, so it must have memory of its own");
+      return Status::Invalid(std::string(a.name) + " and " + b.name + " overlap; " + a.name +
+                             " is written, so it must have memory of its own");
     }
   }
   return {};
@@ -104,7 +106,8 @@ Status CheckArrays(std::initializer_list<Array> arrays) {
 
 // Where the structs of version 1.0 end.
 constexpr uint64_t kOldestProblem = offsetof(poolgrad_problem, pad_hi) + sizeof(poolgrad_problem::pad_hi);
-constexpr uint64_t kOldestOptions = offsetof(poolgrad_plan_options, algorithm) + sizeof(poolgrad_plan_options::algorithm);
+constexpr uint64_t kOldestOptions =
+    offsetof(poolgrad_plan_options, algorithm) + sizeof(poolgrad_plan_options::algorithm);
 constexpr uint64_t kOldestInfo = offsetof(poolgrad_info, rounding) + sizeof(poolgrad_info::rounding);
 constexpr uint64_t kOldestExec = offsetof(poolgrad_exec, stream) + sizeof(poolgrad_exec::stream);
 
@@ -117,8 +120,8 @@ Status TakeProblem(const poolgrad_problem* given, poolgrad_problem* problem) {
 // 0 becomes the default number.
 Status TakeThreads(int32_t given, const char* name, int32_t* threads) {
   if (given < 0 || given > poolgrad::kMostThreads) {
-    return Status::Invalid(std::string(name) + " is " + std::to_string(given) + "; it must be from 0 (the default) to " +
-                           std::to_string(poolgrad::kMostThreads));
+    return Status::Invalid(std::string(name) + " is " + std::to_string(given) +
+                           "; it must be from 0 (the default) to " + std::to_string(poolgrad::kMostThreads));
   }
   *threads = given;
   if (given != 0) return {};
@@ -133,13 +136,15 @@ Status TakeExec(const poolgrad_exec* given, poolgrad_exec* exec) {
   *exec = {};
   exec->struct_size = sizeof *exec;
   if (given) POOLGRAD_TRY(poolgrad::TakeSized(given, "exec", kOldestExec, exec));
-  if (exec->reserved != 0) return Status::Invalid("exec.reserved is " + std::to_string(exec->reserved) + "; it must be 0");
+  if (exec->reserved != 0)
+    return Status::Invalid("exec.reserved is " + std::to_string(exec->reserved) + "; it must be 0");
   return TakeThreads(exec->threads, "exec.threads", &exec->threads);
 }
 
 Status CopyText(const std::string& from, char* text, size_t capacity, size_t* needed) {
   if (needed) *needed = from.size() + 1;
-  if (!text) return capacity == 0 ? Status() : NotNull(text, "text", "point to memory of `capacity` bytes, or capacity be 0");
+  if (!text)
+    return capacity == 0 ? Status() : NotNull(text, "text", "point to memory of `capacity` bytes, or capacity be 0");
   if (capacity < from.size() + 1) {
     return Status::Invalid("capacity is " + std::to_string(capacity) + "; the text needs " +
                            std::to_string(from.size() + 1));
@@ -188,12 +193,14 @@ poolgrad_status Run(const poolgrad_plan* plan, poolgrad_op op, const Args& args,
     const Named& named = kNamed[op];
     const bool reads_x = op == POOLGRAD_OP_BACKWARD_X;
     const bool has_routes = p.kind == POOLGRAD_MAX && op != POOLGRAD_OP_FORWARD && !reads_x;
-    const uint64_t scratch = exec.scratch ? std::min(exec.scratch_bytes, plan->plan.scratch_bytes(op, exec.threads)) : 0;
-    POOLGRAD_TRY(CheckArrays({{named.source, args.source, named.source_is_input ? p.x_bytes() : p.y_bytes()},
-                              {named.result, args.result, named.source_is_input ? p.y_bytes() : p.x_bytes(), true},
-                              {"x", args.x, reads_x ? p.x_bytes() : 0},
-                              {"routes", args.routes, has_routes ? p.routes.bytes() : 0, op == POOLGRAD_OP_FORWARD_ROUTES},
-                              {"scratch", exec.scratch, static_cast<int64_t>(scratch), true}}));
+    const uint64_t scratch =
+        exec.scratch ? std::min(exec.scratch_bytes, plan->plan.scratch_bytes(op, exec.threads)) : 0;
+    POOLGRAD_TRY(
+        CheckArrays({{named.source, args.source, named.source_is_input ? p.x_bytes() : p.y_bytes()},
+                     {named.result, args.result, named.source_is_input ? p.y_bytes() : p.x_bytes(), true},
+                     {"x", args.x, reads_x ? p.x_bytes() : 0},
+                     {"routes", args.routes, has_routes ? p.routes.bytes() : 0, op == POOLGRAD_OP_FORWARD_ROUTES},
+                     {"scratch", exec.scratch, static_cast<int64_t>(scratch), true}}));
     return plan->plan.Run(op, args, exec);
   });
 }
@@ -221,8 +228,11 @@ poolgrad_status poolgrad_problem_parse_sized(const char* text, poolgrad_problem*
     if (!parsed.ok()) return parsed.status();
     const poolgrad_problem plain = poolgrad::DefaultProblem();
     const size_t known = std::min(size, sizeof plain);
-    if (std::memcmp(reinterpret_cast<const char*>(&*parsed) + known, reinterpret_cast<const char*>(&plain) + known, sizeof plain - known) != 0) {
-      return Status::Unsupported("the text asks for something that poolgrad_problem had no field for when the caller was compiled; compile it again");
+    if (std::memcmp(reinterpret_cast<const char*>(&*parsed) + known, reinterpret_cast<const char*>(&plain) + known,
+                    sizeof plain - known) != 0) {
+      return Status::Unsupported(
+          "the text asks for something that poolgrad_problem had no field for when the caller was compiled; compile it "
+          "again");
     }
     poolgrad::GiveSized(*parsed, size, problem);
     return {};
@@ -362,7 +372,8 @@ poolgrad_status poolgrad_routes_to_indices(const poolgrad_plan* plan, const void
     POOLGRAD_TRY(IsPlan(plan));
     const Problem& p = plan->plan.problem();
     POOLGRAD_TRY(CheckNumbering(p, numbering));
-    POOLGRAD_TRY(CheckArrays({{"routes", routes, p.routes.bytes()}, {"indices", indices, Words(p.y_elements()), true}}));
+    POOLGRAD_TRY(
+        CheckArrays({{"routes", routes, p.routes.bytes()}, {"indices", indices, Words(p.y_elements()), true}}));
     poolgrad_exec exec;
     POOLGRAD_TRY(TakeExec(given, &exec));
     return plan->plan.RoutesToIndices(AsRoutes(routes), numbering, indices, exec);
@@ -376,7 +387,8 @@ poolgrad_status poolgrad_routes_from_indices(const poolgrad_plan* plan, const in
     const Problem& p = plan->plan.problem();
     POOLGRAD_TRY(CheckNumbering(p, numbering));
     if (!plan->plan.on_cpu()) return Status::Unsupported("indices are imported on the CPU; make a CPU plan");
-    POOLGRAD_TRY(CheckArrays({{"indices", indices, Words(p.y_elements())}, {"routes", routes, p.routes.bytes(), true}}));
+    POOLGRAD_TRY(
+        CheckArrays({{"indices", indices, Words(p.y_elements())}, {"routes", routes, p.routes.bytes(), true}}));
     return poolgrad::RoutesFromIndices(p, indices, numbering, AsRoutes(routes));
   });
 }

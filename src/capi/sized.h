@@ -1,7 +1,8 @@
-// Structs that grow from version to version. Every struct of the C ABI begins with the size that its caller was compiled
-// with; fields are only ever appended. An older caller's struct is shorter: what it has no field for takes the default. A
-// newer caller's is longer: that is fine as long as it asks for nothing that this version does not know, which is to say
-// as long as those bytes are 0. So to append a field is one line in poolgrad.h, and one where its default is not 0.
+// Structs that grow from version to version. Every struct of the C ABI begins with the size that its caller was
+// compiled with; fields are only ever appended. An older caller's struct is shorter: what it has no field for takes the
+// default. A newer caller's is longer: that is fine as long as it asks for nothing that this version does not know,
+// which is to say as long as those bytes are 0. So to append a field is one line in poolgrad.h, and one where its
+// default is not 0.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +34,9 @@ Status TakeSized(const T* given, const char* name, uint64_t oldest, T* taken) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (uint64_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] == 0) continue;
-    return Status::Unsupported(std::string(name) + " has a value in byte " + std::to_string(i) + ", where a poolgrad newer than this one, " +
-                               POOLGRAD_VERSION_TEXT + ", keeps a field; leave what this version does not know 0");
+    return Status::Unsupported(std::string(name) + " has a value in byte " + std::to_string(i) +
+                               ", where a poolgrad newer than this one, " + POOLGRAD_VERSION_TEXT +
+                               ", keeps a field; leave what this version does not know 0");
   }
   std::memcpy(static_cast<void*>(taken), given, std::min<uint64_t>(size, sizeof(T)));
   taken->struct_size = sizeof(T);

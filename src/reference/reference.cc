@@ -76,8 +76,8 @@ Wide<T> Share(const Problem& p, const Won& won, T dy) {
   return p.ties == POOLGRAD_TIES_SPLIT ? value / static_cast<Wide<T>>(won.count) : value;
 }
 
-// What the tangents of a set of winners are summed in. Integers have 64 bits there, so that `split` divides the true sum;
-// only what does not fit the result (`all`) wraps around, as it does in every framework.
+// What the tangents of a set of winners are summed in. Integers have 64 bits there, so that `split` divides the true
+// sum; only what does not fit the result (`all`) wraps around, as it does in every framework.
 template <class T>
 using TangentSum = std::conditional_t<std::is_integral_v<T>, int64_t, Wide<T>>;
 

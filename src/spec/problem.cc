@@ -305,7 +305,8 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
     return Status::Unsupported(std::string("dtype is ") + Name(p.dtype) +
                                "; average pooling takes f32, f64, f16 and bf16");
   }
-  // `same` defines the output size itself, so there is nothing to round. ONNX allows its ceil_mode beside it, without effect.
+  // `same` defines the output size itself, so there is nothing to round. ONNX allows its ceil_mode beside it, without
+  // effect.
   const bool same = raw.padding == POOLGRAD_PAD_SAME || raw.padding == POOLGRAD_PAD_SAME_LOWER;
   if (same && raw.dialect == POOLGRAD_DIALECT_ONNX && p.rounding == dialect.ceil) p.rounding = POOLGRAD_ROUND_FLOOR;
   if (same && p.rounding != POOLGRAD_ROUND_FLOOR) {

@@ -223,16 +223,22 @@ TEST_F(Malformed, ArraysThatOverlap) {
   for (const bool below : {true, false}) {
     const auto beside = [&](size_t own, size_t other) { return below ? middle - own + 4 : middle + other - 4; };
     const auto touching = [&](size_t own, size_t other) { return below ? middle - own : middle + other; };
-    refused("y and x overlap; y is written", [&] { return poolgrad_forward(raw, middle, beside(y_bytes, x_bytes), nullptr, nullptr); });
+    refused("y and x overlap; y is written",
+            [&] { return poolgrad_forward(raw, middle, beside(y_bytes, x_bytes), nullptr, nullptr); });
     refused("routes and x overlap; routes is written",
             [&] { return poolgrad_forward(raw, middle, out_, beside(route_bytes, x_bytes), nullptr); });
     refused("y and routes overlap; y is written",
             [&] { return poolgrad_forward(raw, x_, middle, beside(route_bytes, y_bytes), nullptr); });
-    refused("dx and dy overlap; dx is written", [&] { return poolgrad_backward(raw, middle, routes_, beside(x_bytes, y_bytes), nullptr); });
-    refused("dx and routes overlap", [&] { return poolgrad_backward(raw, x_, beside(route_bytes, x_bytes), middle, nullptr); });
-    refused("dx and x overlap", [&] { return poolgrad_backward_x(raw, x_, beside(x_bytes, x_bytes), middle, nullptr); });
-    refused("ty and tx overlap", [&] { return poolgrad_gather(raw, middle, routes_, beside(y_bytes, x_bytes), nullptr); });
-    refused("x and y overlap; x is written", [&] { return poolgrad_unpool(raw, middle, routes_, beside(x_bytes, y_bytes), nullptr); });
+    refused("dx and dy overlap; dx is written",
+            [&] { return poolgrad_backward(raw, middle, routes_, beside(x_bytes, y_bytes), nullptr); });
+    refused("dx and routes overlap",
+            [&] { return poolgrad_backward(raw, x_, beside(route_bytes, x_bytes), middle, nullptr); });
+    refused("dx and x overlap",
+            [&] { return poolgrad_backward_x(raw, x_, beside(x_bytes, x_bytes), middle, nullptr); });
+    refused("ty and tx overlap",
+            [&] { return poolgrad_gather(raw, middle, routes_, beside(y_bytes, x_bytes), nullptr); });
+    refused("x and y overlap; x is written",
+            [&] { return poolgrad_unpool(raw, middle, routes_, beside(x_bytes, y_bytes), nullptr); });
     poolgrad_exec exec = {};
     exec.struct_size = sizeof exec;
     exec.threads = 1;
@@ -244,18 +250,22 @@ TEST_F(Malformed, ArraysThatOverlap) {
             [&] { return poolgrad_backward_x(raw, x_, x_, beside(x_bytes, exec.scratch_bytes), &exec); });
     auto* const words = reinterpret_cast<int64_t*>(middle);
     refused("indices and routes overlap", [&] {
-      return poolgrad_routes_to_indices(raw, below ? middle - route_bytes + 1 : middle + 71, POOLGRAD_INDEX_TORCH, words, nullptr);
+      return poolgrad_routes_to_indices(raw, below ? middle - route_bytes + 1 : middle + 71, POOLGRAD_INDEX_TORCH,
+                                        words, nullptr);
     });
     refused("routes and indices overlap", [&] {
-      return poolgrad_routes_from_indices(raw, words, POOLGRAD_INDEX_TORCH, below ? middle - route_bytes + 1 : middle + 71);
+      return poolgrad_routes_from_indices(raw, words, POOLGRAD_INDEX_TORCH,
+                                          below ? middle - route_bytes + 1 : middle + 71);
     });
-    refused("x and indices overlap",
-            [&] { return poolgrad_unpool_indices(raw, x_, words, POOLGRAD_INDEX_TORCH, nullptr, beside(x_bytes, 72)); });
+    refused("x and indices overlap", [&] {
+      return poolgrad_unpool_indices(raw, x_, words, POOLGRAD_INDEX_TORCH, nullptr, beside(x_bytes, 72));
+    });
     refused("row_start and routes overlap", [&] {
       return poolgrad_jacobian(raw, below ? middle - route_bytes + 1 : middle + 79, words, nullptr, nullptr);
     });
     // Arrays that touch do not overlap, and what is only read may.
-    EXPECT_EQ(poolgrad_forward(raw, middle, touching(y_bytes, x_bytes), nullptr, nullptr), POOLGRAD_OK) << poolgrad_last_error();
+    EXPECT_EQ(poolgrad_forward(raw, middle, touching(y_bytes, x_bytes), nullptr, nullptr), POOLGRAD_OK)
+        << poolgrad_last_error();
     float dx[36];
     EXPECT_EQ(poolgrad_backward_x(raw, x_, x_, dx, nullptr), POOLGRAD_OK) << poolgrad_last_error();
     std::memcpy(memory, before, sizeof memory);
@@ -286,9 +296,12 @@ TEST_F(Malformed, ALongSentenceIsCutNotLost) {
 TEST_F(Malformed, SentencesNameWhatAPointerShouldPointTo) {
   poolgrad_plan* plan = nullptr;
   const auto refused = POOLGRAD_INVALID_ARGUMENT;
-  ExpectRefusal(refused, "problem is null; it must point to a poolgrad_problem", [&] { return poolgrad_plan_create(nullptr, nullptr, &plan); });
-  ExpectRefusal(refused, "plan is null; it must be a plan made by", [&] { return poolgrad_forward(nullptr, x_, out_, nullptr, nullptr); });
-  ExpectRefusal(refused, "info is null; it must point to a poolgrad_info", [&] { return poolgrad_plan_info(plan_, nullptr); });
+  ExpectRefusal(refused, "problem is null; it must point to a poolgrad_problem",
+                [&] { return poolgrad_plan_create(nullptr, nullptr, &plan); });
+  ExpectRefusal(refused, "plan is null; it must be a plan made by",
+                [&] { return poolgrad_forward(nullptr, x_, out_, nullptr, nullptr); });
+  ExpectRefusal(refused, "info is null; it must point to a poolgrad_info",
+                [&] { return poolgrad_plan_info(plan_, nullptr); });
 }
 
 TEST_F(Malformed, ScratchThatIsTooSmallOrCrooked) {

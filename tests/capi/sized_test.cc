@@ -1,5 +1,5 @@
-// Structs that grow: callers compiled with an older version have shorter ones, callers of a newer version longer ones. The
-// structs of version 1.0 are kept here as they were, byte for byte; a program that has them must work for ever.
+// Structs that grow: callers compiled with an older version have shorter ones, callers of a newer version longer ones.
+// The structs of version 1.0 are kept here as they were, byte for byte; a program that has them must work for ever.
 #include "capi/sized.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,8 @@ namespace {
 
 struct Problem10 {
   uint64_t struct_size;
-  int32_t kind, dtype, layout, dialect, rank, padding, rounding, ties, nan, route_bits, count_padding, device, device_index, reserved;
+  int32_t kind, dtype, layout, dialect, rank, padding, rounding, ties, nan, route_bits, count_padding, device,
+      device_index, reserved;
   int64_t divisor, batch, channels, in[3], kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
 };
 struct Options10 {
@@ -66,7 +67,8 @@ TEST(Sized, AProgramOfVersionOneWorks) {
 
   Options10 options{sizeof options, "reference"};
   poolgrad_plan* plan = nullptr;
-  ASSERT_EQ(poolgrad_plan_create(As<poolgrad_problem>(&problem.value), As<poolgrad_plan_options>(&options), &plan), POOLGRAD_OK)
+  ASSERT_EQ(poolgrad_plan_create(As<poolgrad_problem>(&problem.value), As<poolgrad_plan_options>(&options), &plan),
+            POOLGRAD_OK)
       << poolgrad_last_error();
   Fenced<Info10> info{};
   info.value.struct_size = sizeof info.value;
@@ -141,7 +143,8 @@ TEST(Sized, SizesThatNoVersionHadAreRefused) {
   }
 }
 
-// The other direction cannot be tried on the C ABI before a struct has grown: what an old caller lacks takes the default.
+// The other direction cannot be tried on the C ABI before a struct has grown: what an old caller lacks takes the
+// default.
 struct Grown {
   uint64_t struct_size = sizeof(Grown);
   int64_t old_field = 0;

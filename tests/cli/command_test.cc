@@ -207,9 +207,10 @@ TEST_F(Command, OneFileUnderTwoNamesIsRefused) {
                 "y.npy is named for two outputs, the second time as ./y.npy; expected a different file for each");
   fs::create_directory(folder_ / "real");
   fs::create_directory_symlink("real", folder_ / "alias");
-  ExpectRefusal("run x.npy r.npy --window k2 --routes real/y.npy --indices alias/../alias//y.npy",
-                "real/y.npy is named for two outputs, the second time as alias/../alias//y.npy; expected a different file for "
-                "each");
+  ExpectRefusal(
+      "run x.npy r.npy --window k2 --routes real/y.npy --indices alias/../alias//y.npy",
+      "real/y.npy is named for two outputs, the second time as alias/../alias//y.npy; expected a different file for "
+      "each");
   EXPECT_EQ(Run("run x.npy real/y.npy --window k2 --routes y.npy").status, 0) << "one name in two folders";
 }
 
@@ -239,8 +240,8 @@ TEST_F(Command, ControlCharactersAreSpeltOut) {
 
 TEST_F(Command, DataAtAnyByteAreRead) {
   for (int spaces = 0; spaces < 8; ++spaces) {
-    const std::string header =
-        "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1, 4)}" + std::string(static_cast<size_t>(spaces), ' ') + "\n";
+    const std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1, 4)}" +
+                               std::string(static_cast<size_t>(spaces), ' ') + "\n";
     std::ofstream file(folder_ / "x.npy", std::ios::binary);
     file << "\x93NUMPY" << '\1' << '\0' << static_cast<char>(header.size()) << '\0' << header;
     const double values[] = {1, 4, 3, 2};
@@ -254,7 +255,8 @@ TEST_F(Command, DataAtAnyByteAreRead) {
 TEST_F(Command, AFileThatMayNotBeSoLargeIsASentence) {
   Save<float>("x.npy", "<f4", {1, 1, 4096}, std::vector<float>(4096, 1));
   const auto before = Files();
-  const std::string line = "cd " + folder_.string() + " && ulimit -f 4 && " POOLGRAD_BINARY " run x.npy y.npy --window k2 2>stderr";
+  const std::string line =
+      "cd " + folder_.string() + " && ulimit -f 4 && " POOLGRAD_BINARY " run x.npy y.npy --window k2 2>stderr";
   EXPECT_EQ(WEXITSTATUS(std::system(line.c_str())), 1);
   EXPECT_EQ(Contents(folder_ / "stderr"), "poolgrad: y.npy cannot be written: File too large\n");
   fs::remove(folder_ / "stderr");
@@ -278,11 +280,13 @@ TEST_F(Command, AnInterruptedRunLeavesNothing) {
   const auto before = Files();
   const auto interrupted = [&](const std::string& how) {
     const std::string line = "cd " + folder_.string() + " && " + how +
-                             " " POOLGRAD_BINARY " run x.npy y.npy --window 'k41 s1 p20' --algorithm reference >/dev/null 2>&1";
+                             " " POOLGRAD_BINARY
+                             " run x.npy y.npy --window 'k41 s1 p20' --algorithm reference >/dev/null 2>&1";
     EXPECT_NE(std::system(line.c_str()), 0) << how;
     EXPECT_EQ(Files(), before) << how;
   };
-  for (const char* name : {"TERM", "INT", "HUP", "QUIT", "PIPE", "XCPU"}) interrupted(std::string("timeout -s ") + name + " 0.2");
+  for (const char* name : {"TERM", "INT", "HUP", "QUIT", "PIPE", "XCPU"})
+    interrupted(std::string("timeout -s ") + name + " 0.2");
   interrupted("ulimit -S -t 1 &&");
 }
 

@@ -119,9 +119,12 @@ TEST(Dialect, JaxCropsAndRoundsDownOnly) {
   // With ceil the second window would reach the cropped 4: XLA, which knows no ceil, never looks there.
   EXPECT_EQ(OutOf("max f32 ncw 1x1x4 k2 s2 p0:-1 jax"), "1");
   for (const char* rounding : {"ceil", "ceil_drop", "ceil_keep", "round"}) {
-    EXPECT_EQ(OutOf(std::string("max f32 ncw 1x1x4 k2 s2 p0:-1 jax ") + rounding).find("pad_hi[0] is -1; it crops, and with rounding "), 0u)
+    EXPECT_EQ(OutOf(std::string("max f32 ncw 1x1x4 k2 s2 p0:-1 jax ") + rounding)
+                  .find("pad_hi[0] is -1; it crops, and with rounding "),
+              0u)
         << rounding;
-    EXPECT_EQ(OutOf(std::string("avg f32 ncw 1x1x4 k2 s3 p0:-1 count_padding jax ") + rounding).find("pad_hi[0] is -1;"), 0u)
+    EXPECT_EQ(
+        OutOf(std::string("avg f32 ncw 1x1x4 k2 s3 p0:-1 count_padding jax ") + rounding).find("pad_hi[0] is -1;"), 0u)
         << rounding;
   }
   EXPECT_EQ(OutOf("max f32 ncw 1x1x5 k2 s2 p-1:0 ceil jax"), "2") << "the low end is never looked at";
@@ -136,8 +139,8 @@ TEST(Dialect, XlasMaximumPassesNanOnAndItsGradientComparesOtherwise) {
 }
 
 TEST(Dialect, OnnxAutoPadWithCeilMode) {
-  // VALID, 8 elements, kernel 3, stride 2: the operator's text says ceil((8 - 3 + 1) / 2) = 3; its shape inference and its
-  // runtimes give ceil((8 - 3) / 2) + 1 = 4, as for explicit padding, and so do we.
+  // VALID, 8 elements, kernel 3, stride 2: the operator's text says ceil((8 - 3 + 1) / 2) = 3; its shape inference and
+  // its runtimes give ceil((8 - 3) / 2) + 1 = 4, as for explicit padding, and so do we.
   EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 valid onnx"), "3");
   EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 valid ceil onnx"), "4");
   EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 p0 ceil onnx"), "4");
@@ -147,13 +150,14 @@ TEST(Dialect, OnnxAutoPadWithCeilMode) {
     for (int in = 1; in <= 12; ++in)
       for (int k = 1; k <= 4; ++k)
         for (int s = 1; s <= 4; ++s) {
-          const std::string text =
-              "max f32 ncw 1x1x" + std::to_string(in) + " k" + std::to_string(k) + " s" + std::to_string(s) + " " + same;
+          const std::string text = "max f32 ncw 1x1x" + std::to_string(in) + " k" + std::to_string(k) + " s" +
+                                   std::to_string(s) + " " + same;
           EXPECT_EQ(OutOf(text + " ceil onnx"), std::to_string((in + s - 1) / s)) << text;
           EXPECT_EQ(Pool(text + " ceil onnx", Iota(in)).y, Pool(text + " onnx", Iota(in)).y) << text;
         }
   }
-  EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 same ceil").find("rounding is ceil_drop;"), 0u) << "elsewhere they contradict each other";
+  EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 same ceil").find("rounding is ceil_drop;"), 0u)
+      << "elsewhere they contradict each other";
   EXPECT_EQ(OutOf("max f32 ncw 1x1x8 k3 s2 same ceil_keep onnx").find("rounding is ceil_keep;"), 0u);
 }
 

@@ -1,5 +1,5 @@
-/* A host that unloads the library: loads it, runs it on threads of its own, closes it while those threads wait for work, and
- * loads it again. Links nothing of poolgrad:  dlopen_test LIBRARY */
+/* A host that unloads the library: loads it, runs it on threads of its own, closes it while those threads wait for
+ * work, and loads it again. Links nothing of poolgrad:  dlopen_test LIBRARY */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,8 @@ static int run(const char* path, const float* x, float* y) {
 }
 
 int main(int argc, char** argv) {
-  const struct timespec pause = {0, 50 * 1000 * 1000}; /* long enough for every thread to look once more, and to fall asleep */
+  const struct timespec pause = {
+      0, 50 * 1000 * 1000}; /* long enough for every thread to look once more, and to fall asleep */
   float* x = malloc(kElements * sizeof *x);
   float* y = malloc(kElements / 2 * sizeof *y);
   int i, round;

@@ -1,7 +1,7 @@
-// Memory that runs out, everywhere: this program's own malloc refuses the n-th request, for every n, while a plan is made, run
-// on several threads and destroyed. Whatever it is refused, a call returns a status and a sentence, nothing crashes or hangs,
-// and once there is memory again the same calls give the right bits. Each n has a process of its own, since the library's
-// threads stay. Also: a process that forks when there is no memory.
+// Memory that runs out, everywhere: this program's own malloc refuses the n-th request, for every n, while a plan is
+// made, run on several threads and destroyed. Whatever it is refused, a call returns a status and a sentence, nothing
+// crashes or hangs, and once there is memory again the same calls give the right bits. Each n has a process of its own,
+// since the library's threads stay. Also: a process that forks when there is no memory.
 //
 // Needs glibc, whose malloc can be reached under another name.
 #include <sys/wait.h>
@@ -67,7 +67,8 @@ Results Room() {
   poolgrad_plan* plan = nullptr;
   Results r;
   r.info.struct_size = sizeof r.info;
-  if (poolgrad_problem_parse(kProblem, &problem) || poolgrad_plan_create(&problem, nullptr, &plan) || poolgrad_plan_info(plan, &r.info)) {
+  if (poolgrad_problem_parse(kProblem, &problem) || poolgrad_plan_create(&problem, nullptr, &plan) ||
+      poolgrad_plan_info(plan, &r.info)) {
     std::fprintf(stderr, "%s\n", poolgrad_last_error());
     _exit(3);
   }
@@ -102,7 +103,8 @@ bool RunAll(const std::vector<float>& x, Results& r, int threads = kThreads) {
   poolgrad_exec exec = {};
   exec.struct_size = sizeof exec;
   exec.threads = threads;
-  if (!good(poolgrad_problem_parse(kProblem, &problem)) || !good(poolgrad_plan_create(&problem, nullptr, &plan))) return false;
+  if (!good(poolgrad_problem_parse(kProblem, &problem)) || !good(poolgrad_plan_create(&problem, nullptr, &plan)))
+    return false;
   size_t needed;
   good(poolgrad_plan_explain(plan, nullptr, 0, &needed));
   good(poolgrad_forward(plan, x.data(), r.y.data(), r.routes.data(), &exec));
@@ -112,7 +114,9 @@ bool RunAll(const std::vector<float>& x, Results& r, int threads = kThreads) {
   return done;
 }
 
-bool Equal(const Results& a, const Results& b) { return a.y == b.y && a.dx == b.dx && a.dx_x == b.dx_x && a.routes == b.routes; }
+bool Equal(const Results& a, const Results& b) {
+  return a.y == b.y && a.dx == b.dx && a.dx_x == b.dx_x && a.routes == b.routes;
+}
 
 // Runs body in a child; its exit status, or 128 and more for a signal.
 template <class Body>
@@ -139,7 +143,8 @@ int main() {
   const Results room = Room();
   const std::vector<float> x = Numbers(room.dx.size());
   Results expected = room;
-  if (!RunAll(x, expected, 1)) return Failed("with all the memory there is", 1);  // no threads: children begin without any
+  if (!RunAll(x, expected, 1))
+    return Failed("with all the memory there is", 1);  // no threads: children begin without any
 
   constexpr int kNotReached = 9;
   int n = 1;

@@ -1,6 +1,7 @@
-// A second opinion: pooling written from docs/problem.md and docs/routes.md alone, sharing no line with src/. Problems are drawn
-// as text, read back from that text here, and pooled by the library through its C ABI, with whatever algorithm it chooses and
-// with its reference; y, routes, indices and dx must be ours to the bit (a sum that is NaN may be any NaN).
+// A second opinion: pooling written from docs/problem.md and docs/routes.md alone, sharing no line with src/. Problems
+// are drawn as text, read back from that text here, and pooled by the library through its C ABI, with whatever
+// algorithm it chooses and with its reference; y, routes, indices and dx must be ours to the bit (a sum that is NaN may
+// be any NaN).
 //
 //   oracle SECONDS SEED      draws problems until the time is up
 //   oracle "PROBLEM" SEED    runs one again, as a failure printed it
@@ -34,7 +35,9 @@ I Between(Random& r, I lo, I hi) { return lo + static_cast<I>(r() % static_cast<
 
 const std::vector<std::string> kTypes = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32"};
 
-I SizeOf(const std::string& type) { return type == "f64" ? 8 : type == "f32" || type == "i32" ? 4 : type[0] == 'i' || type[0] == 'u' ? 1 : 2; }
+I SizeOf(const std::string& type) {
+  return type == "f64" ? 8 : type == "f32" || type == "i32" ? 4 : type[0] == 'i' || type[0] == 'u' ? 1 : 2;
+}
 bool IsWhole(const std::string& type) { return type[0] == 'i' || type[0] == 'u'; }
 
 double Small(uint64_t bits, int fraction, int bias, int exponent_bits) {  // a small IEEE format, from its definition
@@ -53,7 +56,8 @@ double Value(const std::string& type, const uint8_t* at) {
   if (type == "f16") return Small(bits, 10, 15, 5);
   if (type == "bf16") return Small(bits, 7, 127, 8);
   if (type == "u8") return static_cast<double>(bits);
-  return type == "i8" ? static_cast<double>(static_cast<int8_t>(bits)) : static_cast<double>(static_cast<int32_t>(bits));
+  return type == "i8" ? static_cast<double>(static_cast<int8_t>(bits))
+                      : static_cast<double>(static_cast<int32_t>(bits));
 }
 
 // The nearest half to a float, ties to the even one: found among all of them.
@@ -69,7 +73,8 @@ uint64_t NearestHalf(const std::string& type, float value) {
   }
   if (std::isinf(magnitude)) return sign | infinity;
   const double low = Small(lo, fraction, bias, exponents);
-  const double high = hi == infinity ? 2 * Small(infinity - (uint64_t{1} << fraction), fraction, bias, exponents) : Small(hi, fraction, bias, exponents);
+  const double high = hi == infinity ? 2 * Small(infinity - (uint64_t{1} << fraction), fraction, bias, exponents)
+                                     : Small(hi, fraction, bias, exponents);
   const double below = magnitude - low, above = high - magnitude;
   return sign | (below < above ? lo : above < below ? hi : lo % 2 ? hi : lo);
 }
@@ -108,20 +113,33 @@ Problem Read(const std::string& line) {
   p.batch = sizes[0];
   p.channels = p.last ? sizes.back() : sizes[1];
   sizes = {sizes.begin() + (p.last ? 1 : 2), sizes.end() - (p.last ? 1 : 0)};
-  const auto spread = [&](std::vector<I> numbers) { return numbers.size() == 1 ? std::vector<I>(rank, numbers[0]) : numbers; };
+  const auto spread = [&](std::vector<I> numbers) {
+    return numbers.size() == 1 ? std::vector<I>(rank, numbers[0]) : numbers;
+  };
   for (std::string word; words >> word;) {
     const std::string rest = word.substr(1), value = word.substr(word.find('=') + 1);
-    if (word == "valid" || word == "same" || word == "same_lower") padding = word;
-    else if (word == "torch" || word == "tensorflow" || word == "tfjs" || word == "jax" || word == "onnx") p.dialect = word;
-    else if (word == "floor" || word == "round" || word.find("ceil") == 0) p.rounding = word;
-    else if (word.find("count") != std::string::npos) counting = word;
-    else if (word.find("ties=") == 0) p.ties = value;
-    else if (word.find("nan=") == 0) p.nan = value;
-    else if (word.find("bits=") == 0) p.bits = std::stoll(value);
-    else if (word.find("divisor=") == 0) p.divisor = std::stoll(value);
-    else if (word[0] == 'k') kernel = spread(Numbers(rest, 'x'));
-    else if (word[0] == 's') stride = spread(Numbers(rest, 'x'));
-    else if (word[0] == 'd') dilation = spread(Numbers(rest, 'x'));
+    if (word == "valid" || word == "same" || word == "same_lower")
+      padding = word;
+    else if (word == "torch" || word == "tensorflow" || word == "tfjs" || word == "jax" || word == "onnx")
+      p.dialect = word;
+    else if (word == "floor" || word == "round" || word.find("ceil") == 0)
+      p.rounding = word;
+    else if (word.find("count") != std::string::npos)
+      counting = word;
+    else if (word.find("ties=") == 0)
+      p.ties = value;
+    else if (word.find("nan=") == 0)
+      p.nan = value;
+    else if (word.find("bits=") == 0)
+      p.bits = std::stoll(value);
+    else if (word.find("divisor=") == 0)
+      p.divisor = std::stoll(value);
+    else if (word[0] == 'k')
+      kernel = spread(Numbers(rest, 'x'));
+    else if (word[0] == 's')
+      stride = spread(Numbers(rest, 'x'));
+    else if (word[0] == 'd')
+      dilation = spread(Numbers(rest, 'x'));
     else if (word[0] == 'p') {
       std::stringstream parts(rest);
       for (std::string part; std::getline(parts, part, 'x');) {
@@ -129,11 +147,16 @@ Problem Read(const std::string& line) {
         hi.push_back(part.find(':') == std::string::npos ? lo.back() : std::stoll(part.substr(part.find(':') + 1)));
       }
       lo = spread(lo), hi = spread(hi);
-    } else Die("the oracle does not know the word " + word);
+    } else
+      Die("the oracle does not know the word " + word);
   }
   const std::string& d = p.dialect;
   if (p.ties.empty()) p.ties = d == "tfjs" && rank == 3 ? "last" : "first";
-  if (p.nan.empty()) p.nan = d == "torch" ? "propagate_last" : d == "tensorflow" ? "first_place" : d == "tfjs" ? "ignore" : "propagate_first";
+  if (p.nan.empty())
+    p.nan = d == "torch"        ? "propagate_last"
+            : d == "tensorflow" ? "first_place"
+            : d == "tfjs"       ? "ignore"
+                                : "propagate_first";
   if (p.rounding == "ceil") p.rounding = d == "tfjs" ? "ceil_keep" : "ceil_drop";
   p.counts = counting.empty() ? d == "torch" || d == "jax" : counting == "count_padding";
   p.whole_window_gradient = d == "tfjs" && p.divisor == 0;
@@ -148,9 +171,12 @@ Problem Read(const std::string& line) {
       a.hi = total - a.lo;
     } else {
       const I span = a.in + a.lo + a.hi - extent;
-      if (p.rounding == "floor") a.out = FloorDiv(span, a.stride) + 1;
-      else if (p.rounding == "round") a.out = static_cast<I>(std::floor(static_cast<double>(span) / static_cast<double>(a.stride) + 0.5)) + 1;
-      else a.out = -FloorDiv(-span, a.stride) + 1;
+      if (p.rounding == "floor")
+        a.out = FloorDiv(span, a.stride) + 1;
+      else if (p.rounding == "round")
+        a.out = static_cast<I>(std::floor(static_cast<double>(span) / static_cast<double>(a.stride) + 0.5)) + 1;
+      else
+        a.out = -FloorDiv(-span, a.stride) + 1;
       if (p.rounding == "ceil_drop" && (a.out - 1) * a.stride - a.lo >= a.in) --a.out;
       a.out = std::max<I>(a.out, 0);
     }
@@ -194,7 +220,8 @@ std::vector<Window> WindowsOf(const Problem& p) {
             for (I kw = 0; kw < W.kernel; ++kw, ++number) {
               const I id = d * D.stride - D.lo + kd * D.dilation, ih = h * H.stride - H.lo + kh * H.dilation,
                       iw = w * W.stride - W.lo + kw * W.dilation;
-              if (inside(D, id) && inside(H, ih) && inside(W, iw)) window.taps.push_back({number, (id * H.in + ih) * W.in + iw});
+              if (inside(D, id) && inside(H, ih) && inside(W, iw))
+                window.taps.push_back({number, (id * H.in + ih) * W.in + iw});
             }
         windows.push_back(window);
       }
@@ -209,7 +236,9 @@ std::vector<Tap> Winners(const Problem& p, const std::vector<Tap>& taps, const s
   const auto just = [&](size_t i) { return std::vector<Tap>{taps[i]}; };
   if (taps.empty()) return {};
   const bool any_nan = std::any_of(v.begin(), v.end(), [](double x) { return std::isnan(x); });
-  if (any_nan && p.nan == "propagate_first") return just(static_cast<size_t>(std::find_if(v.begin(), v.end(), [](double x) { return std::isnan(x); }) - v.begin()));
+  if (any_nan && p.nan == "propagate_first")
+    return just(
+        static_cast<size_t>(std::find_if(v.begin(), v.end(), [](double x) { return std::isnan(x); }) - v.begin()));
   if (any_nan && p.nan == "propagate_last") {
     for (size_t i = v.size(); i-- > 0;)
       if (nan(i)) return just(i);
@@ -222,7 +251,8 @@ std::vector<Tap> Winners(const Problem& p, const std::vector<Tap>& taps, const s
       std::erase_if(candidates, [&](size_t i) { return v[i] == -HUGE_VAL && !replaces; });
     }
   }
-  if (any_nan && p.nan == "greater_equal") {  // whatever came before the last NaN is forgotten; the tap behind it begins anew
+  if (any_nan &&
+      p.nan == "greater_equal") {  // whatever came before the last NaN is forgotten; the tap behind it begins anew
     size_t from = 0;
     for (size_t i = 0; i < v.size(); ++i)
       if (nan(i)) from = i + 1 < v.size() ? i + 1 : i;
@@ -252,14 +282,17 @@ Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<u
   const auto windows = WindowsOf(p);
   const bool average = p.kind == "avg", sets = p.ties == "split" || p.ties == "all", whole = IsWhole(p.type);
   const auto at = [&](I plane, I n, I c, I i) { return p.last ? (n * plane + i) * C + c : (n * C + c) * plane + i; };
-  const auto put = [&](std::vector<uint8_t>& to, I i, uint64_t bits) { std::memcpy(to.data() + i * size, &bits, static_cast<size_t>(size)); };
+  const auto put = [&](std::vector<uint8_t>& to, I i, uint64_t bits) {
+    std::memcpy(to.data() + i * size, &bits, static_cast<size_t>(size));
+  };
 
   // The route format: lines along the innermost axis of y, each from a byte of its own.
   bool none = p.nan == "ignore";
   for (const Axis& a : p.axes) {
     for (I o = 0; o < a.out; ++o) {
       bool any = false;
-      for (I k = 0; k < a.kernel; ++k) any = any || (o * a.stride - a.lo + k * a.dilation >= 0 && o * a.stride - a.lo + k * a.dilation < a.in);
+      for (I k = 0; k < a.kernel; ++k)
+        any = any || (o * a.stride - a.lo + k * a.dilation >= 0 && o * a.stride - a.lo + k * a.dilation < a.in);
       none = none || !any;
     }
   }
@@ -267,7 +300,8 @@ Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<u
   while (taps + none > I{1} << bits) bits *= 2;
   if (p.bits) bits = p.bits;
   if (sets) bits = (taps + 7) / 8 * 8;
-  const I line = p.last ? C : p.axes[2].out, lines = line ? p.batch * C * out / line : 0, line_bytes = (line * bits + 7) / 8;
+  const I line = p.last ? C : p.axes[2].out, lines = line ? p.batch * C * out / line : 0,
+          line_bytes = (line * bits + 7) / 8;
 
   Pooled r;
   r.y.resize(static_cast<size_t>(p.batch * C * out * size));
@@ -279,9 +313,12 @@ Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<u
   const bool wide = p.type == "f64";
   const auto store = [&](std::vector<uint8_t>& to, I i, float narrow, double full) {
     uint64_t b = 0;
-    if (wide) std::memcpy(&b, &full, 8);
-    else if (p.type == "f32") std::memcpy(&b, &narrow, 4);
-    else b = NearestHalf(p.type, narrow);
+    if (wide)
+      std::memcpy(&b, &full, 8);
+    else if (p.type == "f32")
+      std::memcpy(&b, &narrow, 4);
+    else
+      b = NearestHalf(p.type, narrow);
     put(to, i, b);
   };
   for (I n = 0; n < p.batch; ++n)
@@ -309,11 +346,17 @@ Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<u
         const auto winners = Winners(p, window.taps, v);
         // y is the bits of a winner: of a set, its first.
         if (winners.empty()) {
-          const uint64_t lowest = p.type == "f32" ? 0xFF800000 : p.type == "f64" ? 0xFFF0000000000000 : p.type == "f16" ? 0xFC00
-                                  : p.type == "bf16" ? 0xFF80 : p.type == "i8" ? 0x80 : p.type == "i32" ? 0x80000000 : 0;
+          const uint64_t lowest = p.type == "f32"    ? 0xFF800000
+                                  : p.type == "f64"  ? 0xFFF0000000000000
+                                  : p.type == "f16"  ? 0xFC00
+                                  : p.type == "bf16" ? 0xFF80
+                                  : p.type == "i8"   ? 0x80
+                                  : p.type == "i32"  ? 0x80000000
+                                                     : 0;
           put(r.y, yi, lowest);
         } else {
-          std::memcpy(r.y.data() + yi * size, x.data() + at(in, n, c, winners[0].input) * size, static_cast<size_t>(size));
+          std::memcpy(r.y.data() + yi * size, x.data() + at(in, n, c, winners[0].input) * size,
+                      static_cast<size_t>(size));
           if (!sets) r.indices[static_cast<size_t>(yi)] = winners[0].input;
         }
         uint8_t* route = r.routes.data() + yi / line * line_bytes;
@@ -336,29 +379,38 @@ Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<u
 
 // ---- The comparison.
 
-void Compare(const Problem& p, const char* what, const std::vector<uint8_t>& ours, const std::vector<uint8_t>& theirs, bool sums) {
+void Compare(const Problem& p, const char* what, const std::vector<uint8_t>& ours, const std::vector<uint8_t>& theirs,
+             bool sums) {
   const I size = SizeOf(p.type);
   for (I i = 0; i < static_cast<I>(ours.size()); i += size) {
     if (std::memcmp(ours.data() + i, theirs.data() + i, static_cast<size_t>(size)) == 0) continue;
     const double a = Value(p.type, ours.data() + i), b = Value(p.type, theirs.data() + i);
     if (sums && std::isnan(a) && std::isnan(b)) continue;
-    Die("'" + p.line + "'" + p.seed + ": element " + std::to_string(i / size) + " of " + what + " is " + std::to_string(b) + "; the oracle has " + std::to_string(a));
+    Die("'" + p.line + "'" + p.seed + ": element " + std::to_string(i / size) + " of " + what + " is " +
+        std::to_string(b) + "; the oracle has " + std::to_string(a));
   }
 }
 
-// Values where rules differ: small whole numbers that tie, zeros of either sign, NaN, infinities, and fractions whose sums round.
+// Values where rules differ: small whole numbers that tie, zeros of either sign, NaN, infinities, and fractions whose
+// sums round.
 std::vector<uint8_t> Draw(Random& r, const std::string& type, size_t n, int specials) {
   std::vector<uint8_t> bytes(n * static_cast<size_t>(SizeOf(type)));
   for (size_t i = 0; i < n; ++i) {
     double value = static_cast<double>(Between(r, -3, 3));
     if (Between(r, 0, 2) == 0) value = static_cast<double>(Between(r, -100000, 100000)) / 997;
-    if (specials && Between(r, 0, specials) == 0) value = std::vector<double>{std::nan(""), HUGE_VAL, -HUGE_VAL, -0.0, -HUGE_VAL}[static_cast<size_t>(Between(r, 0, 4))];
+    if (specials && Between(r, 0, specials) == 0)
+      value = std::vector<double>{std::nan(""), HUGE_VAL, -HUGE_VAL, -0.0,
+                                  -HUGE_VAL}[static_cast<size_t>(Between(r, 0, 4))];
     uint64_t bits = 0;
     const auto narrow = static_cast<float>(value);
-    if (type == "f64") std::memcpy(&bits, &value, 8);
-    else if (type == "f32") std::memcpy(&bits, &narrow, 4);
-    else if (IsWhole(type)) bits = std::isfinite(value) ? static_cast<uint64_t>(static_cast<I>(value)) : r();
-    else bits = NearestHalf(type, narrow);
+    if (type == "f64")
+      std::memcpy(&bits, &value, 8);
+    else if (type == "f32")
+      std::memcpy(&bits, &narrow, 4);
+    else if (IsWhole(type))
+      bits = std::isfinite(value) ? static_cast<uint64_t>(static_cast<I>(value)) : r();
+    else
+      bits = NearestHalf(type, narrow);
     std::memcpy(bytes.data() + i * static_cast<size_t>(SizeOf(type)), &bits, static_cast<size_t>(SizeOf(type)));
   }
   return bytes;
@@ -368,7 +420,9 @@ std::vector<uint8_t> Draw(Random& r, const std::string& type, size_t n, int spec
 bool Check(const std::string& line, uint64_t seed) {
   poolgrad_problem raw;
   poolgrad_plan* plan = nullptr;
-  if (poolgrad_problem_parse(line.c_str(), &raw) != POOLGRAD_OK || poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_OK) return false;
+  if (poolgrad_problem_parse(line.c_str(), &raw) != POOLGRAD_OK ||
+      poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_OK)
+    return false;
   poolgrad_plan_destroy(plan);
   Problem p = Read(line);
   p.seed = " of seed " + std::to_string(seed);
@@ -377,15 +431,22 @@ bool Check(const std::string& line, uint64_t seed) {
     poolgrad_plan_options options = {sizeof options, algorithm};
     poolgrad_info info = {};
     info.struct_size = sizeof info;
-    if (poolgrad_plan_create(&raw, &options, &plan) != POOLGRAD_OK || poolgrad_plan_info(plan, &info) != POOLGRAD_OK) Die(poolgrad_last_error());
+    if (poolgrad_plan_create(&raw, &options, &plan) != POOLGRAD_OK || poolgrad_plan_info(plan, &info) != POOLGRAD_OK)
+      Die(poolgrad_last_error());
     Random values = r;
-    const int specials = IsWhole(p.type) ? 0 : static_cast<int>(std::vector<I>{0, 3, 12, 60}[static_cast<size_t>(Between(values, 0, 3))]);
+    const int specials =
+        IsWhole(p.type) ? 0
+                        : static_cast<int>(std::vector<I>{0, 3, 12, 60}[static_cast<size_t>(Between(values, 0, 3))]);
     const auto x = Draw(values, p.type, static_cast<size_t>(info.x_elements), specials);
     const auto dy = Draw(values, p.type, static_cast<size_t>(info.y_elements), Between(values, 0, 3) ? 0 : 20);
     const Pooled ours = Pool(p, x, dy);
     const bool average = p.kind == "avg", whole = IsWhole(p.type);
-    if (info.y_bytes != static_cast<I>(ours.y.size())) Die("'" + line + "'" + p.seed + ": y has " + std::to_string(info.y_bytes) + " bytes; the oracle has " + std::to_string(ours.y.size()));
-    if (info.route_bytes != static_cast<I>(ours.routes.size())) Die("'" + line + "'" + p.seed + ": routes have " + std::to_string(info.route_bytes) + " bytes; the oracle has " + std::to_string(ours.routes.size()));
+    if (info.y_bytes != static_cast<I>(ours.y.size()))
+      Die("'" + line + "'" + p.seed + ": y has " + std::to_string(info.y_bytes) + " bytes; the oracle has " +
+          std::to_string(ours.y.size()));
+    if (info.route_bytes != static_cast<I>(ours.routes.size()))
+      Die("'" + line + "'" + p.seed + ": routes have " + std::to_string(info.route_bytes) + " bytes; the oracle has " +
+          std::to_string(ours.routes.size()));
     Pooled theirs = ours;
     for (auto* array : {&theirs.y, &theirs.dx, &theirs.routes}) std::fill(array->begin(), array->end(), uint8_t{0xA5});
     const auto must = [&](poolgrad_status status) {
@@ -395,7 +456,8 @@ bool Check(const std::string& line, uint64_t seed) {
     Compare(p, "y", ours.y, theirs.y, average);
     if (ours.routes != theirs.routes) Die("'" + line + "'" + p.seed + ": the routes differ from the oracle's");
     if (!average && p.ties != "split" && p.ties != "all") {
-      must(poolgrad_routes_to_indices(plan, theirs.routes.data(), POOLGRAD_INDEX_TORCH, theirs.indices.data(), nullptr));
+      must(
+          poolgrad_routes_to_indices(plan, theirs.routes.data(), POOLGRAD_INDEX_TORCH, theirs.indices.data(), nullptr));
       if (ours.indices != theirs.indices) Die("'" + line + "'" + p.seed + ": the indices differ from the oracle's");
     }
     if (!whole) {
@@ -414,7 +476,9 @@ bool Check(const std::string& line, uint64_t seed) {
 
 // Drawn as words. Cubes, deep and thin, wide and flat.
 std::string DrawLine(Random& r) {
-  const auto pick = [&](std::vector<std::string> words) { return words[static_cast<size_t>(Between(r, 0, static_cast<I>(words.size()) - 1))]; };
+  const auto pick = [&](std::vector<std::string> words) {
+    return words[static_cast<size_t>(Between(r, 0, static_cast<I>(words.size()) - 1))];
+  };
   const auto one_in = [&](I n) { return Between(r, 1, n) == 1; };
   const bool average = one_in(6), last = one_in(2);
   const I rank = Between(r, 1, 3);
@@ -424,23 +488,27 @@ std::string DrawLine(Random& r) {
   for (I i = 0; i < rank; ++i) {
     const std::string x = i ? "x" : "";
     const I kernel = one_in(6) ? Between(r, 1, 8) : Between(r, 1, 3);
-    shape += x + std::to_string(i == longest ? Between(r, 30, one_in(4) ? 2000 : 300) : Between(r, 1, longest < 0 ? 12 : 3));
+    shape +=
+        x + std::to_string(i == longest ? Between(r, 30, one_in(4) ? 2000 : 300) : Between(r, 1, longest < 0 ? 12 : 3));
     k += x + std::to_string(kernel);
     s += x + std::to_string(Between(r, 1, 4));
     d += x + std::to_string(one_in(5) ? Between(r, 1, 3) : 1);
     const I low = dialect == "jax" && one_in(4) ? -1 : 0, lo = Between(r, low, kernel / 2 + (one_in(8) ? 3 : 0));
     pad += x + std::to_string(lo) + ":" + std::to_string(one_in(2) ? lo : Between(r, low, kernel / 2 + 1));
   }
-  const std::string batch = std::to_string(Between(r, 1, 2)), channels = std::to_string(one_in(3) ? Between(r, 1, 40) : Between(r, 1, 3));
-  const std::vector<std::string> layouts = last ? std::vector<std::string>{"nwc", "nhwc", "ndhwc"} : std::vector<std::string>{"ncw", "nchw", "ncdhw"};
+  const std::string batch = std::to_string(Between(r, 1, 2)),
+                    channels = std::to_string(one_in(3) ? Between(r, 1, 40) : Between(r, 1, 3));
+  const std::vector<std::string> layouts =
+      last ? std::vector<std::string>{"nwc", "nhwc", "ndhwc"} : std::vector<std::string>{"ncw", "nchw", "ncdhw"};
   const std::string type = average ? kTypes[static_cast<size_t>(Between(r, 0, 3))] : pick(kTypes);
-  std::string line = (average ? "avg " : "max ") + type + " " + layouts[static_cast<size_t>(rank - 1)] + " " + batch + "x" +
-                     (last ? shape + "x" + channels : channels + "x" + shape) + k + s + d;
+  std::string line = (average ? "avg " : "max ") + type + " " + layouts[static_cast<size_t>(rank - 1)] + " " + batch +
+                     "x" + (last ? shape + "x" + channels : channels + "x" + shape) + k + s + d;
   line += one_in(4) ? " " + pick({"same", "same_lower", "valid"}) : one_in(4) ? "" : pad;
   if (!dialect.empty()) line += " " + dialect;
   if (one_in(2)) line += " " + pick({"ceil", "ceil_drop", "ceil_keep", "round", "floor"});
   if (one_in(2)) line += " ties=" + pick({"first", "last", "split", "all"});
-  if (one_in(2)) line += " nan=" + pick({"propagate_first", "propagate_last", "first_place", "greater_equal", "ignore"});
+  if (one_in(2))
+    line += " nan=" + pick({"propagate_first", "propagate_last", "first_place", "greater_equal", "ignore"});
   if (average && one_in(3)) line += " " + pick({"count_padding", "no_count_padding", "divisor=7"});
   if (!average && one_in(6)) line += " bits=" + pick({"8", "16", "32"});
   return line;
@@ -467,6 +535,7 @@ int main(int argc, char** argv) {
     const uint64_t data = r() >> 1;
     (Check(line, data) ? agreed : refused) += 1;
   }
-  std::printf("%lld problems agreed, %lld were refused by the library\n", static_cast<long long>(agreed), static_cast<long long>(refused));
+  std::printf("%lld problems agreed, %lld were refused by the library\n", static_cast<long long>(agreed),
+              static_cast<long long>(refused));
   return agreed > refused ? 0 : 1;
 }

@@ -1,4 +1,5 @@
-// The harness itself: a byte beyond a buffer ends the program, on either side, and so does a problem that takes for ever.
+// The harness itself: a byte beyond a buffer ends the program, on either side, and so does a problem that takes for
+// ever.
 #include "support/harness.h"
 
 #include <gtest/gtest.h>

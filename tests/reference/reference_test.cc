@@ -82,17 +82,20 @@ TEST(Reference, TangentsOfIntegersAreDividedBeforeTheyWrap) {
   data.x = Bytes<int8_t>({5, 5, 5, 1});
   data.tx = Bytes<int8_t>({127, 127, 100, 50});
   data.routes = RunReference(split, POOLGRAD_OP_FORWARD_ROUTES, data, data.routes).routes;
-  EXPECT_EQ(As<int8_t>(RunReference(split, POOLGRAD_OP_GATHER, data, data.routes).result), (std::vector<int8_t>{118})) << "354 / 3";
+  EXPECT_EQ(As<int8_t>(RunReference(split, POOLGRAD_OP_GATHER, data, data.routes).result), (std::vector<int8_t>{118}))
+      << "354 / 3";
   data.tx = Bytes<int8_t>({-128, -128, -1, 50});
   EXPECT_EQ(As<int8_t>(RunReference(split, POOLGRAD_OP_GATHER, data, data.routes).result), (std::vector<int8_t>{-85}))
       << "-257 / 3, towards 0";
   const Problem all = Parsed("max i8 ncw 1x1x4 k4 ties=all");
-  EXPECT_EQ(As<int8_t>(RunReference(all, POOLGRAD_OP_GATHER, data, data.routes).result), (std::vector<int8_t>{-1})) << "-257 wraps";
+  EXPECT_EQ(As<int8_t>(RunReference(all, POOLGRAD_OP_GATHER, data, data.routes).result), (std::vector<int8_t>{-1}))
+      << "-257 wraps";
   const Problem wide = Parsed("max i32 ncw 1x1x2 k2 ties=split");
   data.x = Bytes<int32_t>({5, 5});
   data.tx = Bytes<int32_t>({2147483647, 2147483645});
   data.routes = RunReference(wide, POOLGRAD_OP_FORWARD_ROUTES, data, data.routes).routes;
-  EXPECT_EQ(As<int32_t>(RunReference(wide, POOLGRAD_OP_GATHER, data, data.routes).result), (std::vector<int32_t>{2147483646}));
+  EXPECT_EQ(As<int32_t>(RunReference(wide, POOLGRAD_OP_GATHER, data, data.routes).result),
+            (std::vector<int32_t>{2147483646}));
 }
 
 TEST(Reference, HalvesAreSummedInF32AndRoundedOnce) {

@@ -140,7 +140,8 @@ TEST(Problem, EveryRefusalIsASentenceThatNamesTheArgument) {
 }
 
 TEST(Problem, RoutesOfIntegersFitAFloatPlan) {
-  for (const char* window : {"k2", "k2 nan=ignore", "k2 tfjs", "k3 tfjs ceil p1", "k4 nan=ignore", "k2 tfjs ties=split"}) {
+  for (const char* window :
+       {"k2", "k2 nan=ignore", "k2 tfjs", "k3 tfjs ceil p1", "k4 nan=ignore", "k2 tfjs ties=split"}) {
     const auto format = [&](const char* type) {
       return ResolveText(std::string("max ") + type + " nchw 1x2x16x16 " + window)->routes;
     };

@@ -1,15 +1,11 @@
 #include "support/harness.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
-#include <mutex>
-#include <new>
 #include <optional>
 
 #include "base/parallel.h"
@@ -23,76 +19,6 @@
 #endif
 
 namespace poolgrad::oracle {
-
-namespace {
-
-const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-
-// Free mappings by size; the differential driver makes thousands of buffers a second, of a few sizes.
-struct Mappings {
-  std::mutex mutex;
-  std::map<size_t, std::vector<uint8_t*>> free;
-  size_t count = 0;
-};
-Mappings& mappings = *new Mappings;
-
-uint8_t* TakePages(size_t bytes) {
-  {
-    const std::lock_guard lock(mappings.mutex);
-    if (auto& list = mappings.free[bytes]; !list.empty()) {
-      uint8_t* pages = list.back();
-      list.pop_back();
-      --mappings.count;
-      return pages;
-    }
-  }
-  void* all = mmap(nullptr, bytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (all == MAP_FAILED || mprotect(static_cast<uint8_t*>(all) + kPage, bytes, PROT_READ | PROT_WRITE) != 0) {
-    throw std::bad_alloc();
-  }
-  return static_cast<uint8_t*>(all) + kPage;
-}
-
-void GivePages(uint8_t* pages, size_t bytes) {
-  constexpr size_t kMostKept = 4096, kLargestKept = 1 << 20;
-  if (bytes <= kLargestKept) {
-    const std::lock_guard lock(mappings.mutex);
-    if (mappings.count < kMostKept) {
-      mappings.free[bytes].push_back(pages);
-      ++mappings.count;
-      return;
-    }
-  }
-  munmap(pages - kPage, bytes + 2 * kPage);
-}
-
-}  // namespace
-
-Guarded::Guarded(int64_t bytes, int64_t offset, bool low, uint8_t poison)
-    : bytes_(bytes), poison_(poison), page_bytes_((static_cast<size_t>(bytes + offset) + kPage - 1) / kPage * kPage) {
-  page_bytes_ = std::max(page_bytes_, kPage);
-  pages_ = TakePages(page_bytes_);
-  data_ = low ? pages_ + offset : pages_ + page_bytes_ - offset - bytes;
-  std::memset(pages_, poison, page_bytes_);
-}
-
-Guarded::Guarded(const std::vector<uint8_t>& values, bool low) : Guarded(static_cast<int64_t>(values.size()), 0, low, 0xE7) {
-  std::copy(values.begin(), values.end(), data_);
-}
-
-Guarded::Guarded(Guarded&& other) noexcept
-    : data_(other.data_), bytes_(other.bytes_), poison_(other.poison_), pages_(other.pages_), page_bytes_(other.page_bytes_) {
-  other.pages_ = nullptr;
-}
-
-Guarded::~Guarded() {
-  if (pages_) GivePages(pages_, page_bytes_);
-}
-
-bool Guarded::GuardsIntact() const {
-  const auto untouched = [&](uint8_t byte) { return byte == poison_; };
-  return std::all_of(pages_, data_, untouched) && std::all_of(data_ + bytes_, pages_ + page_bytes_, untouched);
-}
 
 bool ReadsRoutes(poolgrad_op op) {
   return op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_GATHER || op == POOLGRAD_OP_UNPOOL;
@@ -112,7 +38,8 @@ int64_t ResultBytes(const Problem& p, poolgrad_op op) {
 namespace {
 
 // Which of the arrays `op` reads, and what it needs of them.
-Args ArgsFor(const Problem& p, poolgrad_op op, const uint8_t* x, const uint8_t* tx, const uint8_t* dy, uint8_t* routes) {
+Args ArgsFor(const Problem& p, poolgrad_op op, const uint8_t* x, const uint8_t* tx, const uint8_t* dy,
+             uint8_t* routes) {
   Args args;
   const bool forward = op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES;
   args.source = forward ? x : op == POOLGRAD_OP_GATHER ? tx : dy;
@@ -352,7 +279,8 @@ class Checker {
   struct Output {
     Output(const Problem& p, poolgrad_op op, XorShift& random)
         : result(ResultBytes(p, op), SizeOf(p.dtype) * Offset(random), random.OneIn(2), Poison(random)),
-          routes(op == POOLGRAD_OP_FORWARD_ROUTES ? p.routes.bytes() : 0, Offset(random), random.OneIn(2), Poison(random)) {}
+          routes(op == POOLGRAD_OP_FORWARD_ROUTES ? p.routes.bytes() : 0, Offset(random), random.OneIn(2),
+                 Poison(random)) {}
     static int64_t Offset(XorShift& random) { return random.OneIn(2) ? 0 : random.Between(1, 3); }
     static uint8_t Poison(XorShift& random) { return static_cast<uint8_t>(random.Between(0xA0, 0xFE)); }
     Guarded result;
@@ -408,7 +336,8 @@ class Checker {
     poolgrad_exec exec = {};
     exec.struct_size = sizeof exec;
     exec.threads = threads;
-    std::optional<AlignedScratch> scratch;  // half of the time ours, between guards, and not a byte more than was asked for
+    std::optional<AlignedScratch>
+        scratch;  // half of the time ours, between guards, and not a byte more than was asked for
     if (random_.OneIn(2) && poolgrad_plan_scratch_bytes(plan, op, threads, &exec.scratch_bytes) == POOLGRAD_OK) {
       scratch.emplace(static_cast<int64_t>(exec.scratch_bytes), random_.OneIn(3));
       exec.scratch = scratch->data();

@@ -147,17 +147,22 @@ poolgrad_problem DrawProblem(Draw& draw) {
       p.pad_lo[i] = p.pad_hi[i] = 0;
     }
   }
-  // Deep and thin, or wide and flat: where kernels keep rows or slices, one axis is as long as all the work allows and another
-  // shorter than the window, which then hangs over both its ends.
+  // Deep and thin, or wide and flat: where kernels keep rows or slices, one axis is as long as all the work allows and
+  // another shorter than the window, which then hangs over both its ends.
   if (p.padding == POOLGRAD_PAD_EXPLICIT && draw.OneIn(10)) {
     const int longest_axis = static_cast<int>(draw.Between(0, p.rank - 1));
+    int64_t room = 1'000'000 / (taps * covers);
     for (int i = 0; i < p.rank; ++i) {
       const int64_t extent = (p.kernel[i] - 1) * p.dilation[i] + 1;
-      p.in[i] = i == longest_axis ? extent + draw.Between(0, 40) : draw.Between(1, 2);
+      if (draw.OneIn(2)) p.pad_lo[i] = p.pad_hi[i] = draw.Between(0, extent / 2 + 1);
+      p.in[i] = i == longest_axis ? extent + draw.Between(0, 40) : draw.Between(1, 5);
       if (p.pad_lo[i] + p.pad_hi[i] + p.in[i] < extent) p.pad_lo[i] = p.pad_hi[i] = extent / 2;
+      if (i != longest_axis) room /= p.in[i];
     }
-    budget = std::max<int64_t>(1, budget * (draw.OneIn(3) ? 4 : 1) / Product(p.in, p.rank));
-    p.in[longest_axis] *= std::max<int64_t>(1, take(draw.Pick<4>({1, 8, 60, 600})));
+    // Past 32 KiB of sums, of four or eight bytes each, some kernels cut their rows.
+    const int64_t wanted = draw.Pick<4>({0, 300, 1700, 5000}) + draw.Between(0, 40);
+    p.in[longest_axis] = std::clamp<int64_t>(wanted, p.in[longest_axis], std::max<int64_t>(p.in[longest_axis], room));
+    budget = std::max<int64_t>(1, room / p.in[longest_axis]);
   }
   const bool long_width = draw.OneIn(2);
   const int64_t longest =

@@ -30,12 +30,15 @@ if ! cmp -s docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-
 fi
 javascript=$build/pages/docs/api/javascript
 (cd docs/typedoc && node_modules/.bin/typedoc --options typedoc.json --logLevel Error --out "$javascript")
+"$python" docs/typedoc/anchors.py "$javascript/index-1.md"
 rm "$javascript/index.md" && mv "$javascript/index-1.md" "$javascript/poolgrad.md"  # named as they are imported
 sed -i '1s,.*,# poolgrad,' "$javascript/poolgrad.md" && sed -i '1s,.*,# poolgrad/tfjs,; s,index-1\.md,poolgrad.md,g' "$javascript/tfjs.md"
 
 rm -rf "$build/extra/explorer"
 if [ -f explorer/dist/index.html ]; then
   mkdir "$build/extra/explorer" && cp explorer/dist/index.html "$build/extra/explorer/"
+  printf '\n```{raw} html\n<p><a href="explorer/index.html">Open the explorer</a>: windows, winners, routes and gradient, to play with.</p>\n```\n' \
+    >>"$build/pages/docs/index.md"
 else
   echo "the explorer is not in the site: make explorer builds it"
 fi

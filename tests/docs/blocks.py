@@ -13,7 +13,7 @@ Three comments in front of a block speak to this script and stay invisible to re
   <!-- setup: CODE -->        runs before the block, in its language: the arrays that a fragment takes for granted
   <!-- needs: MODULE -->      (python) the page's further blocks are left out where MODULE cannot be imported
   <!-- not run: REASON -->    this block is not run, because ...
-A block without a language is an error, so that none is forgotten. Blocks must finish within a minute and exit with 0.
+A block without a language is an error, so that none is forgotten. Blocks must exit with 0.
 """
 
 import argparse
@@ -77,9 +77,9 @@ def run(command: List[str], folder: Path, environment: dict) -> Optional[str]:
     """None, or what went wrong."""
     try:
         done = subprocess.run(command, cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)  # fmt: skip
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)  # fmt: skip
     except subprocess.TimeoutExpired:
-        return "did not finish within a minute"
+        return "did not finish within ten minutes"
     return None if done.returncode == 0 else f"exit status {done.returncode}\n{done.stdout[-3000:]}"
 
 

@@ -133,7 +133,6 @@ inline SumsTile ChooseSumsTile(const SumsAxes& axes, int64_t channels, bool disj
         const double price = (steps * (t.meet ? 80 : 40) + 0.3 / fill) / std::min(1.0, warps / 24);
         t.price = price;
         if (price < best.price * 0.99) best = t;
-        if (a[2].in <= try_w / 2) try_w = std::max<int64_t>(8, try_w);
       }
       if (a[1].in == 1) break;
     }

@@ -7,12 +7,16 @@ For every case, type, layout and operation: milliseconds a call (median of event
 larger than the cache and rotated among three sets), the fraction of the copy bandwidth measured in the same run (by the fewest bytes the
 operation must move), the ratio to the best peer, and whether each peer repeats its bits (* after a time: it did not).
 fwd: values. train: values and what backward needs. bwd: the gradient.
+
+--random N --seed S: N windows drawn at random (draws.py) instead of the cases, against PyTorch eager unless --peers names
+others; values are compared, and the report says how often we are behind and what fraction of copy is reached.
 """
 import argparse
 import ctypes
 import datetime
 import json
 import math
+import random
 import statistics
 import sys
 import time
@@ -20,6 +24,7 @@ import time
 import torch
 
 import chart
+import draws
 import peers as gpu_peers
 import table
 
@@ -37,7 +42,7 @@ CASES = {
     "c3d_overlap": (8, 64, (16, 112, 112), 3, 2, 1),
     "global": (4096, 512, (7, 7), 7, 7, 0),
 }
-MAX_MS = 60  # measuring time for one operation of one library
+MAX_MS = 60  # measuring time for one operation of one library; a sixth of it for random windows
 LAYOUTS = {(2, "first"): "nchw", (2, "last"): "nhwc", (3, "first"): "ncdhw", (3, "last"): "ndhwc"}
 
 
@@ -46,12 +51,18 @@ class Cell:
 
     sets = 3
 
-    def __init__(self, name, dtype, layout):
+    def __init__(self, name, case, dtype, layout):
         self.name, self.dtype, self.layout = name, dtype, layout
-        batch, channels, sizes, kernel, stride, pad = CASES[name]
+        batch, channels, sizes, kernel, stride, pad, *more = case
         self.rank = len(sizes)
-        self.kernel, self.stride, self.pad = [kernel] * self.rank, [stride] * self.rank, [pad] * self.rank
-        out = [(s + 2 * pad - kernel) // stride + 1 for s in sizes]
+        per_axis = lambda value: value if isinstance(value, list) else [value] * self.rank
+        self.kernel, self.stride, self.pad = per_axis(kernel), per_axis(stride), per_axis(pad)
+        self.dilation, self.ceil = (per_axis(more[0]), more[1]) if more else (per_axis(1), False)
+        self.window = dict(
+            kernel_size=self.kernel, stride=self.stride, padding=self.pad, dilation=self.dilation, ceil_mode=self.ceil
+        )
+        pool = gpu_peers.POOLS[self.rank]
+        out = pool(torch.empty(1, 1, *sizes), **self.window).shape[2:]
         memory_format = torch.contiguous_format
         if layout == "last":
             memory_format = torch.channels_last if self.rank == 2 else torch.channels_last_3d
@@ -61,7 +72,10 @@ class Cell:
         self.x = [make(sizes) for _ in range(self.sets)]
         self.dy = [make(out) for _ in range(self.sets)]
         shape = (batch, channels, *sizes) if layout == "first" else (batch, *sizes, channels)
-        self.text = f"max {dtype} {LAYOUTS[self.rank, layout]} {'x'.join(map(str, shape))} k{kernel} s{stride} p{pad} cuda"
+        self.text = f"max {dtype} {LAYOUTS[self.rank, layout]} {'x'.join(map(str, shape))}"
+        for letter, values in zip("kspd", (self.kernel, self.stride, self.pad, self.dilation)):
+            self.text += f" {letter}{'x'.join(map(str, values))}"
+        self.text += (" ceil" if self.ceil else "") + " torch cuda"
 
     def least_bytes(self, op, route_bytes):
         both = (self.x[0].numel() + self.dy[0].numel()) * self.x[0].element_size()
@@ -199,14 +213,19 @@ def geometric_mean(values):
     return math.exp(statistics.fmean(math.log(v) for v in values)) if values else float("nan")
 
 
-def measure(ours, peers, options, bandwidth, rows):
+def same_values(ours, peer, cell):
+    """Whether two libraries' forward results are equal (ours writes into one buffer, so it is compared at once)."""
+    return torch.equal(ours(cell)["fwd"](0), peer(cell)["fwd"](0))
+
+
+def measure(ours, peers, options, bandwidth, rows, cases):
     """Appends to rows, cell by cell; yields after each."""
-    for name in CASES:
+    for name, case in cases.items():
         for dtype in options.types.split(","):
             for layout in ("first", "last"):
                 if options.filter and options.filter not in f"{name} {dtype} {layout}":
                     continue
-                cell = Cell(name, dtype, layout)
+                cell = Cell(name, case, dtype, layout)
                 times = {op: {} for op in OPS}
                 for peer in [ours] + peers:
                     host_timed = getattr(peer, "host_timed", False)
@@ -216,6 +235,8 @@ def measure(ours, peers, options, bandwidth, rows):
                             times[op][peer.name] = (ms, repeats_bits(run, host_timed))
                     except Exception as reason:  # a peer that fails one cell stays in for the others
                         print(f"{peer.name} cannot do {name} {dtype} {layout}: {str(reason).splitlines()[0]}", file=sys.stderr)
+                if options.random and not same_values(ours, gpu_peers.Eager(), cell):
+                    print(f"DIFFERENT VALUES: {cell.text}", flush=True)
                 for op in OPS:
                     if ours.name in times[op]:
                         rows.append(row_of(cell, op, times[op], ours, bandwidth))
@@ -231,7 +252,7 @@ def row_of(cell, op, times, ours, bandwidth):
     others = {name: value for name, value in times.items() if name != ours.name}
     best = min(others, key=lambda name: others[name][0]) if others else None
     return {
-        "case": cell.name, "dtype": cell.dtype, "layout": cell.layout, "op": op, "algorithm": ours.algorithms[op],
+        "case": cell.name, "text": cell.text, "taps": math.prod(cell.kernel), "dtype": cell.dtype, "layout": cell.layout, "op": op, "algorithm": ours.algorithms[op],
         "ms": ms, "fraction": least / ms * 1e3 / bandwidth, "repeats": repeats, "best_peer": best,
         "ratio": others[best][0] / ms if best else None,
         "peers": {name: {"ms": v[0], "fraction": least / v[0] * 1e3 / bandwidth, "repeats": v[1]} for name, v in others.items()},
@@ -262,6 +283,10 @@ def main():
     parser.add_argument("--types", default="f32,bf16", help="of f32, bf16, f16 (default %(default)s)")
     parser.add_argument("--filter", default="", help="only cells whose 'case type layout' has this in it")
     parser.add_argument("--inductor-seconds", type=float, default=60, help="compiling time to spend on inductor in all")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="N windows drawn at random instead of the cases")
+    parser.add_argument("--seed", type=int, default=1, help="of the draws (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=1e9, help="measure no further cell after so long")
+    parser.add_argument("--peers", default="", help="only these, e.g. torch,jax (default: all; torch for random windows)")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--chart", metavar="FILE.svg")
     parser.add_argument("--table", metavar="FILE.md")
@@ -270,15 +295,29 @@ def main():
         print("skipped: no CUDA device")
         return 77
     bandwidth = copy_bandwidth()
-    peers, missing = gpu_peers.available(options.inductor_seconds)
+    wanted = (options.peers or ("torch" if options.random else "")).split(",")
+    peers, missing = gpu_peers.available(options.inductor_seconds, wanted if wanted != [""] else None)
+    cases = CASES
+    if options.random:
+        global MAX_MS
+        MAX_MS /= 6
+        source = random.Random(options.seed)
+        cases = {f"draw{i}": draws.draw(source, 24 << 20) for i in range(options.random)}
     machine = {
         "gpu": torch.cuda.get_device_name(), "copy_GBps": bandwidth / 1e9, "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(), "date": datetime.date.today().isoformat(), "missing_peers": missing,
     }
     print(json.dumps(machine))
     rows = []
-    for _ in measure(Poolgrad(options.library), peers, options, bandwidth, rows):
+    begin = time.perf_counter()
+    for _ in measure(Poolgrad(options.library), peers, options, bandwidth, rows, cases):
         save(options, machine, rows)  # each time, so that a run cut short leaves what it had
+        if time.perf_counter() - begin > options.seconds:
+            break
+    if options.random:
+        for peer in peers:
+            print("\n".join(draws.report(rows, peer.name)))
+        return 0
     for op in OPS:
         ratios = [r["ratio"] for r in rows if r["op"] == op and r["ratio"]]
         if ratios:

@@ -19,7 +19,7 @@ class Eager:
 
     def __call__(self, cell):
         pool = POOLS[cell.rank]
-        window = dict(kernel_size=cell.kernel, stride=cell.stride, padding=cell.pad)
+        window = cell.window
         indices = [pool(cell.x[s], return_indices=True, **window)[1] for s in range(cell.sets)]
         return {
             "fwd": lambda s: pool(cell.x[s], **window),
@@ -30,8 +30,9 @@ class Eager:
     @staticmethod
     def backward(cell, s, index):
         ops = {2: torch.ops.aten.max_pool2d_with_indices_backward, 3: torch.ops.aten.max_pool3d_with_indices_backward}
-        one = [1] * cell.rank
-        return ops[cell.rank](cell.dy[s], cell.x[s], cell.kernel, cell.stride, cell.pad, one, False, index)
+        return ops[cell.rank](
+            cell.dy[s], cell.x[s], cell.kernel, cell.stride, cell.pad, cell.dilation, cell.ceil, index
+        )
 
 
 class Inductor:
@@ -48,14 +49,14 @@ class Inductor:
         begin = time.perf_counter()
         torch._dynamo.reset()
         pool = POOLS[cell.rank]
-        window = dict(kernel_size=cell.kernel, stride=cell.stride, padding=cell.pad)
+        window = cell.window
         forward = torch.compile(lambda x: pool(x, **window), dynamic=False)
         train = torch.compile(lambda x: pool(x, return_indices=True, **window), dynamic=False)
         indices = [train(cell.x[s])[1] for s in range(cell.sets)]
         ops = {2: torch.ops.aten.max_pool2d_with_indices_backward, 3: torch.ops.aten.max_pool3d_with_indices_backward}
-        one = [1] * cell.rank
         backward = torch.compile(
-            lambda dy, x, i: ops[cell.rank](dy, x, cell.kernel, cell.stride, cell.pad, one, False, i), dynamic=False
+            lambda dy, x, i: ops[cell.rank](dy, x, cell.kernel, cell.stride, cell.pad, cell.dilation, cell.ceil, i),
+            dynamic=False,
         )
         forward(cell.x[0])
         backward(cell.dy[0], cell.x[0], indices[0])
@@ -99,6 +100,8 @@ class Cudnn:
         return descriptor
 
     def __call__(self, cell):
+        if cell.ceil or any(d != 1 for d in cell.dilation):
+            return {}  # it has neither
         pooling = ctypes.c_void_p()
         self.call("cudnnCreatePoolingDescriptor", ctypes.byref(pooling))
         ints = ctypes.c_int * cell.rank
@@ -145,7 +148,7 @@ class Jax:
             raise RuntimeError("JAX sees no GPU")
 
     def __call__(self, cell):
-        if cell.layout != "last":
+        if cell.layout != "last" or cell.ceil:
             return {}
         jax, lax = self.jax, self.jax.lax
         window = (1, *cell.kernel, 1)
@@ -161,17 +164,25 @@ class Jax:
         x = [convert(t) for t in cell.x]
         dy = [convert(t) for t in cell.dy]
         # A Python number as the start: with an array JAX would not see a maximum, and would not know its gradient.
-        pool = lambda a: lax.reduce_window(a, float("-inf"), lax.max, window, strides, pads)
+        pool = lambda a: lax.reduce_window(
+            a, float("-inf"), lax.max, window, strides, pads, window_dilation=(1, *cell.dilation, 1)
+        )
         torch.cuda.synchronize()
         forward = jax.jit(pool)
         backward = jax.jit(lambda a, g: jax.vjp(pool, a)[1](g)[0])
         return {"fwd": lambda s: forward(x[s]), "bwd": lambda s: backward(x[s], dy[s])}
 
 
-def available(inductor_seconds):
-    """The peers that can be imported here, and why the others cannot."""
+def available(inductor_seconds, names=None):
+    """The peers that can be imported here (of `names`, if given), and why the others cannot."""
+    makers = {
+        "torch": Eager, "inductor": lambda: Inductor(inductor_seconds), "cudnn": lambda: Cudnn("cudnn"),
+        "cudnn_det": lambda: Cudnn("cudnn_det"), "jax": Jax,
+    }
     peers, missing = [], []
-    for make in (Eager, lambda: Inductor(inductor_seconds), lambda: Cudnn("cudnn"), lambda: Cudnn("cudnn_det"), Jax):
+    for name, make in makers.items():
+        if names and name not in names:
+            continue
         try:
             peers.append(make())
         except Exception as reason:  # whatever a missing or broken peer raises, the others go on

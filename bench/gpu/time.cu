@@ -1,5 +1,7 @@
-// Times the CUDA algorithms alone: `cuda_time [filter] [repeats]`.
+// Times the CUDA algorithms alone: `cuda_time [filter] [repeats] [algorithm] [file of problems]`.
 //
+// The cases are those below, or the lines of the file: a name and a problem, `k5s2 nchw 64x64x112x112 k5 s2 p2`. An
+// algorithm that is named is taken for every operation that it does not refuse.
 // One line per case, type, layout and operation: the algorithm, milliseconds a call (median of event-timed runs of a
 // few calls each, on random data, buffers larger than the cache and rotated) and the fraction of the copy bandwidth
 // measured in the same run, by the fewest bytes the operation must move.
@@ -8,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -17,13 +20,13 @@ namespace poolgrad {
 namespace {
 
 struct Case {
-  const char* name;
-  const char* first;  // channels first; the type is put in
-  const char* last;
+  std::string name;
+  std::string first;  // channels first; the type is put in
+  std::string last;   // empty: none
 };
 
 // The shapes of docs/benchmarks.md's GPU table.
-constexpr Case kCases[] = {
+const Case kCases[] = {
     {"resnet_stem", "nchw 256x64x112x112 k3 s2 p1", "nhwc 256x112x112x64 k3 s2 p1"},
     {"vgg1", "nchw 64x64x224x224 k2 s2", "nhwc 64x224x224x64 k2 s2"},
     {"inception_s1", "nchw 256x192x28x28 k3 s1 p1", "nhwc 256x28x28x192 k3 s1 p1"},
@@ -129,6 +132,13 @@ struct Device {
 int Main(int argc, char** argv) {
   const std::string filter = argc > 1 ? argv[1] : "";
   const int repeats = argc > 2 ? std::max(1, std::atoi(argv[2])) : 15;
+  const std::string wanted = argc > 3 ? argv[3] : "";
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  if (argc > 4) {
+    std::ifstream file(argv[4]);
+    cases.clear();
+    for (std::string name, line; file >> name && std::getline(file, line);) cases.push_back({name, line, ""});
+  }
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("skipped: no CUDA device\n");
@@ -141,13 +151,18 @@ int Main(int argc, char** argv) {
   std::printf("%s, copy %.0f GB/s, only reading %.0f, only writing %.0f, an empty kernel %.1f us\n",
               device_properties.name, device.copy_bandwidth, device.read_bandwidth, device.write_bandwidth,
               device.empty_ms * 1e3);
-  for (const Case& c : kCases) {
-    for (const poolgrad_dtype dtype : {POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_F16}) {
+  for (const Case& c : cases) {
+    for (const poolgrad_dtype dtype :
+         {POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_F16, POOLGRAD_F64, POOLGRAD_I32, POOLGRAD_I8, POOLGRAD_U8}) {
+      const bool usual = dtype == POOLGRAD_F32 || dtype == POOLGRAD_BF16 || dtype == POOLGRAD_F16;
+      if (!usual && filter.find(Name(dtype)) == std::string::npos) continue;
       for (int set = 0; set < Device::kSets; ++set) {
         FillKernel<<<1024, 256>>>(reinterpret_cast<uint32_t*>(device.source[set]), (int64_t{1300} << 20) / 4, dtype);
       }
-      for (const char* shape : {c.first, c.last}) {
-        const std::string label = std::string(c.name) + " " + Name(dtype) + (shape == c.first ? " first" : " last");
+      for (const std::string& shape : {c.first, c.last}) {
+        if (shape.empty()) continue;
+        const bool last = shape.find("c ") != std::string::npos;  // nwc, nhwc, ndhwc
+        const std::string label = c.name + " " + Name(dtype) + (last ? " last" : " first");
         if (!filter.empty() && label.find(filter) == std::string::npos) continue;
         const auto raw = ParseProblem(std::string("max ") + Name(dtype) + " " + shape);
         const auto resolved = raw.ok() ? Resolve(*raw) : Result<Problem>(raw.status());
@@ -156,15 +171,17 @@ int Main(int argc, char** argv) {
           return 1;
         }
         const Problem& p = *resolved;
+        if (p.x_bytes() > int64_t{1300} << 20 || p.y_bytes() > int64_t{1300} << 20 ||
+            p.routes.bytes() > int64_t{325} << 20)
+          continue;
         std::printf("%-26s", label.c_str());
         for (const poolgrad_op op : {POOLGRAD_OP_FORWARD, POOLGRAD_OP_FORWARD_ROUTES, POOLGRAD_OP_BACKWARD}) {
           const CudaAlgorithm* algorithm = nullptr;
           for (const CudaAlgorithm& a : CudaAlgorithms()) {
-            if (!a.refuse(p, op)) {
-              algorithm = &a;
-              break;
-            }
+            if (a.refuse(p, op)) continue;
+            if (!algorithm || a.name == wanted) algorithm = &a;
           }
+          if (!algorithm) continue;  // integers have no gradient
           const CudaKernel kernel = algorithm->make(p, op);
           const auto run = [&](int set) {
             uint8_t* routes = op == POOLGRAD_OP_FORWARD ? nullptr : device.routes[set];

@@ -25,10 +25,9 @@ bool HasFastType(const Problem& p) {
   return p.dtype == POOLGRAD_F32 || p.dtype == POOLGRAD_F16 || p.dtype == POOLGRAD_BF16;
 }
 
-// What every tiled kernel asks for.
-const char* RefuseTiled(const Problem& p) {
+// What every tiled kernel asks for, whatever the type.
+const char* RefuseShape(const Problem& p) {
   if (p.kind != POOLGRAD_MAX) return "it only pools by maximum";
-  if (!HasFastType(p)) return "it takes f32, f16 and bf16";
   if (p.routes.masks) return "it keeps one winner per window";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
   constexpr int64_t limit = int64_t{1} << 30;
@@ -39,13 +38,22 @@ const char* RefuseTiled(const Problem& p) {
   return nullptr;
 }
 
-const char* RefuseForward(const Problem& p) {
-  if (const char* reason = RefuseTiled(p)) return reason;
+const char* RefuseTiled(const Problem& p) {
+  if (!HasFastType(p)) return "it takes f32, f16 and bf16";
+  return RefuseShape(p);
+}
+
+const char* RefuseWindows(const Problem& p) {
   if (p.ties != POOLGRAD_TIES_FIRST) return "a tie goes to another than the first";
   for (const Axis& a : p.axis) {
     if (a.has_empty_window()) return "some window has no input";
   }
   return nullptr;
+}
+
+const char* RefuseForward(const Problem& p) {
+  const char* reason = RefuseTiled(p);
+  return reason ? reason : RefuseWindows(p);
 }
 
 // 16-byte vectors of channels.
@@ -167,6 +175,39 @@ Status LaunchLargeWindow(const Problem& p, poolgrad_op op, const Args& args, voi
   });
 }
 
+// ---- any window ----
+
+const char* RefuseAnyOp(const Problem& p, poolgrad_op op) {
+  if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
+  if (!IsForward(op) && IsInteger(p.dtype)) return "integers have no gradient";
+  if (const char* reason = RefuseShape(p)) return reason;
+  if (const char* reason = IsForward(op) ? RefuseWindows(p) : nullptr) return reason;
+  return RefuseAny(p);
+}
+
+Status LaunchAnyOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return OnDeviceOf(p, op, args, stream, [&] {
+    return VisitDtype(p.dtype, [&](auto zero) {
+      using T = OnDevice<decltype(zero)>;
+      if (IsForward(op)) return RunAnyWindow<T>(p, args, stream);
+      if constexpr (!std::is_integral_v<T>) return RunAnyGradient<T>(p, args, stream);
+      return cudaErrorNotSupported;
+    });
+  });
+}
+
+const char* RefuseGatherOp(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_BACKWARD) return "it does backward from routes";
+  const char* reason = RefuseTiled(p);
+  return reason ? reason : RefuseGather(p);
+}
+
+Status LaunchGatherOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return LaunchFamily(p, op, args, stream, [&](auto zero, bool) { return RunGather<decltype(zero)>(p, args, stream); });
+}
+
+CudaKernel MakeGather(const Problem&, poolgrad_op) { return {LaunchGatherOp, 0}; }
+CudaKernel MakeAny(const Problem&, poolgrad_op) { return {LaunchAnyOp, 0}; }
 CudaKernel MakePlanes(const Problem&, poolgrad_op) { return {LaunchPlanesOp, 0}; }
 CudaKernel MakeVectors(const Problem&, poolgrad_op) { return {LaunchVectorsOp, 0}; }
 CudaKernel MakeLargeWindow(const Problem&, poolgrad_op) { return {LaunchLargeWindow, 0}; }
@@ -200,9 +241,14 @@ Status LaunchGenericOp(const Problem& p, poolgrad_op op, const Args& args, void*
 CudaKernel MakeGeneric(const Problem&, poolgrad_op) { return {LaunchGenericOp, 0}; }
 
 constexpr CudaAlgorithm kAlgorithms[] = {
-    {"cuda_small_window", RefuseSmallWindow, MakeSmallWindow}, {"cuda_planes", RefusePlanesOp, MakePlanes},
-    {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow}, {"cuda_vectors", RefuseVectorsOp, MakeVectors},
-    {"cuda_two_passes", RefuseTwoPasses, MakeTwoPasses},       {"cuda_generic", RefuseGeneric, MakeGeneric},
+    {"cuda_small_window", RefuseSmallWindow, MakeSmallWindow},
+    {"cuda_planes", RefusePlanesOp, MakePlanes},
+    {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
+    {"cuda_vectors", RefuseVectorsOp, MakeVectors},
+    {"cuda_gather", RefuseGatherOp, MakeGather},
+    {"cuda_any_window", RefuseAnyOp, MakeAny},
+    {"cuda_two_passes", RefuseTwoPasses, MakeTwoPasses},
+    {"cuda_generic", RefuseGeneric, MakeGeneric},
 };
 
 Status LaunchFirst(const Problem& p, poolgrad_op op, const Args& args, void* stream) {

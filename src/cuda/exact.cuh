@@ -139,7 +139,7 @@ __device__ uint32_t SelectAlone(const Geo<int64_t>& g, const T* plane, int od, i
   }
   T winner = LowestOf<T>();
   Wide<T> best = Widened(winner);
-  bool started = g.nan == POOLGRAD_NAN_IGNORE;
+  bool started = std::is_floating_point_v<Wide<T>> && g.nan == POOLGRAD_NAN_IGNORE;
   uint32_t code = g.none;
 #pragma unroll 1
   for (int d = begin[0]; d < end[0]; d += static_cast<int>(g.axis[0].dilation)) {

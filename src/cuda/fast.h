@@ -23,11 +23,19 @@ template <class T>
 cudaError_t RunSeparable(const Problem& p, const Args& args, void* stream);  // separable.cuh
 template <class T>
 cudaError_t RunRing(const Problem& p, const Args& args, void* stream);  // ring.cuh
+template <class T>
+cudaError_t RunAnyWindow(const Problem& p, const Args& args, void* stream);  // rows.cuh
+template <class T>
+cudaError_t RunAnyGradient(const Problem& p, const Args& args, void* stream);  // sums.cuh
+template <class T>
+cudaError_t RunGather(const Problem& p, const Args& args, void* stream);  // gather.cuh
 
 // Null, or why the family does not take the problem, beyond what all tiled kernels ask.
 const char* RefuseVectors(const Problem& p);
 const char* RefusePlanes(const Problem& p, bool forward);
 const char* RefuseSeparable(const Problem& p);
 const char* RefuseRing(const Problem& p);
+const char* RefuseAny(const Problem& p);
+const char* RefuseGather(const Problem& p);
 
 }  // namespace poolgrad::cuda

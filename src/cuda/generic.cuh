@@ -127,18 +127,21 @@ __global__ void __launch_bounds__(kGenericThreads)
       const I count = CountOf(g, o);
       result[item] = Narrowed<T>(count == 0 ? V{0} : Quotient(sum, static_cast<V>(count)));
     } else {
+      // Integers are summed in 64 bits, so that only the result wraps around, after it was divided.
+      using Sum = std::conditional_t<std::is_integral_v<V>, int64_t, V>;
+      Sum total = 0;
       T single = Narrowed<T>(V{0});
       bool any = false;
       ForEachTap(g, o, [&](I tap, I offset) {
         if (!Won(g, p.routes, item, tap)) return true;
         single = plane[offset];
-        sum = static_cast<V>(sum + Widened(single));
+        total += static_cast<Sum>(Widened(single));
         any = true;
         return g.masks;
       });
       if (g.masks && g.ties == POOLGRAD_TIES_SPLIT && any)
-        sum = Quotient(sum, static_cast<V>(Winners(g, p.routes, item)));
-      result[item] = g.masks ? Narrowed<T>(sum) : single;
+        total = Quotient(total, static_cast<Sum>(Winners(g, p.routes, item)));
+      result[item] = g.masks ? Narrowed<T>(static_cast<V>(total)) : single;
     }
   } else {
     const InPlace<I> q = PlaceOfInput(g, item);

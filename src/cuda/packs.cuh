@@ -38,6 +38,8 @@ struct Pack<float> {
   __device__ static Reg Lower(Reg a, Reg b) { return fminf(a, b); }
   __device__ static bool Watched(Reg watched) { return watched != watched; }
   __device__ static bool Exceptional(Reg watched, Reg lowest) { return Watched(watched) || lowest == Fill(); }
+  __device__ static Reg Zero() { return 0; }
+  __device__ static bool Lowest(Reg v) { return v == Fill(); }
   // The codes of this pack's elements, `bits` each.
   template <int kBits>
   __device__ static uint32_t Codes(uint32_t taps) {
@@ -61,6 +63,7 @@ struct PackOfTwo {
   using Mask = uint32_t;
   using Two = typename Ops::Two;
   static constexpr int kElements = 2;
+  static constexpr uint32_t kShift = 0;  // what turns stored bytes into those that are compared
 
   __device__ static Two AsTwo(Reg v) {
     Two two;
@@ -89,6 +92,11 @@ struct PackOfTwo {
   __device__ static bool Exceptional(Reg watched, Reg lowest) {
     return Watched(watched) || (lowest & 0xFFFFu) == (Ops::kLowest & 0xFFFFu) || lowest >> 16 == Ops::kLowest >> 16;
   }
+  __device__ static Reg Zero() { return 0; }
+  // Whether one of the two is -inf.
+  __device__ static bool Lowest(Reg v) {
+    return (v & 0xFFFFu) == (Ops::kLowest & 0xFFFFu) || v >> 16 == Ops::kLowest >> 16;
+  }
   template <int kBits>
   __device__ static uint32_t Codes(uint32_t taps) {
     return (taps | taps >> (16 - kBits)) & ((1u << (2 * kBits)) - 1u);
@@ -98,6 +106,56 @@ template <>
 struct Pack<__half> : PackOfTwo<HalfOps> {};
 template <>
 struct Pack<__nv_bfloat16> : PackOfTwo<BfloatOps> {};
+
+template <>
+struct Pack<double> {
+  using Reg = double;
+  using Mask = bool;
+  static constexpr int kElements = 1;
+
+  __device__ static Reg Fill() { return __longlong_as_double(0xFFF0000000000000ll); }
+  __device__ static Mask Greater(Reg a, Reg b) { return a > b; }
+  __device__ static Reg Choose(Mask m, Reg a, Reg b) { return m ? a : b; }
+  __device__ static uint32_t ChooseTap(Mask m, uint32_t a, uint32_t b) { return m ? a : b; }
+  __device__ static constexpr uint32_t Tap(uint32_t t) { return t; }
+  __device__ static Reg Zero() { return 0; }
+  __device__ static Reg Watch(Reg seen, Reg v) { return v != v ? v : seen; }
+  __device__ static bool Watched(Reg watched) { return watched != watched; }
+  __device__ static bool Lowest(Reg v) { return v == Fill(); }
+};
+
+template <>
+struct Pack<int32_t> {
+  using Reg = int32_t;
+  using Mask = bool;
+  static constexpr int kElements = 1;
+
+  __device__ static Reg Fill() { return INT32_MIN; }
+  __device__ static Reg FromBits(uint32_t bits) { return static_cast<int32_t>(bits); }
+  __device__ static uint32_t ToBits(Reg v) { return static_cast<uint32_t>(v); }
+  __device__ static Mask Greater(Reg a, Reg b) { return a > b; }
+  __device__ static Reg Choose(Mask m, Reg a, Reg b) { return m ? a : b; }
+  __device__ static uint32_t ChooseTap(Mask m, uint32_t a, uint32_t b) { return m ? a : b; }
+  __device__ static constexpr uint32_t Tap(uint32_t t) { return t; }
+  __device__ static Reg Zero() { return 0; }
+  __device__ static Reg Watch(Reg seen, Reg) { return seen; }
+  __device__ static bool Watched(Reg) { return false; }
+  __device__ static bool Lowest(Reg v) { return v == Fill(); }
+};
+
+// Bytes, two side by side, each as the half of value 1024 + byte (moved up by 128 when signed), which are in the same
+// order. No byte is as low as -inf, so what a window starts from never wins.
+struct PackOfBytes : PackOfTwo<HalfOps> {
+  __device__ static Reg Watch(Reg seen, Reg) { return seen; }
+  __device__ static bool Watched(Reg) { return false; }
+  __device__ static bool Lowest(Reg) { return false; }
+};
+template <>
+struct Pack<uint8_t> : PackOfBytes {};
+template <>
+struct Pack<int8_t> : PackOfBytes {
+  static constexpr uint32_t kShift = 0x80808080u;
+};
 
 // ---- route codes in pairs ----
 
@@ -178,6 +236,25 @@ __device__ void LoadWordsIf(bool valid, const void* at, uint32_t* words) {
 }
 #undef POOLGRAD_IF
 
+// The same without a condition, from global memory.
+template <int kBytes>
+__device__ void LoadWords(const void* at, uint32_t* words) {
+  if constexpr (kBytes == 16) {
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "l"(at));
+  } else if constexpr (kBytes == 8) {
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(at));
+  } else if constexpr (kBytes == 4) {
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(words[0]) : "l"(at));
+  } else if constexpr (kBytes == 2) {
+    asm volatile("ld.global.nc.u16 %0, [%1];" : "=r"(words[0]) : "l"(at));
+  } else {
+    static_assert(kBytes == 1);
+    asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(words[0]) : "l"(at));
+  }
+}
+
 template <int kBytes>
 __device__ void StoreWords(void* at, const uint32_t* words) {
   if constexpr (kBytes % 16 == 0) {
@@ -208,7 +285,9 @@ __device__ void StoreResult(void* at, const uint32_t* words) {
 
 template <class T>
 __device__ void StoreElement(T* at, uint32_t bits) {
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 1) {
+    *reinterpret_cast<uint8_t*>(at) = static_cast<uint8_t>(bits);
+  } else if constexpr (sizeof(T) == 2) {
     *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(bits);
   } else {
     *reinterpret_cast<uint32_t*>(at) = bits;

@@ -1,4 +1,5 @@
 // Why the kernels whose windows are loops do not take a problem.
+#include "cuda/axes.cuh"
 #include "cuda/fast.h"
 #include "cuda/ring.cuh"
 #include "cuda/separable.cuh"
@@ -7,6 +8,10 @@ namespace poolgrad::cuda {
 
 const char* RefuseVectors(const Problem& p) {
   if (!p.channels_last()) return "channels are first";
+  for (const Axis& a : p.axis) {
+    if (a.out != 1 || a.kernel != a.in || a.pad_lo != 0 || (a.dilation != 1 && a.kernel > 1))
+      return "the window is not the whole plane";
+  }
   if (p.channels % (16 / SizeOf(p.dtype)) != 0) return "the channels do not fill 16-byte vectors";
   if (p.routes.bits > 8) return "the window has more taps than a byte holds";
   if (!FitsWindow32(p)) return "the window reaches past 2^30";
@@ -47,6 +52,27 @@ const char* RefuseRing(const Problem& p) {
   }
   if (!FitsWindow32(p)) return "the window reaches past 2^30";
   if (ShapeRing(p).bytes > kRingBytesMost) return "the rows under a window do not fit into shared memory";
+  return nullptr;
+}
+
+const char* RefuseAny(const Problem& p) {
+  if (!FitsWindow32(p)) return "the window reaches past 2^29";
+  constexpr int64_t limit = int64_t{1} << 27;
+  const int64_t channels = p.channels_last() ? p.channels : 1;
+  if (p.axis[2].in * channels > limit || p.axis[2].out * channels > limit) return "a row has more than 2^27 elements";
+  if (p.axis[2].kernel > 1 << 16 || p.axis[0].kernel * p.axis[1].kernel > 1 << 16) {
+    return "the window has more than 2^16 rows or columns";
+  }
+  return nullptr;
+}
+
+const char* RefuseGather(const Problem& p) {
+  if (const char* reason = RefuseAny(p)) return reason;
+  if (p.routes.bits > 8) return "the window has more taps than a byte holds";
+  const int64_t across = WindowAxis(p.axis[2]).most_covers();
+  if (across > 5 || across * WindowAxis(p.axis[1]).most_covers() * WindowAxis(p.axis[0]).most_covers() > 30) {
+    return "many windows overlap; adding in their order is faster";
+  }
   return nullptr;
 }
 

@@ -48,6 +48,17 @@ inline constexpr int64_t kSeparableBytes = 48 << 10;
 inline constexpr int64_t kSeparableBytesMost = 200 << 10;
 inline constexpr int64_t kRingBytesMost = 200 << 10;
 
+// Any window, forward: threads of a block and blocks of a multiprocessor (which bounds the registers), rows of inputs and
+// outputs that a thread does at once, with single registers and with vectors of four, and shared memory of a block.
+inline constexpr int kRowsThreads = 256;
+inline constexpr int kRowsBlocks = 4, kRoutesBlocks = 3;
+inline constexpr int kRowsAtOnce = 4, kVectorRowsAtOnce = 2, kOutputsAtOnce = 4, kVectorOutputsAtOnce = 1;
+inline constexpr int64_t kRowsBytes = 40 << 10;
+// Any window, backward: outputs that a lane asks for at once, and shared memory of one warp.
+inline constexpr int kSumsAtOnce = 4;
+// Any window, backward, where few outputs reach an input: shared memory of a block.
+inline constexpr int64_t kGatherBytes = 40 << 10;
+
 // What the choices for a small window's kernel depend on.
 struct SmallWindow {
   bool last;    // channels last

@@ -1,0 +1,188 @@
+// The tiles of the kernels for any window: what a block or a warp does, chosen by counting what is done twice.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/axes.cuh"
+#include "cuda/fast.h"
+#include "cuda/tuning.h"
+
+namespace poolgrad::cuda {
+
+// `size` in about equal parts of at most `most`, each a multiple of `unit` unless it is all.
+inline int64_t EqualPart(int64_t size, int64_t most, int64_t unit) {
+  if (size <= most) return size;
+  const int64_t part = CeilDiv(size, CeilDiv(size, most));
+  return std::min(size, CeilDiv(part, unit) * unit);
+}
+
+// ---- forward ----
+
+struct RowsTile {
+  int64_t d = 1, h = 1, w = 1, units = 1, padded_units = 1, planes = 1;
+  int64_t line = 1;  // threads of a row
+  int64_t bytes = 0;
+};
+
+// What a tile of the kernel depends on, beside its window.
+struct RowsShape {
+  int64_t units, planes;
+  bool vectors, last;
+  int64_t word;      // bytes of shared memory for a unit of a reduced row
+  int64_t per_byte;  // codes that lanes put into one byte; 1: none
+  int64_t at_once;   // outputs along height that a thread does at once
+};
+
+inline RowsTile ChooseRowsTile(const WindowAxis (&axis)[3], const RowsShape& shape) {
+  RowsTile best;
+  int64_t most_units = shape.vectors ? 8 : 32;  // a sector or more of neighbouring channels, or all of them
+  int64_t bytes_most = kRowsBytes;
+  const auto padded = [&](int64_t n) { return n <= 2 ? n : CeilDiv(n, shape.per_byte) * shape.per_byte; };
+  while (true) {
+    const int64_t units = !shape.last ? 1 : EqualPart(shape.units, most_units, shape.vectors ? 1 : 4);
+    const int64_t padded_units = shape.last ? padded(units) : 1;
+    double least = 1e30;
+    for (int64_t most_w = std::max<int64_t>(1, (shape.vectors ? 128 : kRowsThreads) / padded_units);;) {
+      const int64_t w = EqualPart(axis[2].out, most_w, 4);
+      const int64_t line = shape.last ? w * padded_units : CeilDiv(w, shape.per_byte) * shape.per_byte;
+      for (int64_t try_d = axis[0].out == 1 ? 1 : 8; try_d >= 1 && line <= kRowsThreads; try_d /= 2) {
+        const int64_t d = EqualPart(axis[0].out, try_d, 1);
+        const auto bytes = [&](int64_t h) { return axis[0].reach(d) * axis[1].reach(h) * shape.word * line; };
+        const int64_t unit = shape.at_once;
+        int64_t h = CeilDiv(std::min<int64_t>(axis[1].out, 128), unit) * unit;
+        while (h > unit && bytes(h) > bytes_most) h -= unit;
+        if (bytes(h) > bytes_most) continue;
+        h = CeilDiv(CeilDiv(axis[1].out, CeilDiv(axis[1].out, h)), unit) * unit;
+        // Rows are reduced again where tiles meet, and places read again; threads without a row wait.
+        const double again = static_cast<double>(axis[0].reach(d) * axis[1].reach(h)) / static_cast<double>(d * h) *
+                             static_cast<double>(axis[2].reach(w) + (shape.vectors ? 0 : 4)) / static_cast<double>(w);
+        const int64_t groups = kRowsThreads / line;
+        const double busy =
+            static_cast<double>(groups * w * units) / static_cast<double>(CeilDiv(groups * line, 32) * 32);
+        const double price = again / busy;
+        if (price >= least * 0.98) continue;
+        least = price;
+        best = {d, h, w, units, padded_units, 1, line, bytes(h)};
+      }
+      if (most_w == 1) break;
+      most_w /= 2;
+    }
+    if (least < 1e30) break;
+    if (bytes_most < kSeparableBytesMost) {
+      bytes_most = kSeparableBytesMost;
+    } else if (most_units > 4) {
+      most_units /= 2;
+    } else {
+      return best;  // no tile fits
+    }
+  }
+  if (best.d == axis[0].out && best.h >= axis[1].out && best.w == axis[2].out && best.units == shape.units) {
+    // Small planes: several of them, as long as there are blocks enough.
+    const int64_t enough = std::max<int64_t>(1, enough_threads / 512);
+    best.planes = std::clamp<int64_t>(std::min(bytes_most / best.bytes, shape.planes / enough), 1, 64);
+  }
+  best.bytes *= best.planes;
+  return best;
+}
+
+// ---- backward by summing ----
+
+// The spatial axes as the kernel takes them, and what lies along them.
+struct SumsAxes {
+  WindowAxis axis[3];
+  int64_t x_step[2], y_step[2], route_step[2];
+  int64_t planes, x_plane, y_plane, route_plane;
+};
+
+struct SumsTile {
+  int64_t b = 1, w = 1, c = 1;
+  int64_t lanes_b = 1, lanes_w = 1;
+  bool meet = true;
+  int64_t words = 0;
+  double price = 1e30;
+};
+
+// Most outputs that reach over a run of `inputs`.
+inline int64_t MostCovering(const WindowAxis& a, int64_t inputs) {
+  return std::min<int64_t>(a.out, (inputs + a.extent() - 2) / a.stride + 1);
+}
+
+inline SumsTile ChooseSumsTile(const SumsAxes& axes, int64_t channels, bool disjoint, int64_t word) {
+  SumsTile best;
+  const WindowAxis* a = axes.axis;
+  const int64_t ring = std::min<int64_t>(a[0].extent(), a[0].in);
+  for (int64_t try_c = 32; try_c >= 4; try_c /= 2) {
+    const int64_t c = EqualPart(channels, try_c, try_c > 4 ? 4 : 1);
+    for (int64_t try_b = 128; try_b >= 4; try_b /= 2) {
+      const int64_t b = EqualPart(a[1].in, try_b, 1);
+      for (int64_t try_w = 512; try_w >= 4; try_w /= 2) {
+        const int64_t w = EqualPart(a[2].in, try_w, try_w >= 8 ? 8 : 4);
+        SumsTile t;
+        t.b = b, t.w = w, t.c = c;
+        t.words = CeilDiv(b * w * c, 4) * 4 * ring;
+        const int64_t out_w = MostCovering(a[2], w), out_b = MostCovering(a[1], b);
+        t.lanes_w = std::min<int64_t>(out_w, 32 / c);
+        t.lanes_b = t.lanes_w < out_w ? 1 : std::clamp<int64_t>(32 / (c * out_w), 1, out_b);
+        t.meet = !disjoint && t.lanes_w * t.lanes_b > 1;
+        const double warps = std::min(32.0, 220.0 * 1024 / static_cast<double>(t.words * word));
+        if (warps < 1) continue;
+        // Steps of a slice for each input of it, and what a step takes; then the writing of inputs.
+        const double steps =
+            static_cast<double>(CeilDiv(out_w, t.lanes_w) * CeilDiv(out_b, t.lanes_b)) / static_cast<double>(b * w * c);
+        const double fill = std::min(1.0, static_cast<double>(w * c) / 32);
+        const double price = (steps * (t.meet ? 80 : 40) + 0.3 / fill) / std::min(1.0, warps / 24);
+        t.price = price;
+        if (price < best.price * 0.99) best = t;
+      }
+      if (a[1].in == 1) break;
+    }
+    if (channels == 1) break;
+  }
+  return best;
+}
+
+// ---- backward by gathering ----
+
+struct GatherTile {
+  int64_t d = 1, h = 1, w = 1, units = 1, planes = 1;
+  int64_t bytes = 0;
+};
+
+// `unit_bytes`: of shared memory for a unit of outputs.
+inline GatherTile ChooseGatherTile(const WindowAxis (&axis)[3], int64_t units, int64_t planes, bool last, bool vectors,
+                                   int64_t unit_bytes) {
+  GatherTile best;
+  const int64_t tile_units = !last ? 1 : EqualPart(units, vectors ? 8 : 32, 1);
+  double least = 1e30;
+  for (int64_t most_w = std::max<int64_t>(1, (vectors ? 128 : kRowsThreads) / tile_units);; most_w /= 2) {
+    const int64_t w = EqualPart(axis[2].in, most_w, vectors || last ? 1 : 8);
+    const int64_t line = w * tile_units, out_line = MostCovering(axis[2], w) * tile_units;
+    for (int64_t try_d = axis[0].in == 1 ? 1 : 8; try_d >= 1; try_d /= 2) {
+      if (line > kRowsThreads || out_line > kRowsThreads) break;
+      const int64_t d = EqualPart(axis[0].in, try_d, 1);
+      const auto bytes = [&](int64_t h) {
+        return MostCovering(axis[0], d) * MostCovering(axis[1], h) * out_line * unit_bytes;
+      };
+      int64_t h = std::min<int64_t>(axis[1].in, 128);
+      while (h > 1 && bytes(h) > kGatherBytes) h = h > 8 ? h - 4 : h - 1;
+      if (bytes(h) > kGatherBytes) continue;
+      h = CeilDiv(axis[1].in, CeilDiv(axis[1].in, h));
+      const double staged = static_cast<double>(bytes(h)) / static_cast<double>(unit_bytes * d * h * line);
+      const int64_t groups = kRowsThreads / line;
+      const double busy = static_cast<double>(groups * line) / static_cast<double>(CeilDiv(groups * line, 32) * 32);
+      const double price = (staged + 0.7) / busy;
+      if (price >= least * 0.98) continue;
+      least = price;
+      best = {d, h, w, tile_units, 1, bytes(h)};
+    }
+    if (most_w <= 1) break;
+  }
+  if (least < 1e30 && best.d == axis[0].in && best.h == axis[1].in && best.w == axis[2].in && tile_units == units) {
+    const int64_t enough = std::max<int64_t>(1, enough_threads / 512);
+    best.planes = std::clamp<int64_t>(std::min(kGatherBytes / best.bytes, planes / enough), 1, 64);
+    best.bytes *= best.planes;
+  }
+  return best;
+}
+
+}  // namespace poolgrad::cuda

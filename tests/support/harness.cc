@@ -153,6 +153,8 @@ std::span<const Algorithm> SimdAlgorithms(poolgrad_op) { return {}; }
 
 namespace {
 
+std::map<std::string, int64_t> runs;  // by kernel and type
+
 // Cut sizes so small that drawn problems cross them: threads really split, blocks really end.
 CpuTuning SmallTuning(int64_t size) {
   CpuTuning t;
@@ -251,6 +253,7 @@ class Checker {
         const Made made = algorithm.make(p_, op, {target, static_cast<int>(random_.Between(1, 4))});
         if (made.refusal) continue;
         const Kernel& kernel = made.kernel;
+        ++runs[std::string(algorithm.name) + " " + Name(p_.dtype)];
         for (const int tasks : effort_.splits) RunKernel(algorithm, kernel, op, in, expected, tasks);
       }
       for (const int threads : effort_.splits) RunPlan(op, in, expected, threads);
@@ -467,5 +470,8 @@ Checked CheckProblemOnBytes(const poolgrad_problem& raw, const Problem& problem,
                             const Effort& effort) {
   return Checker(raw, problem, DataOf(problem, bytes), bytes.size(), effort).Run();
 }
+
+const std::map<std::string, int64_t>& Runs() { return runs; }
+void ForgetRuns() { runs.clear(); }
 
 }  // namespace poolgrad::oracle

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -76,6 +77,10 @@ Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed, const Effo
 // The same for a problem that resolved to `problem`, with every array filled from `bytes`, over and over.
 Checked CheckProblemOnBytes(const poolgrad_problem& raw, const Problem& problem, std::span<const uint8_t> bytes,
                             const Effort& effort);
+
+// How often each kernel ran for each type since ForgetRuns: "fwd_routes f32" -> times.
+const std::map<std::string, int64_t>& Runs();
+void ForgetRuns();
 
 // From now on a crash, or a sanitizer's report, ends by printing the problem that was being checked.
 void ReportCrashes();

@@ -1,0 +1,119 @@
+// Which kernel a problem gets, and that every kernel was tested at all.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/harness.h"
+#include "support/random_problem.h"
+
+namespace poolgrad::oracle {
+namespace {
+
+struct Line {
+  std::string name;
+  poolgrad_problem problem;
+};
+
+std::vector<Line> Cases() {
+  std::vector<Line> lines;
+  for (const char* family : {"peers", "shapes"}) {
+    std::ifstream file(std::filesystem::path(POOLGRAD_CASES) / (std::string(family) + ".txt"));
+    for (std::string line; std::getline(file, line);) {
+      if (line.empty() || line[0] == '#') continue;
+      const size_t colon = line.find(": ");
+      lines.push_back({line.substr(0, colon), *ParseProblem(line.substr(colon + 2))});
+    }
+  }
+  return lines;
+}
+
+// Calls visit(line of text, problem, op) for every case in both layouts, several types and all operations.
+template <class Visit>
+void ForEachCell(const Visit& visit) {
+  for (const Line& line : Cases()) {
+    for (const int32_t layout : {POOLGRAD_CHANNELS_FIRST, POOLGRAD_CHANNELS_LAST}) {
+      for (const poolgrad_dtype dtype : {POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_F64, POOLGRAD_I8}) {
+        poolgrad_problem raw = line.problem;
+        raw.layout = layout;
+        raw.dtype = dtype;
+        const Problem problem = *Resolve(raw);
+        for (int op = 0; op < POOLGRAD_OP_COUNT; ++op) {
+          if (IsInteger(dtype) && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X)) continue;
+          visit(line.name + (layout ? " last " : " first ") + Name(dtype), problem, static_cast<poolgrad_op>(op));
+        }
+      }
+    }
+  }
+}
+
+std::string ChoicesOf(int64_t simd) {
+  std::ostringstream text;
+  std::string last;
+  ForEachCell([&](const std::string& cell, const Problem& p, poolgrad_op op) {
+    if (cell != last) text << (last.empty() ? "" : "\n") << cell << ":";
+    last = cell;
+    const char* chosen = "reference";
+    for (const Algorithm& algorithm : SimdAlgorithms(op)) {
+      if (algorithm.make(p, op, {simd, 2}).refusal) continue;
+      chosen = algorithm.name;
+      break;
+    }
+    text << " " << Name(op) << "=" << chosen;
+  });
+  text << "\n";
+  return text.str();
+}
+
+// A change of what problems get is seen in a review: UPDATE_GOLDEN=1 writes the tables anew.
+TEST(Kernels, EachCaseGetsTheKernelThatTheTableSays) {
+  if (SimdAlgorithms(POOLGRAD_OP_FORWARD).empty()) GTEST_SKIP() << "this build has no vector kernels";
+  int compared = 0;
+  for (const int64_t target : SimdTargets()) {
+    const std::string path = std::string(POOLGRAD_CASES) + "/../tests/property/golden/choices_" + SimdTargetName(target) + ".txt";
+    const std::string choices = ChoicesOf(target);
+    if (std::getenv("UPDATE_GOLDEN")) std::ofstream(path) << choices;
+    std::ifstream file(path);
+    if (!file) {
+      std::printf("no table for %s: UPDATE_GOLDEN=1 writes one\n", SimdTargetName(target));
+      continue;
+    }
+    std::ostringstream golden;
+    golden << file.rdbuf();
+    EXPECT_EQ(choices, golden.str()) << path;
+    ++compared;
+  }
+  if (compared == 0) GTEST_SKIP() << "there is no table for this processor";
+}
+
+// Every kernel and type that takes some case must have run on drawn problems.
+TEST(Kernels, EveryKernelOfEveryTypeRanOnDrawnProblems) {
+  if (SimdAlgorithms(POOLGRAD_OP_FORWARD).empty()) GTEST_SKIP() << "this build has no vector kernels";
+  std::set<std::string> missing;
+  ForEachCell([&](const std::string&, const Problem& p, poolgrad_op op) {
+    for (const Algorithm& algorithm : SimdAlgorithms(op)) {
+      if (!algorithm.make(p, op, {SimdTargets().front(), 2}).refusal) missing.insert(std::string(algorithm.name) + " " + Name(p.dtype));
+    }
+  });
+  ASSERT_GT(missing.size(), 20u);
+  ForgetRuns();
+  for (uint64_t seed = 1; seed < 6000 && !missing.empty(); ++seed) {
+    XorShift draw(seed);
+    const poolgrad_problem problem = DrawProblem(draw);
+    const Checked checked = CheckProblem(problem, seed, {{2}, false});
+    ASSERT_EQ(checked.failure, "");
+    for (const auto& [kernel, runs] : Runs()) missing.erase(kernel);
+  }
+  std::string never;
+  for (const std::string& kernel : missing) never += kernel + "; ";
+  EXPECT_EQ(never, "") << "never ran on a drawn problem";
+}
+
+}  // namespace
+}  // namespace poolgrad::oracle

@@ -4,8 +4,8 @@
 //   bwd_disjoint     all                 all               all (unpool)     windows that share no input
 //   bwd_scatter      all                 all               all (unpool)     any window, also sets of ties
 //   bwd_average      all                 all               -                averages
-//   bwd_from_x       all                 all               -                backward from x: routes found and used in pieces
-//   gather_winners   all                 all               all              gather (tangents)
+//   bwd_from_x       all                 all               -                backward from x: routes found and used in
+//   pieces gather_winners   all                 all               all              gather (tangents)
 //
 // WebAssembly has f32 alone (POOLGRAD_SMALL).
 #include "cpu/backward/backward.h"
@@ -16,11 +16,8 @@ namespace poolgrad {
 namespace {
 
 constexpr Algorithm kBackward[] = {
-    {"bwd_disjoint", MakeDisjoint},
-    {"bwd_scatter", MakeScatter},
-    {"bwd_average", MakeAverage},
-    {"bwd_from_x", MakeBackwardX},
-    {"gather_winners", MakeWinners},
+    {"bwd_disjoint", MakeDisjoint}, {"bwd_scatter", MakeScatter},    {"bwd_average", MakeAverage},
+    {"bwd_from_x", MakeBackwardX},  {"gather_winners", MakeWinners},
 };
 
 }  // namespace

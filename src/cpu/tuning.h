@@ -1,5 +1,5 @@
-// Every measured number of the CPU floor that cuts work into pieces, in one place. A kernel reads them when it is made and keeps
-// what it chose, so tests shrink them to reach every path with small problems.
+// Every measured number of the CPU floor that cuts work into pieces, in one place. A kernel reads them when it is made
+// and keeps what it chose, so tests shrink them to reach every path with small problems.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,10 @@ struct CpuTuning {
   // plan: under this much memory traffic per thread, waking a thread costs more than it saves.
   int64_t bytes_per_thread = 192 << 10;
 
-  // Backward from x: bytes of x, dy and dx of one piece. Windows across the edge of a band are done in both its pieces, and their
-  // winners looked at one by one, which costs more than a piece that does not fit the cache: bands are only as small as it takes
-  // to keep the threads busy. What fits the caches is dealt out to the threads once; less than piece_worth is one piece.
+  // Backward from x: bytes of x, dy and dx of one piece. Windows across the edge of a band are done in both its pieces,
+  // and their winners looked at one by one, which costs more than a piece that does not fit the cache: bands are only
+  // as small as it takes to keep the threads busy. What fits the caches is dealt out to the threads once; less than
+  // piece_worth is one piece.
   int64_t piece_least = 384 << 10;
   int64_t piece_most = 8 << 20;
   int64_t piece_small_share = 1 << 20;

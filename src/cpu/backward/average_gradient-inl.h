@@ -1,8 +1,8 @@
 // The gradient of an average: every output gives every tap of its window the same share, by vectors.
 //
-// Vectors go along a row of outputs, lanes and positions alike, one tap after the other. The sums of a row (sums-inl.h) are sorted
-// by phase of the stride, so that neighbouring outputs add to neighbouring places. The taps of the last column come first: an
-// input then gets its outputs in their order.
+// Vectors go along a row of outputs, lanes and positions alike, one tap after the other. The sums of a row (sums-inl.h)
+// are sorted by phase of the stride, so that neighbouring outputs add to neighbouring places. The taps of the last
+// column come first: an input then gets its outputs in their order.
 #if defined(POOLGRAD_CPU_BACKWARD_AVERAGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_AVERAGE_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_AVERAGE_INL_H_
@@ -43,14 +43,14 @@ class AverageGradient {
   S* sums;
   int64_t bytes;
 
-  void Begin(const Sums<T, S>&) {}
+  void Begin(const Sums<T, S, true>&) {}
 
-  void Add(const Sums<T, S>& s, const Batch& b) {
+  void Add(const Sums<T, S, true>& s, const Batch& b) {
     for (int64_t r = 0; r < b.rows; ++r) Row(s, b.od, b.oh + r, b.ow);
   }
 
  private:
-  void Row(const Sums<T, S>& s, int64_t od, int64_t oh, Range ow) {
+  void Row(const Sums<T, S, true>& s, int64_t od, int64_t oh, Range ow) {
     const int64_t n = ow.size() * s.lanes;
     const int64_t output = s.OutputOf(0, od, oh, ow.begin);
     if (s.flat()) {
@@ -96,7 +96,9 @@ class AverageGradient {
 
   void Divide(int64_t od, int64_t oh, Range ow, int64_t lanes) {
     for (int64_t o = ow.begin; o < ow.end;) {
-      const auto count = [&](int64_t at) { return p_.whole_window_gradient ? p_.taps() : AverageCount(p_, od, oh, at); };
+      const auto count = [&](int64_t at) {
+        return p_.whole_window_gradient ? p_.taps() : AverageCount(p_, od, oh, at);
+      };
       const int64_t divisor = count(o);
       // Most of a row has one divisor: between windows that reach no border it is found once.
       const Range inner = p_.width().interior();

@@ -6,8 +6,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "cpu/backward/backward.h"
 #include "cpu/backward/average_gradient-inl.h"
+#include "cpu/backward/backward.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
@@ -22,7 +22,7 @@ Selected SelectAverageGradient(const Problem&, const SumsLayout&) { return {}; }
 template <class T>
 void RunAverageGradient(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
   AverageGradient<T> average(p, *static_cast<const SumsLayout*>(args.layout), scratch);
-  Sums<T, Wide<T>>(p, args, average.sums).Run(begin, end, average);
+  Sums<T, Wide<T>, true>(p, args, average.sums).Run(begin, end, average);
 }
 
 template <class T>
@@ -35,11 +35,16 @@ Selected SelectAverageGradient(const Problem& p, const SumsLayout& l) {
   return p.dtype == POOLGRAD_F32 ? AverageGradientOf<float>(p, l) : Selected{};
 #else
   switch (p.dtype) {
-    case POOLGRAD_F32: return AverageGradientOf<float>(p, l);
-    case POOLGRAD_F64: return AverageGradientOf<double>(p, l);
-    case POOLGRAD_F16: return AverageGradientOf<F16>(p, l);
-    case POOLGRAD_BF16: return AverageGradientOf<BF16>(p, l);
-    default: return {};
+    case POOLGRAD_F32:
+      return AverageGradientOf<float>(p, l);
+    case POOLGRAD_F64:
+      return AverageGradientOf<double>(p, l);
+    case POOLGRAD_F16:
+      return AverageGradientOf<F16>(p, l);
+    case POOLGRAD_BF16:
+      return AverageGradientOf<BF16>(p, l);
+    default:
+      return {};
   }
 #endif
 }

@@ -19,4 +19,7 @@ struct Selected {
   int64_t bytes = 0;
 };
 
+struct SumsLayout;
+Selected UnpoolBy(const Problem& p, const SumsLayout& l, const Host& host);  // unpool.cc
+
 }  // namespace poolgrad

@@ -1,12 +1,12 @@
-// bwd_disjoint: windows that share no input, by vectors. Every input has one writer at most, so dx is written once, zeros included,
-// in the order it lies in memory: a vector of dx is dy where the code names its tap and 0 elsewhere.
+// bwd_disjoint: windows that share no input, by vectors. Every input has one writer at most, so dx is written once,
+// zeros included, in the order it lies in memory: a vector of dx is dy where the code names its tap and 0 elsewhere.
 //
-// Every axis is dealt out among its outputs: output o owns the inputs from its window's start to the next one's (the first also
-// those before, the last those after). A unit is a row of outputs with all input rows that it owns.
+// Every axis is dealt out among its outputs: output o owns the inputs from its window's start to the next one's (the
+// first also those before, the last those after). A unit is a row of outputs with all input rows that it owns.
 //   channels last   vectors over channels, position after position; any window
 //   channels first  windows of up to four columns that tile the width: one vector per column, interleaved when stored
-// What is written are bits: dy as 0 + dy makes it (unpool: as it is) and the codes are spread to lanes of scratch first.
-// Everything else is bwd_scatter's: short rows, few channels, wide windows channels first, f64 and bytes.
+// What is written are bits: dy as 0 + dy makes it (unpool: as it is) and the codes are spread to lanes of scratch
+// first. Everything else is bwd_scatter's: short rows, few channels, wide windows channels first, f64 and bytes.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -36,6 +36,13 @@ struct DisjointLayout {
 inline Range OwnedBy(const Axis& a, int64_t o) {
   return {o == 0 ? 0 : std::clamp<int64_t>(a.start(o), 0, a.in),
           o == a.out - 1 ? a.in : std::clamp<int64_t>(a.start(o + 1), 0, a.in)};
+}
+
+// Which tap of output o lies on input i, which it owns; -1 when none does. (Dividing costs more than a short row.)
+inline int64_t OwnTap(const Axis& a, int64_t o, int64_t i) {
+  if (a.dilation != 1) return a.tap_at(o, i);
+  const int64_t tap = i - a.start(o);
+  return tap < a.kernel ? std::max<int64_t>(tap, -1) : -1;
 }
 
 }  // namespace poolgrad
@@ -73,28 +80,28 @@ class Disjoint {
 
   void Run(int64_t begin, int64_t end) {
     const Axis* a = p_.axis;
-    // Rows of dx that come one after the other may be written too far: what is too much is written again. Not by the last ones.
+    // Rows of dx that come one after the other may be written too far: what is too much is written again. Not by the
+    // last ones.
     const bool in_order = l_.piece >= a[2].out && a[0].kernel == 1 && a[0].in == a[0].out && a[0].start(0) == 0;
     const int64_t last = (end - 1) / a[1].out * a[1].in + OwnedBy(a[1], (end - 1) % a[1].out).end;
     past_ = in_order ? static_cast<Bits*>(args_.result) + last * a[2].in * l_.lanes : nullptr;
     const int64_t together = std::max<int64_t>(1, l_.piece / a[2].out);  // rows that are read at once
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t oh = unit % a[1].out;
-      const int64_t od = unit / a[1].out % a[0].out;
-      const int64_t image = unit / a[1].out / a[0].out;
+    int64_t oh = begin % a[1].out;
+    int64_t od = begin / a[1].out % a[0].out;
+    int64_t image = begin / a[1].out / a[0].out;
+    for (int64_t unit = begin, ready = 0; unit < end; ++unit) {
       const Range depth = OwnedBy(a[0], od), height = OwnedBy(a[1], oh);
       for (int64_t ow = 0; ow < a[2].out; ow += l_.piece) {
         const Range outputs = {ow, std::min(ow + l_.piece, a[2].out)};
-        const int64_t ready = (unit - begin) % together;
         if (ready == 0) Read(unit, std::min(together, end - unit), outputs);
         values_ = all_values_ + ready * a[2].out * l_.lanes;
         codes_ = all_codes_ + ready * a[2].out * l_.lanes;
         for (int64_t d = depth.begin; d < depth.end; ++d) {
-          const int64_t kd = a[0].tap_at(od, d);
-          Bits* row = static_cast<Bits*>(args_.result) +
-                      ((image * a[0].in + d) * a[1].in + height.begin) * a[2].in * l_.lanes;
+          const int64_t kd = OwnTap(a[0], od, d);
+          Bits* row =
+              static_cast<Bits*>(args_.result) + ((image * a[0].in + d) * a[1].in + height.begin) * a[2].in * l_.lanes;
           for (int64_t h = height.begin; h < height.end; ++h, row += a[2].in * l_.lanes) {
-            const int64_t kh = a[1].tap_at(oh, h);
+            const int64_t kh = OwnTap(a[1], oh, h);
             if (kd < 0 || kh < 0) {
               Zero(row, {OwnedBy(a[2], outputs.begin).begin, OwnedBy(a[2], outputs.end - 1).end});
             } else {
@@ -103,6 +110,11 @@ class Disjoint {
             }
           }
         }
+      }
+      if (++ready == together) ready = 0;
+      if (++oh == a[1].out) {
+        oh = 0;
+        if (++od == a[0].out) od = 0, ++image;
       }
     }
   }
@@ -147,8 +159,8 @@ class Disjoint {
       const Bits* const codes = codes_ + (o - ow.begin) * lanes;
       const Range owned = OwnedBy(a, o);
       for (int64_t w = owned.begin; w < owned.end; ++w) {
-        const int64_t k = a.dilation == 1 ? w - a.start(o) : a.tap_at(o, w);
-        if (k < 0 || k >= a.kernel) {
+        const int64_t k = OwnTap(a, o, w);
+        if (k < 0) {
           Zero(row, {w, w + 1});
           continue;
         }
@@ -164,10 +176,17 @@ class Disjoint {
   void WriteFirst(int64_t first_tap, Range ow, Bits* row) const {
     const Axis& a = p_.width();
     switch (a.kernel) {
-      case 1: WriteColumns<1>(first_tap, ow, row); break;
-      case 2: WriteColumns<2>(first_tap, ow, row); break;
-      case 3: WriteColumns<3>(first_tap, ow, row); break;
-      default: WriteColumns<4>(first_tap, ow, row);
+      case 1:
+        WriteColumns<1>(first_tap, ow, row);
+        break;
+      case 2:
+        WriteColumns<2>(first_tap, ow, row);
+        break;
+      case 3:
+        WriteColumns<3>(first_tap, ow, row);
+        break;
+      default:
+        WriteColumns<4>(first_tap, ow, row);
     }
     if (ow.end == a.out) Zero(row, {std::min(a.in, a.out * a.kernel), a.in});
   }
@@ -229,9 +248,12 @@ Selected DisjointOf(const Problem& p, const DisjointLayout& l) {
 
 Selected SelectDisjoint(const Problem& p, const DisjointLayout& l) {
   switch (SizeOf(p.dtype)) {
-    case 4: return DisjointOf<uint32_t>(p, l);
-    case 2: return DisjointOf<uint16_t>(p, l);
-    default: return {};
+    case 4:
+      return DisjointOf<uint32_t>(p, l);
+    case 2:
+      return DisjointOf<uint16_t>(p, l);
+    default:
+      return {};
   }
 }
 

@@ -1,14 +1,13 @@
 // Pieces: a group of whole planes (or channels-last images) where those are small, else bands of one along its
 // outermost axis. A piece is a problem of its own: the windows over a band of dx, seen by the forward kernel with all
 // the inputs they reach, and by the backward kernel with the band alone, where taps that land outside it are padding.
-// So any forward and any backward kernel serves, and both see the same windows and the same route format. Pieces have few
-// shapes; the kernels of each are chosen when the plan is made.
-#include "cpu/backward/backward.h"
-
+// So any forward and any backward kernel serves, and both see the same windows and the same route format. Pieces have
+// few shapes; the kernels of each are chosen when the plan is made.
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "cpu/backward/backward.h"
 #include "cpu/cpu.h"
 #include "cpu/tuning.h"
 
@@ -128,7 +127,8 @@ struct Layout {
   }
 };
 
-const Algorithm* MakeFirst(std::span<const Algorithm> list, const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
+const Algorithm* MakeFirst(std::span<const Algorithm> list, const Problem& p, poolgrad_op op, const Host& host,
+                           Kernel* kernel) {
   for (const Algorithm& a : list) {
     Made made = a.make(p, op, host);
     if (made.refusal) continue;
@@ -159,8 +159,8 @@ const char* AddShape(const Problem& p, const Host& host, int64_t images, const B
   return nullptr;
 }
 
-// Bands that no border of the axis clips have one shape (a band is a multiple of the stride): one of them stands for all, so
-// that a plan's cost does not grow with its tensors.
+// Bands that no border of the axis clips have one shape (a band is a multiple of the stride): one of them stands for
+// all, so that a plan's cost does not grow with its tensors.
 const char* AddShapes(const Problem& p, const Host& host, Layout* layout) {
   const Cut& c = layout->cut;
   const Axis& a = p.axis[c.outer];
@@ -200,8 +200,8 @@ void Run(const Problem& p, const Args& args, int64_t begin, int64_t end, std::by
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t image = unit / c.bands * c.group;
     const Band b = BandOf(a, c, unit % c.bands);
-    std::byte* dx = static_cast<std::byte*>(args.result) +
-                    (image * p.in_plane() * inner + b.inputs.begin * c.x_step) * size;
+    std::byte* dx =
+        static_cast<std::byte*>(args.result) + (image * p.in_plane() * inner + b.inputs.begin * c.x_step) * size;
     if (!b.covered()) {
       std::memset(dx, 0, static_cast<size_t>(b.inputs.size() * c.x_step * size));
       continue;

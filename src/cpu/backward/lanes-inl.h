@@ -285,8 +285,8 @@ void SpreadCodes(int bits, const uint8_t* from, int64_t count, Code* to) {
   }
 }
 
-// Codes of `lines` whole lines that follow each other. `spare` has room for twice as many codes and kRowSlack: where lines do not
-// fill their bytes, the bytes are spread there first and the gaps are closed then.
+// Codes of `lines` whole lines that follow each other. `spare` has room for twice as many codes and kRowSlack: where
+// lines do not fill their bytes, the bytes are spread there first and the gaps are closed then.
 template <class Code>
 void ReadLines(const RouteFormat& f, const uint8_t* first, int64_t lines, Code* to, Code* spare) {
   if (f.line * f.bits % 8 == 0) return SpreadCodes(f.bits, first, lines * f.line, to);
@@ -304,11 +304,12 @@ void ReadLines(const RouteFormat& f, const uint8_t* first, int64_t lines, Code* 
   }
 }
 
-// The codes of `count` positions of outputs from position `ow` of row `row` on (rows in the order of y), of `lanes` of their lanes
-// from `lane` on. Where it begins inside a byte, up to 7 codes are written before `to`; behind, up to kRowSlack.
+// The codes of `count` positions of outputs from position `ow` of row `row` on (rows in the order of y), of `lanes` of
+// their lanes from `lane` on. Where it begins inside a byte, up to 7 codes are written before `to`; behind, up to
+// kRowSlack.
 template <class Code>
-void ReadCodes(const Problem& p, const uint8_t* routes, int64_t row, int64_t ow, int64_t count, int64_t lane, int64_t lanes,
-               Code* to, Code* spare) {
+void ReadCodes(const Problem& p, const uint8_t* routes, int64_t row, int64_t ow, int64_t count, int64_t lane,
+               int64_t lanes, Code* to, Code* spare) {
   const RouteFormat& f = p.routes;
   if (!p.channels_last()) {
     const int64_t before = ow % 8;

@@ -1,8 +1,9 @@
 // Codes into places: where, from the place of the first output's window on, every output of a piece adds.
 //
 // By vectors: few taps are looked up; a code of more is divided by the window's width and height in f32 (exact below
-// kMostArithmeticTaps), and its parts are weighed with the steps of the sums. Along the axes where windows reach over the border
-// of the box, every place is looked at, so that a code that names a tap outside, or none, gets no place. Routes may hold anything.
+// kMostArithmeticTaps), and its parts are weighed with the steps of the sums. Along the axes where windows reach over
+// the border of the box, every place is looked at, so that a code that names a tap outside, or none, gets no place.
+// Routes may hold anything.
 #if defined(POOLGRAD_CPU_BACKWARD_PLACES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
@@ -37,7 +38,8 @@ class Places {
   static constexpr int64_t kTable = hn::MaxLanes(DU());
 
  public:
-  Places(const Problem& problem, const SumsLayout& l, ScratchTaker& take) : p_(problem), capacity_(l.piece_elements() + kRowSlack) {
+  Places(const Problem& problem, const SumsLayout& l, ScratchTaker& take)
+      : p_(problem), capacity_(l.piece_elements() + kRowSlack) {
     ramp_ = take.Take<uint32_t>(capacity_);
     for (int32_t*& at : at_) at = take.Take<int32_t>(capacity_);
     codes_ = take.Take<uint32_t>(kRowLead + 3 * capacity_ + kRowSlack) + kRowLead;
@@ -82,8 +84,9 @@ class Places {
       const Range in = s.span[axis].in;
       job.start[axis] = static_cast<int32_t>(a.start(o[axis]) - in.begin);
       job.size[axis] = static_cast<uint32_t>(in.size());
-      job.over[axis] = b.whole ? over_[axis]
-                               : over_[axis] && (a.start(o[axis]) < in.begin || a.start(last[axis]) + a.extent() > in.end);
+      job.over[axis] = b.whole
+                           ? over_[axis]
+                           : over_[axis] && (a.start(o[axis]) < in.begin || a.start(last[axis]) + a.extent() > in.end);
     }
     if (p_.routes.bits <= 8) return FindAll(s, b, row, rows, job, reinterpret_cast<uint8_t*>(codes_), to);
     if (p_.routes.bits == 16) return FindAll(s, b, row, rows, job, reinterpret_cast<uint16_t*>(codes_), to);
@@ -125,7 +128,8 @@ class Places {
   }
 
   template <class T, class S, class Code>
-  bool FindAll(const Sums<T, S>& s, const Batch& b, int64_t row, int64_t rows, const Job& job, Code* codes, uint32_t* to) const {
+  bool FindAll(const Sums<T, S>& s, const Batch& b, int64_t row, int64_t rows, const Job& job, Code* codes,
+               uint32_t* to) const {
     const RouteFormat& f = p_.routes;
     Code* const spare = codes + capacity_;
     if (s.flat() && b.ow.size() == p_.width().out) {
@@ -156,7 +160,8 @@ class Places {
     const auto half = hn::Set(df, 0.5f);
     const auto per_row = hn::Set(df, 1.0f / static_cast<float>(a[2].kernel));
     const auto per_slice = hn::Set(df, 1.0f / static_cast<float>(a[2].kernel * a[1].kernel));
-    const VI kernel2 = hn::Set(di, static_cast<int32_t>(a[2].kernel)), kernel1 = hn::Set(di, static_cast<int32_t>(a[1].kernel));
+    const VI kernel2 = hn::Set(di, static_cast<int32_t>(a[2].kernel)),
+             kernel1 = hn::Set(di, static_cast<int32_t>(a[1].kernel));
     const VI dilation0 = hn::Set(di, static_cast<int32_t>(a[0].dilation));
     const VI dilation1 = hn::Set(di, static_cast<int32_t>(a[1].dilation));
     const VI dilation2 = hn::Set(di, static_cast<int32_t>(a[2].dilation));
@@ -183,7 +188,8 @@ class Places {
         const auto index = hn::IndicesFromVec(du, hn::And(code, hn::Set(du, static_cast<uint32_t>(lanes - 1))));
         place = hn::TableLookupLanes(table, index);
         if constexpr (kOver) {
-          const auto signed_index = hn::IndicesFromVec(di, hn::BitCast(di, hn::And(code, hn::Set(du, static_cast<uint32_t>(lanes - 1)))));
+          const auto signed_index =
+              hn::IndicesFromVec(di, hn::BitCast(di, hn::And(code, hn::Set(du, static_cast<uint32_t>(lanes - 1)))));
           if (job.over[2]) valid = hn::And(valid, inside(2, hn::TableLookupLanes(table2, signed_index), at));
           if (job.over[1]) valid = hn::And(valid, inside(1, hn::TableLookupLanes(table1, signed_index), at));
           if (job.over[0]) valid = hn::And(valid, inside(0, hn::TableLookupLanes(table0, signed_index), at));
@@ -213,8 +219,8 @@ class Places {
 
   const Problem& p_;
   const int64_t capacity_;
-  uint32_t* ramp_;   // places
-  int32_t* at_[3];   // positions
+  uint32_t* ramp_;  // places
+  int32_t* at_[3];  // positions
   uint32_t* codes_;
   int64_t lanes_ = 0, steps_[3] = {};  // of the ramps
   bool over_[3] = {};

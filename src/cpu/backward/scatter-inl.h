@@ -1,15 +1,15 @@
-// Outputs that each name their winner, one scalar addition each: any window, stride, dilation, rank, layout and width of codes.
-// The cost does not depend on the window's size. Codes become places by vectors (places-inl.h); then one loop adds, or copies
-// (unpool), into dx or into the sums of the halves (sums-inl.h).
+// Outputs that each name their winner, one scalar addition each: any window, stride, dilation, rank, layout and width
+// of codes. The cost does not depend on the window's size. Codes become places by vectors (places-inl.h); then one loop
+// adds, or copies (unpool), into dx or into the sums of the halves (sums-inl.h).
 //
-// Neighbouring windows often have the same winner, and a sum that was just stored is not there yet when it is loaded again (9
-// cycles). Where lanes are few, four images in step put three other additions in between; channels last, neighbours are
-// different channels.
+// Neighbouring windows often have the same winner, and a sum that was just stored is not there yet when it is loaded
+// again (9 cycles). Where lanes are few, four images in step put three other additions in between; channels last,
+// neighbours are different channels.
 //
 // Sets of ties, windows by table, and windows of a million taps go tap by tap.
 //
-// Tried and left: small windows by vectors, where every tap of an output adds dy if the code names it. With vectors of 64 bytes
-// 3x3 takes as long channels last, and 1.5 times as long in short rows channels first.
+// Tried and left: small windows by vectors, where every tap of an output adds dy if the code names it. With vectors of
+// 64 bytes 3x3 takes as long channels last, and 1.5 times as long in short rows channels first.
 #if defined(POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cpu/backward/backward.h"
 #include "cpu/backward/places-inl.h"
 #include "cpu/backward/sums-inl.h"
 #include "cpu/scratch.h"
@@ -83,7 +84,8 @@ class Scatter {
       const uint32_t* places = to_ + i * step;
       const int64_t runs = s.flat() ? 1 : b.ow.size();
       const int64_t run = s.flat() ? n : s.lanes;
-      for (int64_t r = 0; r < runs; ++r) AddOne(first + i * s.plane, from + r * s.l.lanes, places + r * run, run, all[i]);
+      for (int64_t r = 0; r < runs; ++r)
+        AddOne(first + i * s.plane, from + r * s.l.lanes, places + r * run, run, all[i]);
     }
   }
 
@@ -171,7 +173,8 @@ class Scatter {
   }
 
   // `all`: every output has a place.
-  static HWY_NOINLINE void AddOne(S* sums_at, const T* HWY_RESTRICT source, const uint32_t* HWY_RESTRICT places, int64_t n, bool all) {
+  static HWY_NOINLINE void AddOne(S* sums_at, const T* HWY_RESTRICT source, const uint32_t* HWY_RESTRICT places,
+                                  int64_t n, bool all) {
     HWY_ALIGN S wide[kRun];
     for (; n > 0; n -= kRun, source += kRun, places += kRun) {
       const int64_t run = std::min(n, kRun);
@@ -218,6 +221,17 @@ class Scatter {
  public:
   const int64_t bytes;
 };
+
+template <class T, class S, bool kCopy>
+void RunScatter(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Scatter<T, S, kCopy> scatter(p, *static_cast<const SumsLayout*>(args.layout), scratch);
+  Sums<T, S>(p, args, scatter.sums).Run(begin, end, scatter);
+}
+
+template <class T, class S, bool kCopy>
+Selected ScatterOf(const Problem& p, const SumsLayout& l) {
+  return {RunScatter<T, S, kCopy>, Scatter<T, S, kCopy>(p, l, nullptr).bytes};
+}
 
 #endif  // HWY_TARGET != HWY_SCALAR
 

@@ -1,4 +1,4 @@
-// bwd_scatter: the general backward kernel (scatter-inl.h), and unpool.
+// bwd_scatter: the general backward kernel (scatter-inl.h). Its copies, for unpool, are compiled in unpool.cc.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,39 +15,25 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
-Selected SelectScatter(const Problem&, poolgrad_op, const SumsLayout&) { return {}; }
+Selected SelectScatter(const Problem&, const SumsLayout&) { return {}; }
 
 #else
 
-template <class T, class S, bool kCopy>
-void RunScatter(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
-  Scatter<T, S, kCopy> scatter(p, *static_cast<const SumsLayout*>(args.layout), scratch);
-  Sums<T, S>(p, args, scatter.sums).Run(begin, end, scatter);
-}
-
-template <class T, class S, bool kCopy>
-Selected ScatterOf(const Problem& p, const SumsLayout& l) {
-  return {RunScatter<T, S, kCopy>, Scatter<T, S, kCopy>(p, l, nullptr).bytes};
-}
-
-Selected SelectScatter(const Problem& p, poolgrad_op op, const SumsLayout& l) {
+Selected SelectScatter(const Problem& p, const SumsLayout& l) {
 #ifdef POOLGRAD_SMALL
-  return op == POOLGRAD_OP_BACKWARD && p.dtype == POOLGRAD_F32 ? ScatterOf<float, float, false>(p, l) : Selected{};
+  return p.dtype == POOLGRAD_F32 ? ScatterOf<float, float, false>(p, l) : Selected{};
 #else
-  if (op == POOLGRAD_OP_UNPOOL) {
-    switch (SizeOf(p.dtype)) {
-      case 1: return ScatterOf<uint8_t, uint8_t, true>(p, l);
-      case 2: return ScatterOf<uint16_t, uint16_t, true>(p, l);
-      case 4: return ScatterOf<uint32_t, uint32_t, true>(p, l);
-      default: return ScatterOf<uint64_t, uint64_t, true>(p, l);
-    }
-  }
   switch (p.dtype) {
-    case POOLGRAD_F32: return ScatterOf<float, float, false>(p, l);
-    case POOLGRAD_F64: return ScatterOf<double, double, false>(p, l);
-    case POOLGRAD_F16: return ScatterOf<F16, float, false>(p, l);
-    case POOLGRAD_BF16: return ScatterOf<BF16, float, false>(p, l);
-    default: return {};
+    case POOLGRAD_F32:
+      return ScatterOf<float, float, false>(p, l);
+    case POOLGRAD_F64:
+      return ScatterOf<double, double, false>(p, l);
+    case POOLGRAD_F16:
+      return ScatterOf<F16, float, false>(p, l);
+    case POOLGRAD_BF16:
+      return ScatterOf<BF16, float, false>(p, l);
+    default:
+      return {};
   }
 #endif
 }
@@ -71,7 +57,10 @@ bool SpansTooMuch(const Problem& p, const SumsLayout& l) {
   double box = static_cast<double>(l.block * (l.whole ? l.group : 1));
   for (int i = 0; i < 3; ++i) {
     const Axis& a = p.axis[i];
-    if (static_cast<double>(a.extent()) + static_cast<double>(a.stride) * static_cast<double>(std::min(a.out, l.piece)) > kMost) return true;
+    if (static_cast<double>(a.extent()) +
+            static_cast<double>(a.stride) * static_cast<double>(std::min(a.out, l.piece)) >
+        kMost)
+      return true;
     box *= static_cast<double>(std::max(l.band[i], a.extent()));
   }
   return box > kMost;
@@ -86,7 +75,8 @@ Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
   const bool half = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD;
   auto layout = std::make_shared<SumsLayout>(LayOutSums(p, host, !half, false, half ? 4 : SizeOf(p.dtype)));
   if (SpansTooMuch(p, *layout)) return "the windows span too much";
-  const Selected selected = POOLGRAD_DISPATCH(SelectScatter, host.simd)(p, op, *layout);
+  const Selected selected =
+      op == POOLGRAD_OP_UNPOOL ? UnpoolBy(p, *layout, host) : POOLGRAD_DISPATCH(SelectScatter, host.simd)(p, *layout);
   if (!selected.run) return kNoVectors;
   Kernel kernel{selected.run, layout->units(), selected.bytes};
   kernel.layout = std::move(layout);

@@ -1,10 +1,11 @@
-// Where dx is summed while outputs add to it (sums.h says how it is cut), and how sums become dx. What adds is the caller's:
+// Where dx is summed while outputs add to it (sums.h says how it is cut), and how sums become dx. What adds is the
+// caller's:
 //   void Begin(Sums&)              a box begins
 //   void Add(Sums&, const Batch&)  the next outputs, in order
 // Sums begin at +0, so that they never become -0, and are rounded once, when they leave.
 //
-// Tried and left: f32 summed in scratch like the halves and copied out (3x3 at stride 2 takes twice as long: dx is read before it
-// is written, where zeroing whole lines does not); margins around the sums instead of a look at every place.
+// Tried and left: f32 summed in scratch like the halves and copied out (3x3 at stride 2 takes twice as long: dx is read
+// before it is written, where zeroing whole lines does not); margins around the sums instead of a look at every place.
 #if defined(POOLGRAD_CPU_BACKWARD_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_SUMS_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_SUMS_INL_H_
@@ -29,8 +30,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Outputs: of `images` images from `image` on of the unit, all of them, or of each the rows [oh, oh + rows) of slice od, there
-// those in `ow`.
+// Outputs: of `images` images from `image` on of the unit, all of them, or of each the rows [oh, oh + rows) of slice
+// od, there those in `ow`.
 struct Batch {
   int64_t image, images;
   int64_t od, oh, rows;
@@ -39,7 +40,8 @@ struct Batch {
 };
 
 // T: the element type. S: what it is summed in (for unpool, which copies, the unsigned integer of its size, like T).
-template <class T, class S>
+// kPhased: SumsLayout::phases may be more than 1.
+template <class T, class S, bool kPhased = false>
 class Sums {
  public:
   Sums(const Problem& problem, const Args& arguments, S* scratch)
@@ -62,7 +64,8 @@ class Sums {
   int64_t phase_step;     // from phase to phase
   int64_t plane;          // and from image to image
 
-  // The sum of input (d, h, w) of image i; it may lie outside the box, if only others inside are reached from it. Without phases.
+  // The sum of input (d, h, w) of image i; it may lie outside the box, if only others inside are reached from it.
+  // Without phases.
   S* At(int64_t i, int64_t d, int64_t h, int64_t w) const {
     return sums_ + i * plane + (d - origin_[0]) * step[0] + (h - origin_[1]) * step[1] + (w - origin_[2]) * step[2];
   }
@@ -109,7 +112,8 @@ class Sums {
         int64_t together = l.piece / p.out_plane();
         if (together > kImagesInStep) together = together / kImagesInStep * kImagesInStep;
         for (int64_t i = 0; i < images; i += together) {
-          adder.Add(*this, Batch{i, std::min(together, images - i), 0, 0, p.axis[0].out * p.axis[1].out, span[2].out, true});
+          adder.Add(*this,
+                    Batch{i, std::min(together, images - i), 0, 0, p.axis[0].out * p.axis[1].out, span[2].out, true});
         }
       } else {
         Roll(adder);
@@ -140,7 +144,9 @@ class Sums {
     Clear(sums_, images * plane + kSumSlack);
   }
 
-  static void Clear(S* sums, int64_t n) { std::memset(static_cast<void*>(sums), 0, static_cast<size_t>(n) * sizeof(S)); }
+  static void Clear(S* sums, int64_t n) {
+    std::memset(static_cast<void*>(sums), 0, static_cast<size_t>(n) * sizeof(S));
+  }
 
   template <class Adder>
   void Roll(Adder& adder) {
@@ -190,7 +196,8 @@ class Sums {
   void MakeRoom(int64_t first, int64_t past) {
     if (l.direct) {
       if (past <= begun_) return;
-      ForRuns(begun_, past, [](T* dx, int64_t n) { std::memset(static_cast<void*>(dx), 0, static_cast<size_t>(n) * sizeof(T)); });
+      ForRuns(begun_, past,
+              [](T* dx, int64_t n) { std::memset(static_cast<void*>(dx), 0, static_cast<size_t>(n) * sizeof(T)); });
       begun_ = past;
       return;
     }
@@ -248,8 +255,8 @@ class Sums {
     if (l.direct) return MakeRoom(end, end);  // what no window reached
     if (done_ >= end) return;
     const int64_t kept = l.roll == 2 ? end : std::clamp(origin_[l.roll] + slices_, done_, end);
-    if (l.phases > 1) {
-      WritePhases(done_, kept);
+    if (kPhased && l.phases > 1) {
+      if constexpr (kPhased) WritePhases(done_, kept);
     } else if (kept > done_) {
       // Runs of dx are runs of sums; images are further apart there than what has been written of them.
       const S* from = l.roll == 2 ? sums_ : sums_ + (done_ - origin_[l.roll]) * step[l.roll];
@@ -262,7 +269,8 @@ class Sums {
       });
     }
     if (kept < end) {
-      ForRuns(kept, end, [](T* dx, int64_t n) { std::memset(static_cast<void*>(dx), 0, static_cast<size_t>(n) * sizeof(T)); });
+      ForRuns(kept, end,
+              [](T* dx, int64_t n) { std::memset(static_cast<void*>(dx), 0, static_cast<size_t>(n) * sizeof(T)); });
     }
     done_ = end;
   }
@@ -319,9 +327,8 @@ class Sums {
       const hn::ScalableTag<S> d;
       const hn::Rebind<Stored<T, S>, decltype(d)> ds;
       const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-      const auto load = [&](int64_t phase, int64_t i) HWY_ATTR {
-        return NarrowTo<T>(d, hn::LoadU(d, row + phase * phase_step + i));
-      };
+      const auto load = [&](int64_t phase, int64_t i)
+                            HWY_ATTR { return NarrowTo<T>(d, hn::LoadU(d, row + phase * phase_step + i)); };
       auto* const out = reinterpret_cast<Stored<T, S>*>(to);
       int64_t i = 0;
       for (; (i + n) * kPhases <= count; i += n) {

@@ -1,12 +1,14 @@
 // Where dx is summed while outputs add to it: the scalar half of sums-inl.h, shared by all SIMD targets.
 //
-// A unit owns a box of inputs of one image (channels first: of one plane, or of a few planes at once; channels last: of all
-// channels, or of a block of them). Outputs come in row-major order. f32, f64 and copies (unpool) are added straight into dx,
-// which is zeroed a little ahead. The halves are summed as f32 in scratch, of which only a stretch of slices of the outermost
-// axis, the rolling one, is kept: what no later window reaches is rounded into dx. So scratch is never more than x and a constant.
+// A unit owns a box of inputs of one image (channels first: of one plane, or of a few planes at once; channels last: of
+// all channels, or of a block of them). Outputs come in row-major order. f32, f64 and copies (unpool) are added
+// straight into dx, which is zeroed a little ahead. The halves are summed as f32 in scratch, of which only a stretch of
+// slices of the outermost axis, the rolling one, is kept: what no later window reaches is rounded into dx. So scratch
+// is never more than x and a constant.
 //
-// Boxes are cut along the axis behind the rolling one where slices are too large for the cache, and along the rolling one where
-// there are fewer units than threads. Windows across a cut are visited on both sides; what lands outside the box is left out.
+// Boxes are cut along the axis behind the rolling one where slices are too large for the cache, and along the rolling
+// one where there are fewer units than threads. Windows across a cut are visited on both sides; what lands outside the
+// box is left out.
 #pragma once
 
 #include <algorithm>
@@ -60,8 +62,8 @@ struct SumsLayout {
 
 inline bool IsTrivial(const Axis& a) { return a.in == 1 && a.out == 1 && a.kernel == 1 && a.start(0) == 0; }
 
-// `direct`: sums are made in the type of dx. `phased`: neighbouring outputs add to neighbouring places whatever the stride.
-// `sum_bytes`: of one sum.
+// `direct`: sums are made in the type of dx. `phased`: neighbouring outputs add to neighbouring places whatever the
+// stride. `sum_bytes`: of one sum.
 inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, bool phased, int64_t sum_bytes) {
   const CpuTuning& tuning = Tuning();
   SumsLayout l;
@@ -111,8 +113,8 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, bo
   l.blocks = CeilDiv(l.lanes, l.block);
   l.groups = CeilDiv(l.images, l.group);
 
-  // Enough units for the threads, as far as windows across the cuts allow it. A signal (only the width is left) does not roll:
-  // its bands fit the cache.
+  // Enough units for the threads, as far as windows across the cuts allow it. A signal (only the width is left) does
+  // not roll: its bands fit the cache.
   const int64_t wanted = host.threads > 1 ? 4 * host.threads : 1;
   const auto cut = [&](int64_t band, int64_t least_bytes) {
     const int64_t least = std::max<int64_t>(8 * r.extent(), least_bytes / (sum_bytes * slice()));

@@ -1,8 +1,8 @@
-// gather_winners: ty = S tx. Every output takes the tangent of the input that won it, bit for bit; 0 where the code names no
-// valid tap.
+// gather_winners: ty = S tx. Every output takes the tangent of the input that won it, bit for bit; 0 where the code
+// names no valid tap.
 //
-// A table of where each tap lies turns a code into an address. Whether a tap's depth and height are valid is settled once per
-// output row, its width once per output.
+// A table of where each tap lies turns a code into an address. Whether a tap's depth and height are valid is settled
+// once per output row, its width once per output.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -85,7 +85,8 @@ class Winners {
   }
 
  private:
-  HWY_INLINE void Take(const Bits* tx, int64_t at, const uint32_t* codes, int64_t lanes, Range columns, Bits* ty) const {
+  HWY_INLINE void Take(const Bits* tx, int64_t at, const uint32_t* codes, int64_t lanes, Range columns,
+                       Bits* ty) const {
     const uint32_t taps = static_cast<uint32_t>(p_.taps());
     for (int64_t c = 0; c < lanes; ++c) {
       const uint32_t tap = std::min(codes[c], taps);
@@ -141,13 +142,18 @@ Selected WinnersOf(const Problem& p) {
 
 Selected SelectWinners(const Problem& p) {
   switch (SizeOf(p.dtype)) {
-    case 4: return WinnersOf<uint32_t>(p);
+    case 4:
+      return WinnersOf<uint32_t>(p);
 #ifndef POOLGRAD_SMALL
-    case 1: return WinnersOf<uint8_t>(p);
-    case 2: return WinnersOf<uint16_t>(p);
-    case 8: return WinnersOf<uint64_t>(p);
+    case 1:
+      return WinnersOf<uint8_t>(p);
+    case 2:
+      return WinnersOf<uint16_t>(p);
+    case 8:
+      return WinnersOf<uint64_t>(p);
 #endif
-    default: return {};
+    default:
+      return {};
   }
 }
 

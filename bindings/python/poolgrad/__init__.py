@@ -8,13 +8,28 @@ NumPy functions are here; `import poolgrad.torch` and `import poolgrad.jax` brin
 """
 
 from ._core import has_cuda, simd_target, version
-from ._numpy import avg_pool, avg_pool_grad, jacobian, jvp, max_pool, max_pool_grad, unpool, vjp
+from ._numpy import (
+    adaptive_avg_pool,
+    adaptive_avg_pool_grad,
+    adaptive_max_pool,
+    avg_pool,
+    avg_pool_grad,
+    jacobian,
+    jvp,
+    max_pool,
+    max_pool_grad,
+    unpool,
+    vjp,
+)
 from ._plan import Plan, Routes
 
 __version__ = "1.0.0"
 __all__ = [
     "Plan",
     "Routes",
+    "adaptive_avg_pool",
+    "adaptive_avg_pool_grad",
+    "adaptive_max_pool",
     "avg_pool",
     "avg_pool_grad",
     "has_cuda",

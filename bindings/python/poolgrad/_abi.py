@@ -56,7 +56,37 @@ class Problem(ctypes.Structure):
         ("dilation", c_int64 * 3),
         ("pad_lo", c_int64 * 3),
         ("pad_hi", c_int64 * 3),
+        ("relu", c_int32),
+        ("reserved2", c_int32),
+        ("outputs", c_int64 * 3),
+        ("starts", POINTER(c_int64) * 3),
+        ("sizes", POINTER(c_int64) * 3),
+        ("whole_in", c_int64 * 3),
+        ("whole_at", c_int64 * 3),
+        ("whole_pad_lo", c_int64 * 3),
+        ("whole_pad_hi", c_int64 * 3),
     ]
+
+    tables: Any = ()  # (field, axis, entries) of every pointer that is set: what starts and sizes point to
+
+    def set_table(self, field: str, axis: int, entries: Tuple[int, ...]) -> None:
+        """Points starts[axis] or sizes[axis] to the entries, which then live as long as this."""
+        array = (c_int64 * len(entries))(*entries)
+        getattr(self, field)[axis] = array  # ctypes keeps the array with the struct
+        self.tables = (*self.tables, (field, axis, entries))
+
+    def state(self) -> Tuple[bytes, Any]:
+        """All of it as values, without addresses: equal for equal problems, and fit to be kept in a file."""
+        plain = Problem.from_buffer_copy(self)
+        plain.starts, plain.sizes = (POINTER(c_int64) * 3)(), (POINTER(c_int64) * 3)()
+        return bytes(plain), self.tables
+
+    @classmethod
+    def of_state(cls, state: Tuple[bytes, Any]) -> "Problem":
+        problem = cls.from_buffer_copy(state[0])
+        for field, axis, entries in state[1]:
+            problem.set_table(field, axis, entries)
+        return problem
 
 
 class PlanOptions(ctypes.Structure):

@@ -127,10 +127,15 @@ def make_problem(
     count_padding: Optional[bool] = None,
     divisor: Optional[int] = None,
     route_bits: int = 0,
+    relu: bool = False,
+    outputs: Any = None,
+    starts: Any = None,
+    sizes: Any = None,
     device: int = 0,
     device_index: int = 0,
 ) -> _abi.Problem:
-    """A filled poolgrad_problem; `shape` is in the layout's memory order, batch first."""
+    """A filled poolgrad_problem; `shape` is in the layout's memory order, batch first. kernel is None on axes whose windows have
+    sizes of their own."""
     rank = len(shape) - 2
     if rank not in (1, 2, 3):
         raise ValueError(
@@ -157,6 +162,9 @@ def make_problem(
     channels_last = problem.layout == 1
     problem.channels = shape[-1] if channels_last else shape[1]
     problem.in_[:rank] = shape[1:-1] if channels_last else shape[2:]
+    problem.relu = int(bool(relu))
+    if outputs is not None or starts is not None or sizes is not None:
+        kernel, stride = _set_tables(problem, kernel, stride, outputs, starts, sizes)
     problem.kernel[:rank] = kernel = per_axis("kernel", kernel, rank)
     problem.stride[:rank] = kernel if stride is None else per_axis("stride", stride, rank)
     problem.dilation[:rank] = per_axis("dilation", dilation, rank)
@@ -164,6 +172,61 @@ def make_problem(
     problem.padding = _abi.PADDINGS[word]
     problem.pad_lo[:rank], problem.pad_hi[:rank] = low, high
     return problem
+
+
+def table_axes(name: str, value: Any, rank: int) -> Tuple[Any, ...]:
+    """One sequence of integers per axis, or None for an axis without a table."""
+    if value is None:
+        return (None,) * rank
+    if not _is_sequence(value) or not all(entries is None or _is_sequence(entries) for entries in value):
+        raise TypeError(f"{name} is {value!r}; it must have one sequence of integers per spatial axis, such as [[0, 2], [0, 3]]")
+    if len(value) != rank:
+        raise ValueError(f"{name} has {len(value)} entries; give one sequence, or None, per spatial axis: {rank}")
+    return tuple(None if axis is None else to_shape(f"{name}[{i}]", axis) for i, axis in enumerate(value))
+
+
+def _set_tables(
+    problem: _abi.Problem, kernel: Any, stride: Any, outputs: Any, starts: Any, sizes: Any
+) -> Tuple[Sequence[int], Optional[Sequence[int]]]:
+    """Fills in windows by table, and gives kernel and stride as the library wants them there."""
+    rank: int = problem.rank
+    if stride is not None:
+        raise ValueError(f"stride is {stride!r}; windows by table start where the table says, so leave stride out")
+    counts = (None,) * rank if outputs is None else freeze("outputs", outputs)
+    if not isinstance(counts, tuple):
+        counts = (counts,) * rank
+    if len(counts) != rank:
+        raise ValueError(f"outputs has {len(counts)} entries; give one integer, or one per spatial axis: {rank}")
+    all_starts, all_sizes = table_axes("starts", starts, rank), table_axes("sizes", sizes, rank)
+    kernels = (None,) * rank if kernel is None else per_axis("kernel", kernel, rank)
+    taps, steps = [], []
+    for i in range(rank):
+        count, begins, lengths = counts[i], all_starts[i], all_sizes[i]
+        if begins is None and lengths is not None:
+            raise ValueError(f"sizes[{i}] is given without starts[{i}]; give both")
+        if begins is not None:
+            if lengths is not None and len(lengths) != len(begins):
+                raise ValueError(f"sizes[{i}] has {len(lengths)} entries and starts[{i}] has {len(begins)}; give one of each per window")
+            if count is not None and count != len(begins):
+                raise ValueError(f"outputs[{i}] is {count}; starts[{i}] has {len(begins)} entries, so leave outputs out")
+            if not begins:
+                raise ValueError(f"starts[{i}] has no entries; give one per window")
+            count = len(begins)
+            problem.set_table("starts", i, begins)
+            if lengths is not None:
+                problem.set_table("sizes", i, lengths)
+        elif count is not None and to_int(f"outputs[{i}]", count) < 1:
+            raise ValueError(f"outputs[{i}] is {count}; it must be at least 1")
+        own = begins is not None and lengths is None or count is None  # whose windows have the kernel's size
+        if own and kernels[i] is None:
+            raise ValueError(f"kernel is None; axis {i} has no sizes of its own, so give the size of its windows")
+        if count is not None:
+            problem.outputs[i] = count
+        taps.append(kernels[i] if own else 0)
+        steps.append(1 if count is not None else kernels[i])
+    if kernel is not None and not any(taps):
+        raise ValueError(f"kernel is {kernel!r}; every axis has windows of sizes of its own, so give None")
+    return taps, steps
 
 
 def parse_problem(text: str) -> _abi.Problem:

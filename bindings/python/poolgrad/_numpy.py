@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional, Sequence, Tuple
 import numpy as np
 
 from ._arrays import as_array, dtype_code
-from ._core import FIRST, PROPAGATE_FIRST, Ints, Padding, to_shape
+from ._core import FIRST, PROPAGATE_FIRST, Ints, Padding, freeze, to_int, to_shape
 from ._plan import Plan, Routes, cached_plan
 
 
@@ -19,7 +19,7 @@ def _checked(x: Any, name: str) -> np.ndarray:
 
 def max_pool(
     x: Any,
-    kernel: Ints,
+    kernel: Optional[Ints],
     stride: Optional[Ints] = None,
     padding: Padding = 0,
     dilation: Ints = 1,
@@ -29,6 +29,9 @@ def max_pool(
     ties: str = FIRST,
     nan: str = PROPAGATE_FIRST,
     dialect: Optional[str] = None,
+    relu: bool = False,
+    starts: Any = None,
+    sizes: Any = None,
     return_routes: bool = False,
     return_indices: Optional[str] = None,
 ) -> Any:
@@ -38,14 +41,25 @@ def max_pool(
     pairs, "same", "same_lower" or "valid" in any case. rounding: floor, ceil, ceil_drop, ceil_keep or round. layout: channels_first or
     channels_last. ties: first, last, split or all. nan: propagate_first, propagate_last, first_place, greater_equal or ignore.
     dialect: torch, tensorflow, tfjs, jax or onnx fills in that framework's rules where ties and nan are left alone.
+    relu: pools max(x, 0); a window with nothing above 0 gives 0 and has no route. starts: one sequence per axis, where its windows
+    begin (never falling); they have kernel's size, or with sizes, which has the same form, one each, and kernel is then None.
 
     Returns y; then the Routes if return_routes, and an int64 array if return_indices names a numbering (torch, tensorflow,
     tensorflow_batch, onnx, onnx_column).
     """
     x = _checked(x, "x")
     plan = cached_plan(
-        x.shape, x.dtype, kernel, stride, padding, dilation, rounding=rounding, layout=layout, ties=ties, nan=nan, dialect=dialect
+        x.shape, x.dtype, kernel, stride, padding, dilation, rounding=rounding, layout=layout, ties=ties, nan=nan, dialect=dialect,
+        **_given(relu=relu, starts=starts, sizes=sizes),
     )  # fmt: skip
+    return _pooled(plan, x, return_routes, return_indices)
+
+
+def _given(**rules: Any) -> Any:
+    return {name: value for name, value in rules.items() if value is not None and value is not False}
+
+
+def _pooled(plan: Plan, x: np.ndarray, return_routes: bool, return_indices: Optional[str]) -> Any:
     if not return_routes and return_indices is None:
         return plan.forward(x)
     y, routes = plan.forward_routes(x)
@@ -60,8 +74,8 @@ def max_pool_grad(
     padding: Optional[Padding] = None, dilation: Optional[Ints] = None, **rules: Any,
 ) -> np.ndarray:  # fmt: skip
     """dx from dy and the routes of max_pool(..., return_routes=True), which know their window; or, for a caller that kept x, from
-    x and max_pool's arguments, its rules (rounding, layout, ties, nan, dialect) included."""
-    _check_rules("max_pool_grad", rules, ("rounding", "layout", "ties", "nan", "dialect"))
+    x and max_pool's arguments, its rules (rounding, layout, ties, nan, dialect, relu, starts, sizes) included."""
+    _check_rules("max_pool_grad", rules, ("rounding", "layout", "ties", "nan", "dialect", "relu", "starts", "sizes"))
     dy = _checked(dy, "dy")
     if routes is not None:
         given = {"x": x, "kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, **rules}
@@ -69,17 +83,62 @@ def max_pool_grad(
             if value is not None:
                 raise ValueError(f"routes and {name} were both given; routes know their window, so leave {name} out")
         return _plan_of(routes, dy).backward(dy, routes)
-    if x is None or kernel is None:
+    if x is None or (kernel is None and rules.get("sizes") is None):
         raise ValueError("max_pool_grad needs routes, or x and kernel; neither was given in full")
     x = _checked(x, "x")
     return cached_plan(
-        x.shape, x.dtype, kernel, stride, 0 if padding is None else padding, 1 if dilation is None else dilation, **rules
+        x.shape, x.dtype, kernel, stride, 0 if padding is None else padding, 1 if dilation is None else dilation, **_given(**rules)
     ).backward_x(dy, x)
+
+
+def adaptive_max_pool(
+    x: Any,
+    output_size: Ints,
+    *,
+    layout: str = "channels_first",
+    ties: str = FIRST,
+    nan: str = PROPAGATE_FIRST,
+    dialect: Optional[str] = None,
+    relu: bool = False,
+    return_routes: bool = False,
+    return_indices: Optional[str] = None,
+) -> Any:
+    """Max pooling to output_size (an integer, or one per axis; None: as many as x has): window o of an axis spans
+    [floor(o * in / out), ceil((o + 1) * in / out)). Its gradient is max_pool_grad(dy, routes). The rest is max_pool's."""
+    x = _checked(x, "x")
+    plan = _adaptive_plan(x.shape, x.dtype, output_size, layout, ties=ties, nan=nan, dialect=dialect, **_given(relu=relu))
+    return _pooled(plan, x, return_routes, return_indices)
+
+
+def adaptive_avg_pool(x: Any, output_size: Ints, *, layout: str = "channels_first") -> np.ndarray:
+    """Average pooling to output_size, over the windows of adaptive_max_pool."""
+    x = _checked(x, "x")
+    return _adaptive_plan(x.shape, x.dtype, output_size, layout, kind="avg").forward(x)
+
+
+def adaptive_avg_pool_grad(dy: Any, x_shape: Sequence[int], *, layout: str = "channels_first") -> np.ndarray:
+    """dx of adaptive_avg_pool, whose output_size is dy's."""
+    dy = _checked(dy, "dy")
+    output_size = dy.shape[1:-1] if layout == "channels_last" else dy.shape[2:]
+    return _adaptive_plan(to_shape("x_shape", x_shape), dy.dtype, output_size, layout, kind="avg").backward(dy)
+
+
+def _adaptive_plan(shape: Any, dtype: Any, output_size: Any, layout: str, **rules: Any) -> Plan:
+    sizes = shape[1:-1] if layout == "channels_last" else shape[2:]
+    outputs = freeze("output_size", output_size)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,) * len(sizes)
+    if len(outputs) != len(sizes):
+        raise ValueError(f"output_size has {len(outputs)} entries; give one integer, or one per spatial axis: {len(sizes)}")
+    for i, out in enumerate(outputs):
+        if out is not None and to_int(f"output_size[{i}]", out) < 1:
+            raise ValueError(f"output_size[{i}] is {out}; it must be at least 1")
+    counts = tuple(size if out is None else out for out, size in zip(outputs, sizes))
+    return cached_plan(shape, dtype, None, None, 0, 1, layout=layout, outputs=counts, **rules)
 
 
 def avg_pool(
     x: Any,
-    kernel: Ints,
+    kernel: Optional[Ints],
     stride: Optional[Ints] = None,
     padding: Padding = 0,
     dilation: Ints = 1,
@@ -89,22 +148,25 @@ def avg_pool(
     count_padding: Optional[bool] = None,
     divisor: Optional[int] = None,
     dialect: Optional[str] = None,
+    starts: Any = None,
+    sizes: Any = None,
 ) -> np.ndarray:
-    """Average pooling. count_padding: padding counts in the divisor (None: as the dialect does); divisor overrides it."""
+    """Average pooling. count_padding: padding counts in the divisor (None: as the dialect does); divisor overrides it. starts and
+    sizes: windows by table, as max_pool takes them."""
     x = _checked(x, "x")
     return cached_plan(
         x.shape, x.dtype, kernel, stride, padding, dilation, kind="avg", rounding=rounding, layout=layout,
-        count_padding=count_padding, divisor=divisor, dialect=dialect,
+        count_padding=count_padding, divisor=divisor, dialect=dialect, **_given(starts=starts, sizes=sizes),
     ).forward(x)  # fmt: skip
 
 
 def avg_pool_grad(
-    dy: Any, x_shape: Sequence[int], kernel: Ints, stride: Optional[Ints] = None, padding: Padding = 0, dilation: Ints = 1,
+    dy: Any, x_shape: Sequence[int], kernel: Optional[Ints], stride: Optional[Ints] = None, padding: Padding = 0, dilation: Ints = 1,
     **rules: Any,
 ) -> np.ndarray:  # fmt: skip
-    """dx of avg_pool, which depends on x's shape only. The rules (rounding, layout, count_padding, divisor, dialect) are
-    avg_pool's."""
-    _check_rules("avg_pool_grad", rules, ("rounding", "layout", "count_padding", "divisor", "dialect"))
+    """dx of avg_pool, which depends on x's shape only. The rules (rounding, layout, count_padding, divisor, dialect, starts,
+    sizes) are avg_pool's."""
+    _check_rules("avg_pool_grad", rules, ("rounding", "layout", "count_padding", "divisor", "dialect", "starts", "sizes"))
     dy = _checked(dy, "dy")
     return cached_plan(to_shape("x_shape", x_shape), dy.dtype, kernel, stride, padding, dilation, kind="avg", **rules).backward(dy)
 

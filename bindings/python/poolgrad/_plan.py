@@ -68,13 +68,13 @@ class Plan(CorePlan):
 
     `shape` is x's, in the memory order of `layout`. The other arguments are those of poolgrad.max_pool, and: kind ("max" or
     "avg"), count_padding and divisor (average pooling), route_bits (0: the smallest that fits), threads (0: all), algorithm
-    (a name from explain(), None: the fastest).
+    (a name from explain(), None: the fastest). outputs is the number of windows of adaptive pooling, which go with kernel None.
     """
 
     def __init__(
         self,
         shape: Sequence[int],
-        kernel: Ints,
+        kernel: Optional[Ints],
         stride: Optional[Ints] = None,
         padding: Padding = 0,
         dilation: Ints = 1,
@@ -89,6 +89,10 @@ class Plan(CorePlan):
         count_padding: Optional[bool] = None,
         divisor: Optional[int] = None,
         route_bits: int = 0,
+        relu: bool = False,
+        outputs: Optional[Ints] = None,
+        starts: Any = None,
+        sizes: Any = None,
         threads: int = 0,
         algorithm: Optional[str] = None,
     ) -> None:
@@ -97,7 +101,7 @@ class Plan(CorePlan):
         problem = make_problem(
             shape, dtype_code(dtype), kernel, stride, padding, dilation,
             kind=kind, rounding=rounding, layout=layout, ties=ties, nan=nan, dialect=dialect,
-            count_padding=count_padding, divisor=divisor, route_bits=route_bits,
+            count_padding=count_padding, divisor=divisor, route_bits=route_bits, relu=relu, outputs=outputs, starts=starts, sizes=sizes,
         )  # fmt: skip
         self._setup(problem, dtype, threads, algorithm)
 
@@ -351,13 +355,11 @@ class Plan(CorePlan):
     def _same_windows(self, other: "Plan") -> bool:
         return self.route_bits == other.route_bits and self._windows() == other._windows()
 
-    def _windows(self) -> bytes:
-        plain = _abi.Problem.from_buffer_copy(self.problem)
-        plain.dtype = 0
-        return bytes(plain)
+    def _windows(self) -> Any:
+        return _with_type(self.problem, 0).state()
 
     def __reduce__(self) -> Any:
-        return _restore, (bytes(self.problem), self.dtype, self.threads, self._algorithm)
+        return _restore, (self.problem.state(), self.dtype, self.threads, self._algorithm)
 
     def __repr__(self) -> str:
         return f"Plan({self.text!r})"
@@ -373,20 +375,27 @@ def _kept(plan: Plan, data: np.ndarray) -> Routes:
 _NAMES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32")
 
 
-def _restore(problem: bytes, dtype: Any, threads: int, algorithm: Optional[str]) -> Plan:
-    return Plan._of(_abi.Problem.from_buffer_copy(problem), dtype, threads, algorithm)
+def _with_type(problem: _abi.Problem, code_: int) -> _abi.Problem:
+    copy = _abi.Problem.of_state(problem.state())
+    copy.dtype = code_
+    return copy
+
+
+def _restore(state: Any, dtype: Any, threads: int, algorithm: Optional[str]) -> Plan:
+    return Plan._of(_abi.Problem.of_state(state), dtype, threads, algorithm)
 
 
 @lru_cache(maxsize=256)
 def _with_dtype(plan: Plan, dtype: Any) -> Plan:
-    problem = _abi.Problem.from_buffer_copy(plan.problem)
-    problem.dtype = dtype_code(dtype)
-    return Plan._of(problem, dtype, plan.threads, plan._algorithm)
+    return Plan._of(_with_type(plan.problem, dtype_code(dtype)), dtype, plan.threads, plan._algorithm)
 
 
 @lru_cache(maxsize=1024, typed=True)  # a Default is told from the same word when given
 def _cached(shape: Tuple[int, ...], dtype: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, **rules: Any) -> Plan:
     return Plan(shape, kernel, stride, padding, dilation, dtype=dtype, **rules)
+
+
+_TABLES = frozenset(("outputs", "starts", "sizes"))
 
 
 def cached_plan(
@@ -398,6 +407,8 @@ def cached_plan(
     ):
         kernel, stride = freeze("kernel", kernel), freeze("stride", stride)
         padding, dilation = freeze("padding", padding), freeze("dilation", dilation)
+    for name in _TABLES.intersection(rules):
+        rules[name] = freeze(name, rules[name])
     try:
         return _cached(shape, dtype, kernel, stride, padding, dilation, **rules)
     except TypeError as error:

@@ -6,33 +6,54 @@ outputs and indices are the same to the bit.
 """
 
 # No postponed annotations: TorchScript reads real ones.
-from typing import Any, List, Sequence, Tuple
+import threading
+from contextlib import contextmanager
+from typing import Any, Iterator, List, Sequence, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch._jit_internal import boolean_dispatch
 
 from ._plans import PoolValueError, Window, plan_of
 
-# As they are now: who puts poolgrad in their place still means torch's here.
-THEIRS = {1: torch.nn.functional.max_pool1d, 2: torch.nn.functional.max_pool2d, 3: torch.nn.functional.max_pool3d}
+# As they are now: who puts poolgrad in their place still means torch's here, and torchs_functions keeps everywhere() out of them.
+THEIRS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+_AVERAGES = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+_ADAPTIVE = {
+    0: {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d},
+    1: {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d},
+}  # by poolgrad_kind
+
+in_torchs = threading.local()  # .depth: how many torchs_functions() this thread is in
+
+
+@contextmanager
+def torchs_functions() -> Iterator[None]:
+    """In this thread, torch's pooling functions are torch's."""
+    in_torchs.depth = getattr(in_torchs, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        in_torchs.depth -= 1
+
 
 # ---- TorchScript: which of the two is compiled depends on return_indices, as in torch.nn.functional ----------------------------
 
 
 def _pool(
     input: torch.Tensor, kernel: List[int], stride: List[int], padding: List[int], padding_kind: int, dilation: List[int],
-    ceil_mode: bool, ties: int, return_indices: bool = False,
+    ceil_mode: bool, ties: int, return_indices: bool = False, relu: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    return torch.ops.poolgrad.max_pool(input, kernel, stride, padding, padding_kind, dilation, ceil_mode, ties, -1)[0]
+    return torch.ops.poolgrad.max_pool(input, kernel, stride, padding, padding_kind, dilation, ceil_mode, ties, -1, 0, relu)[0]
 
 
 def _pool_with_indices(
     input: torch.Tensor, kernel: List[int], stride: List[int], padding: List[int], padding_kind: int, dilation: List[int],
-    ceil_mode: bool, ties: int, return_indices: bool = False,
+    ceil_mode: bool, ties: int, return_indices: bool = False, relu: bool = False,
 ) -> Tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    y, routes = torch.ops.poolgrad.max_pool(input, kernel, stride, padding, padding_kind, dilation, ceil_mode, ties, -1)
+    y, routes = torch.ops.poolgrad.max_pool(input, kernel, stride, padding, padding_kind, dilation, ceil_mode, ties, -1, 0, relu)
     found = torch.ops.poolgrad.max_pool_indices(
-        input.detach(), routes, kernel, stride, padding, padding_kind, dilation, ceil_mode, ties, -1
+        input.detach(), routes, kernel, stride, padding, padding_kind, dilation, ceil_mode, ties, -1, 0, relu
     )
     return y, found
 
@@ -45,16 +66,24 @@ scripted_pool = boolean_dispatch(
 
 # ---- ONNX ---------------------------------------------------------------------------------------------------------------------
 
-_ATTRIBUTES = ("is", "is", "is", "i", "is", "i", "i", "i")  # of what follows the tensors, as symbolic_helper reads constants
+_ATTRIBUTES = ("is", "is", "is", "i", "is", "i", "i", "i", "i", "i", "is", "is", "i", "i")  # of what follows the tensors, as symbolic_helper reads constants
 _AUTO_PAD = {2: "SAME_UPPER", 3: "SAME_LOWER"}  # by poolgrad_padding; valid is padding 0
 
 
 def _max_pool_node(g: Any, x: Any, fixed: Sequence[Any], outputs: int) -> Any:
     from torch.onnx import symbolic_helper
 
-    kernel, stride, padding, kind, dilation, ceil_mode, ties, _ = (
+    kernel, stride, padding, kind, dilation, ceil_mode, ties, _, average, relu, counts, starts, count_padding, divisor = (
         symbolic_helper._maybe_get_const(value, form) for value, form in zip(fixed, _ATTRIBUTES)
     )
+    if relu:
+        x = g.op("Relu", x)
+    if counts and not starts and all(count == 1 for count in counts) and outputs == 1:
+        return g.op("GlobalAveragePool" if average else "GlobalMaxPool", x)
+    if counts:
+        raise PoolValueError("ONNX has no node for adaptive and fractional pooling, but for output_size 1 without indices")
+    if divisor:
+        raise PoolValueError(f"divisor_override is {divisor}; ONNX's AveragePool has no divisor of its own")
     dimensions = symbolic_helper._get_tensor_rank(x)
     if dimensions is not None and dimensions != len(kernel) + 2:
         wanted = len(kernel) + 2
@@ -68,6 +97,8 @@ def _max_pool_node(g: Any, x: Any, fixed: Sequence[Any], outputs: int) -> Any:
         attributes["pads_i"], attributes["ceil_mode_i"] = padding, int(ceil_mode)
     if any(step != 1 for step in dilation):
         attributes["dilations_i"] = dilation
+    if average:
+        return g.op("AveragePool", x, count_include_pad_i=int(count_padding), **attributes)
     return g.op("MaxPool", x, outputs=outputs, **attributes)
 
 
@@ -96,9 +127,18 @@ except (AttributeError, ImportError):
 def torchs_own(input: torch.Tensor, window: Window, return_indices: bool) -> Any:
     """The same by torch's own function, for an exporter that knows nothing else."""
     rank = len(window.kernel)
+    if window.starts:
+        raise PoolValueError("fractional pooling by given samples has no function that an exporter knows")
+    if window.outputs:
+        return _ADAPTIVE[window.kind][rank](input, window.outputs, *([return_indices] if not window.kind else []))
+    if window.relu:
+        input = torch.relu(input)
     plan = plan_of((1, 1, *(int(n) for n in input.shape[-rank:])), input.dtype, torch.device("cpu"), False, window)
     low, high = zip(*plan.pads)
     if low != high or (return_indices and window.ties != 1):
         what = f"padding {low} before and {high} behind" if low != high else "indices by a rule of ties other than 'first'"
         raise PoolValueError(f"this pooling has {what}, which torch's own has not; torch.onnx.export(dynamo=False) exports it")
+    if window.kind:
+        more = (window.divisor or None,) if rank > 1 else ()
+        return _AVERAGES[rank](input, window.kernel, window.stride, low, window.ceil_mode, window.count_padding, *more)
     return THEIRS[rank](input, window.kernel, window.stride, low, window.dilation, window.ceil_mode, return_indices)

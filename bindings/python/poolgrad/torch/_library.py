@@ -21,11 +21,15 @@ from ._plans import TorchPlan, Window, lies_channels_last, plan_of
 
 HAS_CUSTOM_OP = hasattr(torch.library, "custom_op") and hasattr(torch.library, "register_autograd")
 
-# What every operator takes after its tensors: the fields of a Window, and whether x lies channels last: 0, 1, or -1 for "see how
-# x lies", which those that take x may be given. torch.compile says it where the call is traced, since Inductor may hand over
+# What every operator takes after its tensors: the fields of a Window, and before those that have defaults, whether x lies channels
+# last: 0, 1, or -1 for "see how x lies", which those that take x may be given. torch.compile says it where the call is traced, since Inductor may hand over
 # tensors that lie differently; torch.jit leaves it open. Spelled out, since torch before 2.7 reads no schema from annotations that
 # are strings.
-_FIXED = "int[] kernel, int[] stride, int[] padding, int padding_kind, int[] dilation, bool ceil_mode, int ties, int channels_last"
+_FIXED = (
+    "int[] kernel, int[] stride, int[] padding, int padding_kind, int[] dilation, bool ceil_mode, int ties, int channels_last, "
+    "int kind=0, bool relu=False, int[] outputs=[], int[] starts=[], bool count_padding=True, int divisor=0"
+)
+_LIES = 7  # where channels_last is among them
 AS_X_LIES = -1
 _CPU = torch.device("cpu")
 _library = None if HAS_CUSTOM_OP else torch.library.Library("poolgrad", "DEF")
@@ -63,17 +67,17 @@ def _below_autograd(operator: Any, *arguments: Any) -> Any:
 
 
 def _window(fixed: Sequence[Any]) -> Window:
-    return Window(*(tuple(field) if isinstance(field, (list, tuple)) else field for field in fixed[:-1]))
+    return Window(*(tuple(field) if isinstance(field, (list, tuple)) else field for field in (*fixed[:_LIES], *fixed[_LIES + 1 :])))
 
 
 def _lying(x: torch.Tensor, fixed: Sequence[Any]) -> Sequence[Any]:
-    if fixed[-1] != AS_X_LIES:
+    if fixed[_LIES] != AS_X_LIES:
         return fixed
-    return (*fixed[:-1], int(lies_channels_last(x.shape, x.stride(), len(fixed[0]))))
+    return (*fixed[:_LIES], int(lies_channels_last(x.shape, x.stride(), len(fixed[0]))), *fixed[_LIES + 1 :])
 
 
 def plan_for(like: torch.Tensor, x_shape: Sequence[int], fixed: Sequence[Any]) -> TorchPlan:
-    return plan_of(tuple(x_shape), like.dtype, like.device, bool(fixed[-1]), _window(fixed))
+    return plan_of(tuple(x_shape), like.dtype, like.device, bool(fixed[_LIES]), _window(fixed))
 
 
 def pool_plan(x: torch.Tensor, fixed: Sequence[Any]) -> TorchPlan:
@@ -105,7 +109,7 @@ def _run_indices(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Te
 
 def _fake_shapes(x_shape: Any, like: torch.Tensor, fixed: Sequence[Any]) -> Tuple[Any, Any]:
     """Shapes of y and routes for an x whose batch and channels may be symbols."""
-    rank, channels_last = len(fixed[0]), fixed[-1]
+    rank, channels_last = len(fixed[0]), fixed[_LIES]
     spatial = tuple(int(n) for n in x_shape[-rank:])
     plan = plan_of((1, 1, *spatial), like.dtype, _CPU, bool(channels_last), _window(fixed))
     batch, channels, outs = tuple(x_shape[: -rank - 1]), x_shape[-rank - 1], plan.tensor_y[2:]
@@ -116,7 +120,7 @@ def _fake_shapes(x_shape: Any, like: torch.Tensor, fixed: Sequence[Any]) -> Tupl
 
 def _fake_empty(shape: Any, like: torch.Tensor, fixed: Sequence[Any], dtype: Any = None) -> torch.Tensor:
     formats = {2: torch.channels_last, 3: torch.channels_last_3d}
-    memory_format = formats[len(fixed[0])] if fixed[-1] else torch.contiguous_format
+    memory_format = formats[len(fixed[0])] if fixed[_LIES] else torch.contiguous_format
     return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=memory_format)
 
 
@@ -182,8 +186,8 @@ if HAS_CUSTOM_OP:
 
 
 def fixed_of(window: Window, channels_last: int) -> Tuple[Any, ...]:
-    fields = (list(field) if isinstance(field, tuple) else field for field in window)
-    return (*fields, int(channels_last))
+    fields = [list(field) if isinstance(field, tuple) else field for field in window]
+    return (*fields[:_LIES], int(channels_last), *fields[_LIES:])
 
 
 def plan_fixed(plan: TorchPlan) -> Tuple[Any, ...]:

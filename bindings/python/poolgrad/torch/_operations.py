@@ -86,7 +86,24 @@ def make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
             fail(status)
         return found
 
+    if plan.args[4].relu:
+        return forward, forward_routes, scatter, gather, _with_first_taps(plan, indices)
     return forward, forward_routes, scatter, gather, indices
+
+
+def _with_first_taps(plan: TorchPlan, indices: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Indices as torch has them after a ReLU: a window with nothing above 0, which has no route, is one of nothing but zeros there,
+    and its index that of a window of equals."""
+    _, dtype, device, channels_last, window = plan.args
+    plane = type(plan)((1, 1, *plan.tensor_x[-plan.rank :]), dtype, device, channels_last, window._replace(relu=False))
+    equals = plane.indices(plane.forward_routes(torch.zeros(plane.tensor_x, dtype=dtype, device=device))[1])
+    equals = equals.reshape(equals.shape[len(equals.shape) - len(plan.tensor_y) :])
+
+    def filled(routes: torch.Tensor) -> torch.Tensor:
+        found = indices(routes)
+        return torch.where(found < 0, equals, found)
+
+    return filled
 
 
 # ---- poolgrad_exec, by what torch says now: the number of its threads, or its stream -----------------------------------------

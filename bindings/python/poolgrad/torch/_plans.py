@@ -7,7 +7,8 @@ another format are brought into it; results are allocated in it, so that channel
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple, Sequence, Tuple
+from itertools import accumulate
+from typing import Any, Dict, NamedTuple, Sequence, Tuple
 
 import torch
 
@@ -46,10 +47,23 @@ class Window(NamedTuple):
     dilation: Tuple[int, ...]
     ceil_mode: bool
     ties: int  # poolgrad_ties
+    kind: int = 0  # poolgrad_kind
+    relu: bool = False
+    outputs: Tuple[int, ...] = ()  # windows by table: how many on every axis. kernel is then 0, or with starts their size
+    starts: Tuple[int, ...] = ()  # of the first axis, then of the next; none: adaptive
+    count_padding: bool = True
+    divisor: int = 0
+
+    @property
+    def name(self) -> str:
+        """The function that pools like this."""
+        what = "avg_pool" if self.kind else "max_pool"
+        before = "relu_" if self.relu else "fractional_" if self.starts else "adaptive_" if self.outputs else ""
+        return f"{before}{what}{len(self.kernel)}d"
 
 
 def make_window(
-    rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, ties: str
+    rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, ties: str, **more: Any
 ) -> Window:
     """Checks the form of the arguments; their values are checked with the shape, by the library."""
     try:
@@ -64,6 +78,7 @@ def make_window(
             per_axis("dilation", dilation, rank),
             bool(ceil_mode),
             ties_code,
+            **more,
         )
     except TypeError as error:
         raise PoolTypeError(str(error)) from None
@@ -71,11 +86,23 @@ def make_window(
         raise PoolValueError(str(error)) from None
 
 
+_KINDS = {value: word for word, value in _abi.KINDS.items()}
+
+
+def _tables(window: Window) -> Dict[str, Any]:
+    if not window.starts:
+        return {"outputs": window.outputs or None}
+    ends = tuple(accumulate(window.outputs))
+    return {"starts": tuple(window.starts[end - count : end] for end, count in zip(ends, window.outputs))}
+
+
 class TorchPlan(CorePlan):
     """Runs one pooling on tensors of one shape, type, device and memory format."""
 
     words = (
         (r"\bkernel\[", "kernel_size["),
+        (r"\boutputs\[", "output_size["),
+        (r"\bdivisor is", "divisor_override is"),
         (r"rounding is ceil\w*; (.*), so leave rounding floor", r"ceil_mode is True; \1, so leave it False"),
         (r" \(only the jax dialect crops\)", ""),
         (r"the torch dialect allows at most half of the window", "it may be at most half of the window"),
@@ -89,7 +116,7 @@ class TorchPlan(CorePlan):
             raise PoolTypeError(f"input has the type {dtype}; poolgrad takes {', '.join(str(known) for known in _DTYPES)}")
         if len(shape) not in (rank + 1, rank + 2):
             raise PoolValueError(
-                f"input has the shape {tuple(shape)}; max_pool{rank}d takes {rank + 2} dimensions, or {rank + 1} without a batch"
+                f"input has the shape {tuple(shape)}; {window.name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
             )
         if device.type not in ("cpu", "cuda", "meta"):  # meta: shapes only
             raise PoolValueError(f"input is on {device}; poolgrad runs on cpu and cuda")
@@ -104,11 +131,12 @@ class TorchPlan(CorePlan):
         try:
             problem = make_problem(
                 (n, *spatial, channels) if channels_last else (n, channels, *spatial), dtype_code,
-                window.kernel, window.stride, padding, window.dilation,
-                rounding="ceil" if window.ceil_mode else "floor",
+                *((window.kernel, window.stride) if not window.outputs else (window.kernel if window.starts else None, None)),
+                padding, window.dilation, kind=_KINDS[window.kind], rounding="ceil" if window.ceil_mode else "floor",
                 layout="channels_last" if channels_last else "channels_first",
                 ties={value: word for word, value in _abi.TIES.items()}[window.ties],
-                nan="propagate_last", dialect="torch",
+                nan="propagate_last", dialect="torch", relu=window.relu, **_tables(window),
+                count_padding=window.count_padding if window.kind else None, divisor=window.divisor or None,
                 device=int(device.type == "cuda"), device_index=self.device_index,
             )  # fmt: skip
             super().__init__(problem)

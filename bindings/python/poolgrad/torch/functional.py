@@ -1,22 +1,23 @@
-"""max_pool1d, max_pool2d and max_pool3d with the signatures of torch.nn.functional, and a little more.
+"""max_pool1d, max_pool2d and max_pool3d with the signatures of torch.nn.functional, and a little more; with a ReLU before them, too.
 
 More than torch: padding may be "same", "same_lower", "valid" or (low, high) pairs; ties says who gets the gradient when several
 inputs of a window share the maximum ("first" is torch's rule; "last", "split", "all").
 
-A call on a plain tensor (_plain) goes straight to its plan, found in a cache; every other one through _general.
+A call on a plain tensor (_plain) goes straight to its plan, found in a cache; every other one through _general. call() does the same
+for the functions of pooling.py, whose windows are found otherwise.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from .._core import freeze
 from . import _autograd, _export, _library
-from ._plain import PLAIN_TYPES, dispatch_modes, functorch_active, is_compiling, is_tracing
+from ._plain import PLAIN_TYPES, dispatch_modes, functorch_active, is_compiling, is_plain, is_tracing
 from ._plans import PoolTypeError, PoolValueError, TorchPlan, Window, lies_channels_last, make_window, plan_of
 
 _unwrap_if_dead: Callable[[torch.Tensor], torch.Tensor] = getattr(
@@ -32,15 +33,23 @@ _GIVE_BACK = "poolgrad.torch.convert(model, back=True) gives a model torch's own
 @lru_cache(maxsize=1024)
 def _plan(
     shape: Any, strides: Any, dtype: Any, device: Any, rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-    ceil_mode: Any, ties: str,
+    ceil_mode: Any, ties: str, relu: bool,
 ) -> Tuple[Callable[[torch.Tensor], torch.Tensor], TorchPlan]:  # fmt: skip
     """(its y of x, the plan)."""
-    window = make_window(rank, kernel_size, stride, padding, dilation, ceil_mode, ties)
+    window = make_window(rank, kernel_size, stride, padding, dilation, ceil_mode, ties, relu=relu)
+    return _straight(shape, strides, dtype, device, window)
+
+
+@lru_cache(maxsize=1024)
+def _straight(
+    shape: Any, strides: Any, dtype: Any, device: Any, window: Window
+) -> Tuple[Callable[[torch.Tensor], torch.Tensor], TorchPlan]:
+    rank = len(window.kernel)
     plan = plan_of(tuple(shape), dtype, device, lies_channels_last(shape, strides, rank), window)
     return _autograd.make_pool(plan), plan
 
 
-def _frozen(kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Tuple[Any, ...]:
+def frozen(kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Tuple[Any, ...]:
     try:
         given = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
         return tuple(freeze(name, value) for name, value in given.items())
@@ -59,32 +68,63 @@ def _lies_channels_last(x: torch.Tensor, rank: int) -> bool:
     return lies_channels_last(x.shape, x.stride(), rank)
 
 
+Probe = Optional[Callable[[torch.Tensor], Any]]  # a function of torch's own on a tensor of ones, or None: autocast leaves it alone
+
+
 @lru_cache(maxsize=None)
-def _cast_dtype(rank: int, dtype: torch.dtype, return_indices: bool) -> torch.dtype:
+def _cast_dtype(probe: Any, rank: int, dtype: torch.dtype) -> torch.dtype:
     """The type in which torch's own pooling runs under CPU autocast; asked once, since versions differ."""
-    with torch.autocast("cpu"):
-        found = _export.THEIRS[rank](torch.zeros((1,) * (rank + 2), dtype=dtype), 1, return_indices=return_indices)
-    return (found[0] if return_indices else found).dtype
+    with torch.autocast("cpu"), _export.torchs_functions():
+        try:
+            found = probe(torch.zeros((1,) * (rank + 2), dtype=dtype))
+        except RuntimeError:  # "not implemented for 'BFloat16'"
+            return dtype
+    return (found[0] if isinstance(found, tuple) else found).dtype
 
 
-def _cast(rank: int, input: torch.Tensor, return_indices: bool) -> torch.Tensor:
+def _cast(probe: Probe, rank: int, input: torch.Tensor) -> torch.Tensor:
     """`input` as CPU autocast, which is on, hands it to torch's own pooling."""
-    if input.device.type != "cpu" or input.dtype not in (torch.bfloat16, torch.float16):
+    if probe is None or input.device.type != "cpu" or input.dtype not in (torch.bfloat16, torch.float16):
         return input
-    return input.to(_cast_dtype(rank, input.dtype, return_indices))
+    return input.to(_cast_dtype(probe, rank, input.dtype))
 
 
-def _general(function: Any, rank: int, input: Any, window: Tuple[Any, ...], return_indices: bool, ties: str) -> Any:
-    """A call on what is not a plain tensor, or is not just to be run; window is kernel_size to ceil_mode."""
+def call(
+    function: Any, rank: int, input: Any, make: Callable[[torch.Tensor], Window], return_indices: bool, arguments: Tuple[Any, ...],
+    keywords: Dict[str, Any], probe: Probe,
+) -> Any:  # fmt: skip
+    """function(input, *arguments, **keywords), whose windows make(input) gives."""
+    if goes_straight(input):
+        try:
+            if probe is not None and _autocast_enabled():
+                input = _cast(probe, rank, input)
+            pool, plan = _straight(input.shape, input.stride(), input.dtype, input.device, make(input))
+            return _autograd.pool_with_indices(input, plan) if return_indices else pool(input)
+        except RuntimeError as error:
+            if isinstance(error, (PoolValueError, PoolTypeError)):
+                raise
+    return _general(function, rank, input, make, return_indices, arguments, keywords, probe)
+
+
+def goes_straight(input: Any) -> bool:
+    """Whether `input` is a plain tensor, and nothing looks on."""
+    return not (is_compiling() or functorch_active()) and is_plain(input)
+
+
+def _general(
+    function: Any, rank: int, input: Any, make: Callable[[torch.Tensor], Window], return_indices: bool, arguments: Tuple[Any, ...],
+    keywords: Dict[str, Any], probe: Probe,
+) -> Any:  # fmt: skip
+    """A call on what is not a plain tensor, or is not just to be run."""
     if has_torch_function_unary(input):
-        return handle_torch_function(function, (input,), input, *window, return_indices=return_indices, ties=ties)
+        return handle_torch_function(function, (input,), input, *arguments, **keywords)
     if not isinstance(input, torch.Tensor):
-        raise PoolTypeError(f"max_pool{rank}d(): argument 'input' is a {type(input).__name__}; it must be a Tensor")
-    made = make_window(rank, *window, ties)
+        raise PoolTypeError(f"{function.__name__}(): argument 'input' is a {type(input).__name__}; it must be a Tensor")
+    made = make(input)
     _check_indices(return_indices, made)
     if not is_compiling():
-        if rank == 3 and _autocast_enabled():
-            input = _cast(rank, input, return_indices)
+        if probe is not None and _autocast_enabled():
+            input = _cast(probe, rank, input)
         if functorch_active() and _autograd.HAS_SETUP_CONTEXT:
             plan = plan_of(tuple(input.shape), input.dtype, input.device, _lies_channels_last(input, rank), made)
             return _autograd.transformed_pool(input, plan, return_indices)
@@ -94,9 +134,9 @@ def _general(function: Any, rank: int, input: Any, window: Tuple[Any, ...], retu
             )
         unwrapped = _unwrap_if_dead(input)
         if unwrapped is not input:
-            return function(unwrapped, *window, return_indices, ties=ties)
+            return function(unwrapped, *arguments, **keywords)
         if input.has_names():
-            found = function(input.rename(None), *window, return_indices, ties=ties)
+            found = function(input.rename(None), *arguments, **keywords)
             return tuple(one.rename(*input.names) for one in found) if return_indices else found.rename(*input.names)
         if torch.onnx.is_in_onnx_export() and not is_tracing():
             return _export.torchs_own(input, made, return_indices)
@@ -115,8 +155,10 @@ def _general(function: Any, rank: int, input: Any, window: Tuple[Any, ...], retu
         ) from None
 
 
-def _make(rank: int, shapes: str) -> Callable[..., Any]:
+def _make(rank: int, shapes: str, relu: bool = False) -> Callable[..., Any]:
     may_cast = rank == 3  # the one that a version of torch has in a list of autocast's
+    theirs = _export.THEIRS[rank]
+    probes = (lambda x: theirs(x, 1), lambda x: theirs(x, 1, return_indices=True)) if may_cast else (None, None)
 
     def max_pool(
         input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
@@ -139,13 +181,13 @@ def _make(rank: int, shapes: str) -> Callable[..., Any]:
                 and type(padding) is int
                 and type(dilation) is int
             ):
-                kernel_size, stride, padding, dilation = _frozen(kernel_size, stride, padding, dilation)
+                kernel_size, stride, padding, dilation = frozen(kernel_size, stride, padding, dilation)
             try:
                 if may_cast and _autocast_enabled():
-                    input = _cast(rank, input, return_indices)
+                    input = _cast(probes[bool(return_indices)], rank, input)
                 pool, plan = _plan(
                     input.shape, input.stride(), input.dtype, input.device, rank, kernel_size, stride, padding, dilation,
-                    ceil_mode, ties,
+                    ceil_mode, ties, relu,
                 )  # fmt: skip
                 if not return_indices:
                     return pool(input)
@@ -154,13 +196,24 @@ def _make(rank: int, shapes: str) -> Callable[..., Any]:
             except RuntimeError as error:
                 if isinstance(error, (PoolValueError, PoolTypeError)):
                     raise
-        return _general(max_pool, rank, input, (kernel_size, stride, padding, dilation, ceil_mode), return_indices, ties)
+        window = (kernel_size, stride, padding, dilation, ceil_mode)
+        return _general(
+            max_pool, rank, input, lambda _: make_window(rank, *window, ties, relu=relu), return_indices, window,
+            {"return_indices": return_indices, "ties": ties}, probes[bool(return_indices)],
+        )  # fmt: skip
 
-    max_pool.__name__ = max_pool.__qualname__ = f"max_pool{rank}d"
-    max_pool.__doc__ = f"torch.nn.functional.max_pool{rank}d over {shapes}."
+    max_pool.__name__ = max_pool.__qualname__ = f"{'relu_' if relu else ''}max_pool{rank}d"
+    max_pool.__doc__ = (
+        f"max_pool{rank}d(relu(input), ...) in one step, which keeps nothing of input for backward, over {shapes}."
+        if relu
+        else f"torch.nn.functional.max_pool{rank}d over {shapes}."
+    )
     return max_pool
 
 
 max_pool1d = _make(1, "(N, C, L) or (C, L)")
 max_pool2d = _make(2, "(N, C, H, W) or (C, H, W)")
 max_pool3d = _make(3, "(N, C, D, H, W) or (C, D, H, W)")
+relu_max_pool1d = _make(1, "(N, C, L) or (C, L)", relu=True)
+relu_max_pool2d = _make(2, "(N, C, H, W) or (C, H, W)", relu=True)
+relu_max_pool3d = _make(3, "(N, C, D, H, W) or (C, D, H, W)", relu=True)

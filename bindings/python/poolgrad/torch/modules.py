@@ -17,7 +17,7 @@ class _Ties:
     ties = "first"
     __constants__ = [*nn.MaxPool1d.__constants__, "fixed"]
     __jit_unused_properties__ = ["fixed"]  # read by torch.jit.script, not compiled
-    _rank = 0
+    _rank, _relu = 0, False
     _pool: Any = None
 
     @property
@@ -26,8 +26,9 @@ class _Ties:
         module: Any = self
         return tuple(
             make_window(
-                self._rank, module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode, self.ties
-            )
+                self._rank, module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode, self.ties,
+                relu=self._relu,
+            )[:9]
         )
 
     def __init__(self, *arguments: Any, ties: str = "first", **options: Any) -> None:
@@ -43,7 +44,7 @@ class _Ties:
         if torch.jit.is_scripting():
             return scripted_pool(
                 input, self.fixed[0], self.fixed[1], self.fixed[2], self.fixed[3], self.fixed[4], self.fixed[5], self.fixed[6],
-                self.return_indices,
+                self.return_indices, self.fixed[8],
             )  # fmt: skip
         return self._pool(
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices, ties=self.ties
@@ -66,6 +67,24 @@ class MaxPool3d(_Ties, nn.MaxPool3d):
     """torch.nn.MaxPool3d, run by poolgrad."""
 
     _rank, _pool = 3, staticmethod(functional.max_pool3d)
+
+
+class ReLUMaxPool1d(MaxPool1d):
+    """torch.nn.ReLU and then torch.nn.MaxPool1d, in one step."""
+
+    _relu, _pool = True, staticmethod(functional.relu_max_pool1d)
+
+
+class ReLUMaxPool2d(MaxPool2d):
+    """torch.nn.ReLU and then torch.nn.MaxPool2d, in one step."""
+
+    _relu, _pool = True, staticmethod(functional.relu_max_pool2d)
+
+
+class ReLUMaxPool3d(MaxPool3d):
+    """torch.nn.ReLU and then torch.nn.MaxPool3d, in one step."""
+
+    _relu, _pool = True, staticmethod(functional.relu_max_pool3d)
 
 
 _OURS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}

@@ -1,0 +1,396 @@
+"""Adaptive, average and fractional pooling, and max unpooling, with the signatures of torch.nn.functional.
+
+Adaptive and average pooling are windows like any other: call() of functional.py finds their plans and records them. Fractional
+pooling draws windows for every plane; where all planes share them they are a table, otherwise the taps are gathered side by side
+and pooled there. Unpooling is linear, by indices that are checked; where several name one place, the last in row-major order is kept,
+and it alone has a gradient.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch.autograd import Function
+from torch.overrides import handle_torch_function, has_torch_function_variadic
+
+from .. import _abi
+from .._core import freeze, per_axis
+from . import functional
+from ._plain import is_compiling
+from ._plans import PoolTypeError, PoolValueError, Window, lies_channels_last, make_window, plan_of
+
+_AVERAGE, _FIRST = _abi.KINDS["avg"], _abi.TIES["first"]
+
+
+def _table_window(kernel: Tuple[int, ...], outputs: Tuple[int, ...], **more: Any) -> Window:
+    rank = len(kernel)
+    return Window(kernel, (1,) * rank, (0,) * (2 * rank), 0, (1,) * rank, False, _FIRST, outputs=outputs, **more)
+
+
+def _named(function: Any, name: str, told: str) -> Any:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"torch.nn.functional.{name}{told}"
+    return function
+
+
+# ---- adaptive ------------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _adaptive_window(rank: int, kind: int, output_size: Any, sizes: Tuple[int, ...]) -> Window:
+    wanted = output_size if isinstance(output_size, tuple) else (output_size,) * rank
+    if len(wanted) != rank:
+        raise PoolValueError(f"output_size has {len(wanted)} entries; give one integer, or one per spatial axis: {rank}")
+    for i, size in enumerate(wanted):
+        if size is not None and size < 1:
+            raise PoolValueError(f"output_size[{i}] is {size}; it must be at least 1, or None for as many as the input has")
+    return _table_window((0,) * rank, tuple(n if size is None else size for size, n in zip(wanted, sizes)), kind=kind)
+
+
+def _frozen_size(output_size: Any) -> Any:
+    try:
+        return freeze("output_size", output_size)
+    except TypeError as error:
+        raise PoolTypeError(str(error)) from None
+
+
+def _adaptive(function: Any, rank: int, kind: int, input: Any, output_size: Any, return_indices: bool, probe: Any) -> Any:
+    def make(x: torch.Tensor) -> Window:
+        return _adaptive_window(rank, kind, _frozen_size(output_size), tuple(int(n) for n in x.shape[-rank:]))
+
+    keywords = {} if kind else {"return_indices": return_indices}
+    return functional.call(function, rank, input, make, return_indices, (output_size,), keywords, probe)
+
+
+def _make_adaptive_max(rank: int) -> Callable[..., Any]:
+    theirs = getattr(F, f"adaptive_max_pool{rank}d")
+
+    def probe(x: torch.Tensor) -> Any:
+        return theirs(x, 1)
+
+    def adaptive_max_pool(input: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
+        return _adaptive(adaptive_max_pool, rank, 0, input, output_size, return_indices, probe)
+
+    return _named(adaptive_max_pool, f"adaptive_max_pool{rank}d", ", keeping routes only.")
+
+
+def _make_adaptive_avg(rank: int) -> Callable[..., Any]:
+    theirs = getattr(F, f"adaptive_avg_pool{rank}d")
+
+    def probe(x: torch.Tensor) -> Any:
+        return theirs(x, 1)
+
+    def adaptive_avg_pool(input: torch.Tensor, output_size: Any) -> torch.Tensor:
+        return _adaptive(adaptive_avg_pool, rank, _AVERAGE, input, output_size, False, probe)
+
+    return _named(adaptive_avg_pool, f"adaptive_avg_pool{rank}d", ": each sum is divided once, where torch divides by axis.")
+
+
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_make_adaptive_max, (1, 2, 3))
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_make_adaptive_avg, (1, 2, 3))
+
+
+# ---- average -------------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _average_window(
+    rank: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor: Optional[int]
+) -> Window:
+    if divisor is not None and divisor < 1:
+        raise PoolValueError(f"divisor_override is {divisor}; it must be at least 1, or None")
+    return make_window(
+        rank, kernel_size, stride, padding, 1, ceil_mode, "first", kind=_AVERAGE, count_padding=bool(count_include_pad),
+        divisor=divisor or 0,
+    )  # fmt: skip
+
+
+def _average(function: Any, rank: int, probe: Any, input: Any, *window: Any) -> Any:
+    def make(_: torch.Tensor) -> Window:
+        kernel_size, stride, padding, _ = functional.frozen(*window[:3], 1)
+        try:
+            divisor = freeze("divisor_override", window[5])
+        except TypeError as error:
+            raise PoolTypeError(str(error)) from None
+        return _average_window(rank, kernel_size, stride, padding, bool(window[3]), bool(window[4]), divisor)
+
+    arguments = window if rank > 1 else window[:5]
+    return functional.call(function, rank, input, make, False, arguments, {}, probe)
+
+
+def _make_avg(rank: int) -> Callable[..., Any]:
+    theirs = getattr(F, f"avg_pool{rank}d")
+
+    def probe(x: torch.Tensor) -> Any:
+        return theirs(x, 1)
+
+    def avg_pool1d(
+        input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> torch.Tensor:  # fmt: skip
+        return _average(avg_pool1d, rank, probe, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+    def avg_pool(
+        input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: Optional[int] = None,
+    ) -> torch.Tensor:  # fmt: skip
+        window = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return _average(avg_pool, rank, probe, input, *window)
+
+    return _named(avg_pool1d if rank == 1 else avg_pool, f"avg_pool{rank}d", ".")
+
+
+avg_pool1d, avg_pool2d, avg_pool3d = map(_make_avg, (1, 2, 3))
+
+
+# ---- fractional ----------------------------------------------------------------------------------------------------------------
+
+
+def _fractional_starts(samples: torch.Tensor, size: int, outputs: int, kernel: int) -> torch.Tensor:
+    """Where the windows of an axis begin, for samples of any shape: torch's sequence, in the samples' own arithmetic."""
+    last = samples.new_full((*samples.shape, 1), size - kernel)
+    if outputs == 1:
+        return last.long()
+    # torch divides and multiplies in the samples' type; as tensors, so that halves and floats round as there
+    step = samples.new_tensor(size - kernel) / samples.new_tensor(outputs - 1)
+    number = torch.arange(outputs - 1, dtype=samples.dtype, device=samples.device)
+    starts = ((number + samples[..., None]) * step).long() - (samples[..., None] * step).long()
+    return torch.cat((starts, last.long()), -1)
+
+
+def _fractional_size(rank: int, sizes: Sequence[int], kernel: Tuple[int, ...], output_size: Any, output_ratio: Any) -> Tuple[int, ...]:
+    name = f"fractional_max_pool{rank}d"
+    if output_size is None and output_ratio is None:
+        raise PoolValueError(f"{name} was given neither output_size nor output_ratio; it needs one of them")
+    if output_size is None:
+        ratios = output_ratio if isinstance(output_ratio, (list, tuple)) else (output_ratio,) * rank
+        if len(ratios) != rank:
+            raise PoolValueError(f"output_ratio has {len(ratios)} entries; give one number, or one per spatial axis: {rank}")
+        outputs = tuple(int(n * ratio) for n, ratio in zip(sizes, ratios))
+    else:
+        try:
+            outputs = per_axis("output_size", output_size, rank)
+        except TypeError as error:
+            raise PoolTypeError(str(error)) from None
+        except ValueError as error:
+            raise PoolValueError(str(error)) from None
+    for i, (n, k, out) in enumerate(zip(sizes, kernel, outputs)):
+        if k < 1:
+            raise PoolValueError(f"kernel_size[{i}] is {k}; every kernel size must be at least 1")
+        if out < 1:
+            raise PoolValueError(f"output_size[{i}] is {out}; it must be at least 1")
+        if out + k - 1 > n:
+            raise PoolValueError(f"output_size[{i}] is {out}; with windows of {k} taps the {n} inputs have room for {max(n - k + 1, 0)}")
+    return outputs
+
+
+def _taps(starts: torch.Tensor, kernel: int) -> torch.Tensor:
+    """(N, C, outputs * kernel): the inputs of each window, one window after the other."""
+    return (starts[..., None] + torch.arange(kernel, device=starts.device)).flatten(-2)
+
+
+def _pool_gathered(x: torch.Tensor, kernel: Tuple[int, ...], starts: List[torch.Tensor], return_indices: bool) -> Any:
+    """Windows that differ from plane to plane: their taps side by side, pooled there."""
+    rank = len(kernel)
+    taps = [_taps(begin, k) for begin, k in zip(starts, kernel)]
+    spread = x
+    for axis, tap in enumerate(taps, 2):
+        at = tap.reshape(*tap.shape[:2], *(-1 if i == axis else 1 for i in range(2, rank + 2)))
+        spread = spread.gather(axis, at.expand(*(at.shape[i] if i in (0, 1, axis) else n for i, n in enumerate(spread.shape))))
+    pool = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[rank - 1]
+    if not return_indices:
+        return pool(spread, kernel)
+    y, found = pool(spread, kernel, return_indices=True)
+    index = torch.zeros_like(found)
+    for axis in range(rank):  # from places in `spread` to places in x
+        inner = 1
+        for n in spread.shape[axis + 3 :]:
+            inner *= n
+        place = (found.flatten(2) // inner) % spread.shape[axis + 2]
+        index = index * x.shape[axis + 2] + taps[axis].gather(2, place).reshape(found.shape)
+    return y, index
+
+
+_SAMPLE_OF_AXIS = {2: (1, 0), 3: (0, 1, 2)}  # torch's order of an axis' samples: in two dimensions the width's come first
+
+
+def _make_fractional(rank: int) -> Callable[..., Any]:
+    def fractional_max_pool(
+        input: torch.Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+        _random_samples: Optional[torch.Tensor] = None,
+    ) -> Any:  # fmt: skip
+        name = f"fractional_max_pool{rank}d"
+        if has_torch_function_variadic(input, _random_samples):
+            return handle_torch_function(
+                fractional_max_pool, (input, _random_samples), input, kernel_size, output_size=output_size,
+                output_ratio=output_ratio, return_indices=return_indices, _random_samples=_random_samples,
+            )  # fmt: skip
+        if not isinstance(input, torch.Tensor):
+            raise PoolTypeError(f"{name}(): argument 'input' is a {type(input).__name__}; it must be a Tensor")
+        if input.dim() not in (rank + 1, rank + 2):
+            raise PoolValueError(
+                f"input has the shape {tuple(input.shape)}; {name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
+            )
+        kernel = make_window(rank, kernel_size, 1, 0, 1, False, "first").kernel
+        outputs = _fractional_size(rank, input.shape[-rank:], kernel, output_size, output_ratio)
+        planes = (1 if input.dim() == rank + 1 else input.shape[0], input.shape[-rank - 1], rank)
+        samples = _random_samples
+        if samples is None:
+            samples = torch.rand(planes, dtype=input.dtype, device=input.device)
+        elif tuple(samples.shape) != planes:
+            raise PoolValueError(f"_random_samples has the shape {tuple(samples.shape)}; for this input it must have {planes}")
+        elif samples.dtype != input.dtype or samples.device != input.device:
+            raise PoolTypeError(
+                f"_random_samples is {samples.dtype} on {samples.device}; input is {input.dtype} on {input.device}, and both must agree"
+            )
+        elif not is_compiling() and not bool(((samples >= 0) & (samples <= 1)).all()):
+            raise PoolValueError("_random_samples has an entry that is not between 0 and 1")
+        starts = [
+            _fractional_starts(samples[..., sample], n, out, k)
+            for sample, n, out, k in zip(_SAMPLE_OF_AXIS[rank], input.shape[-rank:], outputs, kernel)
+        ]
+        # Windows that all planes share are a table; looking costs little beside a gather, but cannot be compiled.
+        if functional.goes_straight(input) and input.device.type == "cpu" and all(bool((begin == begin[:1, :1]).all()) for begin in starts):
+            shared = tuple(int(n) for begin in starts for n in (begin[0, 0].tolist() if begin.numel() else ()))
+            if shared:
+                window = _table_window(kernel, outputs, starts=shared)
+                return functional.call(fractional_max_pool, rank, input, lambda _: window, return_indices, (), {}, None)
+        batched = input if input.dim() == rank + 2 else input[None]
+        found = _pool_gathered(batched, kernel, starts, return_indices)
+        if input.dim() == rank + 2:
+            return found
+        return tuple(one[0] for one in found) if return_indices else found[0]
+
+    return _named(fractional_max_pool, f"fractional_max_pool{rank}d", ", from the same random numbers.")
+
+
+fractional_max_pool2d, fractional_max_pool3d = map(_make_fractional, (2, 3))
+
+
+# ---- unpooling -----------------------------------------------------------------------------------------------------------------
+
+
+def _unpool_plan(y: torch.Tensor, sizes: Tuple[int, ...], dtype: torch.dtype) -> Any:
+    """A plan from x's sizes to y's: unpooling by indices does not ask which windows."""
+    rank = len(sizes)
+    shape = (*y.shape[:-rank], *sizes)
+    return plan_of(
+        shape, dtype, y.device, lies_channels_last(y.shape, y.stride(), rank), _table_window((0,) * rank, tuple(y.shape[-rank:]))
+    )
+
+
+def _unpool_straight(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
+    plan = _unpool_plan(y, sizes, y.dtype)
+    y, indices = y.contiguous(memory_format=plan.format), indices.contiguous(memory_format=plan.format)
+    x = torch.empty(plan.tensor_x, dtype=y.dtype).contiguous(memory_format=plan.format)
+    status = _abi.library().poolgrad_unpool_indices(
+        plan.handle, y.data_ptr(), indices.data_ptr(), _abi.NUMBERINGS["torch"], None, x.data_ptr()
+    )
+    if status:
+        try:
+            _abi.raise_status(status)
+        except ValueError as error:
+            raise PoolValueError(str(error)) from None
+    return x
+
+
+def _kept(indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
+    """Whether an entry is the last of those with its index in its plane."""
+    rank = len(sizes)
+    number = torch.arange(indices.numel(), dtype=torch.float64).reshape(indices.shape)  # exact up to 2^53
+    owner = _unpool_straight(number, indices.contiguous(), sizes).flatten(-rank)
+    return owner.gather(-1, indices.flatten(-rank)).reshape(indices.shape) == number
+
+
+class _Unpool(Function):
+    """Linear in y: its transpose picks what lies at the indices, for the entries that were kept."""
+
+    @staticmethod
+    def forward(ctx: Any, y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
+        ctx.sizes = sizes
+        ctx.save_for_backward(indices)
+        ctx.save_for_forward(indices)
+        return _unpool_straight(y, indices, sizes)
+
+    @staticmethod
+    def backward(ctx: Any, dx: torch.Tensor) -> Any:
+        (indices,) = ctx.saved_tensors
+        rank = len(ctx.sizes)
+        picked = dx.flatten(-rank).gather(-1, indices.flatten(-rank)).reshape(indices.shape)
+        return picked * _kept(indices, ctx.sizes).to(picked.dtype), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, ty: torch.Tensor, *_: Any) -> torch.Tensor:
+        return _Unpool.apply(ty, ctx.saved_tensors[0], ctx.sizes)
+
+
+def _unpool_by_torch(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
+    """The same by torch's own operators, for what has no CPU memory to be read straight away. The last is found as a maximum of
+    whole numbers, in any order."""
+    rank = len(sizes)
+    places = 1
+    for n in sizes:
+        places *= n
+    flat = indices.flatten(-rank)
+    if not is_compiling() and indices.device.type == "cuda" and bool(((flat < 0) | (flat >= places)).any()):
+        raise PoolValueError(f"indices has an entry that is not between 0 and {places - 1}, the places of a plane of {sizes}")
+    number = torch.arange(flat.shape[-1], device=y.device).expand(flat.shape)
+    owner = torch.full((*flat.shape[:-1], places), -1, dtype=torch.int64, device=y.device).scatter_reduce(-1, flat, number, "amax")
+    x = torch.where(owner >= 0, y.flatten(-rank).gather(-1, owner.clamp(min=0)), torch.zeros((), dtype=y.dtype, device=y.device))
+    return x.reshape(*y.shape[:-rank], *sizes)
+
+
+def _unpool_sizes(
+    sizes: Sequence[int], kernel: Tuple[int, ...], stride: Tuple[int, ...], padding: Tuple[int, ...], output_size: Any
+) -> Tuple[int, ...]:
+    rank = len(kernel)
+    plain = tuple((n - 1) * s + k - 2 * p for n, k, s, p in zip(sizes, kernel, stride, padding))
+    wanted = plain
+    if output_size is not None:
+        given = tuple(int(n) for n in output_size) if isinstance(output_size, (list, tuple)) else (int(output_size),) * rank
+        wanted = given[2:] if len(given) == rank + 2 else given
+        if len(wanted) != rank:
+            raise PoolValueError(f"output_size has {len(given)} entries; give {rank}, or {rank + 2} with batch and channels")
+    for i, (n, usual, step) in enumerate(zip(wanted, plain, stride)):
+        if n < 1 or not usual - step < n < usual + step:
+            low, high = max(usual - step + 1, 1), usual + step - 1
+            raise PoolValueError(f"output_size[{i}] is {n}; these windows reach between {low} and {high}")
+    return wanted
+
+
+def _make_unpool(rank: int) -> Callable[..., Any]:
+    def max_unpool(
+        input: torch.Tensor, indices: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    ) -> torch.Tensor:
+        if has_torch_function_variadic(input, indices):
+            return handle_torch_function(
+                max_unpool, (input, indices), input, indices, kernel_size, stride=stride, padding=padding, output_size=output_size
+            )
+        name = f"max_unpool{rank}d"
+        for word, tensor in (("input", input), ("indices", indices)):
+            if not isinstance(tensor, torch.Tensor):
+                raise PoolTypeError(f"{name}(): argument '{word}' is a {type(tensor).__name__}; it must be a Tensor")
+        if input.dim() not in (rank + 1, rank + 2):
+            raise PoolValueError(
+                f"input has the shape {tuple(input.shape)}; {name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
+            )
+        if indices.dtype != torch.int64:
+            raise PoolTypeError(f"indices has the type {indices.dtype}; indices are torch.int64")
+        if indices.shape != input.shape or indices.device != input.device:
+            raise PoolValueError(
+                f"indices has the shape {tuple(indices.shape)} on {indices.device}; input has {tuple(input.shape)} on {input.device}, "
+                "and both must agree"
+            )
+        window = make_window(rank, kernel_size, stride, padding, 1, False, "first")
+        sizes = _unpool_sizes(input.shape[-rank:], window.kernel, window.stride, window.padding[:rank], output_size)
+        if functional.goes_straight(input) and functional.goes_straight(indices) and input.device.type == "cpu":
+            return _Unpool.apply(input, indices, sizes)
+        return _unpool_by_torch(input, indices, sizes)
+
+    return _named(max_unpool, f"max_unpool{rank}d", ", with indices checked; of several at one place the last is kept.")
+
+
+max_unpool1d, max_unpool2d, max_unpool3d = map(_make_unpool, (1, 2, 3))

@@ -16,6 +16,23 @@ inline int64_t EqualPart(int64_t size, int64_t most, int64_t unit) {
   return std::min(size, CeilDiv(part, unit) * unit);
 }
 
+// Planes of a single row become rows of a single plane, so that threads find several rows; or of two planes, where two
+// are done at once: those meet in the middle, and an odd row there is done twice. False: the planes have more rows.
+template <class Params>
+bool RowsFromPlanes(const Problem& p, int64_t element, int64_t at_once, Params* s) {
+  for (int i = 0; i < 2; ++i) {
+    if (p.axis[i].in != 1 || p.axis[i].out != 1 || p.axis[i].pad_lo != 0) return false;
+  }
+  const int64_t rows = CeilDiv(s->planes, at_once), second = s->planes - rows;
+  if (rows >= 1 << 28) return false;
+  s->axis[1] = WindowAxis(Axis{.in = rows, .out = rows});
+  s->x_row = static_cast<int>(s->x_plane * element), s->y_row = static_cast<int>(s->y_plane * element);
+  s->route_row = static_cast<int>(s->route_plane);
+  s->x_plane *= second, s->y_plane *= second, s->route_plane *= second;
+  s->planes = at_once;
+  return true;
+}
+
 // ---- forward ----
 
 struct RowsTile {

@@ -28,16 +28,7 @@ cudaError_t LaunchGather(const Problem& p, const Args& args, void* stream) {
   s.route_row = static_cast<int>((last ? p.axis[2].out : 1) * p.routes.line_bytes);
   s.route_depth = s.route_row * p.axis[1].out;
   s.route_plane = s.route_depth * p.axis[0].out;
-  // Planes of a single row: rows of a single plane (or of two), so that threads find several rows.
-  if (p.axis[0].in == 1 && p.axis[1].in == 1 && p.axis[0].out == 1 && p.axis[1].out == 1 && s.planes % kAtOnce == 0 &&
-      s.planes / kAtOnce < 1 << 28 && s.axis[0].pad == 0 && s.axis[1].pad == 0) {
-    const int64_t count = s.planes / kAtOnce;
-    s.axis[1] = WindowAxis(Axis{.in = count, .out = count});
-    s.x_row = static_cast<int>(s.x_plane * sizeof(T)), s.y_row = static_cast<int>(s.y_plane * sizeof(T));
-    s.route_row = static_cast<int>(s.route_plane);
-    s.x_plane *= count, s.y_plane *= count, s.route_plane *= count;
-    s.planes = kAtOnce;
-  }
+  RowsFromPlanes(p, sizeof(T), kAtOnce, &s);
   const int64_t units = last ? p.channels / U::kPlaceElements : 1;
   s.units = static_cast<int>(units);
   const int64_t plane_groups = CeilDiv(s.planes, kAtOnce);

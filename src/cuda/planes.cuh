@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kPlaneThreads) PlaneBackwardKernel(const __gri
   for (int i = threadIdx.x; i < planes; i += kPlaneThreads) {
     const int64_t plane = first + i;
     const uint32_t code =
-        p.code_bytes == 1 ? __ldg(p.routes + plane) : CodeAt(p.g.bits, p.routes + plane * p.code_bytes, 0);
+        p.code_bytes == 1 ? __ldg(p.routes + plane) & p.g.none : CodeAt(p.g.bits, p.routes + plane * p.code_bytes, 0);
     const int64_t at = plane * p.size + code - begin;
     if (code < static_cast<uint32_t>(p.size) && at >= 0 && at < count) {
       staged[at] = Narrowed<T>(__fadd_rn(Widened(p.source[plane]), 0.0f));  // sums start from +0

@@ -50,6 +50,7 @@ const char* RefuseRing(const Problem& p) {
   if (p.axis[2].extent() <= 3 * p.axis[2].stride && p.axis[1].extent() <= 3 * p.axis[1].stride) {
     return "few windows overlap; a gather is faster";
   }
+  if (p.channels_last() && p.channels < kRingLanes / 2) return "a lane for each channel leaves most of them idle";
   if (!FitsWindow32(p)) return "the window reaches past 2^30";
   if (ShapeRing(p).bytes > kRingBytesMost) return "the rows under a window do not fit into shared memory";
   return nullptr;

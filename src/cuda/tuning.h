@@ -36,8 +36,6 @@ inline constexpr int64_t kPlaneBytes = 28 << 10;
 inline constexpr int64_t kPlaneRunBytes = 26 << 10;
 // Taps that a thread of the channels-last kernels asks for at once. 7 leaves nothing over of 7, 14 and 49.
 inline constexpr int kVectorAhead = 7;
-// Inputs along the width that a thread of the channels-last gather does: neighbours often have the same window.
-inline constexpr int kVectorRun = 8;
 // Places that a thread of the channels-last global backward writes; fewer below a quarter of enough threads, since it
 // only stores.
 inline constexpr int kOneWindowRun = 64;
@@ -48,8 +46,8 @@ inline constexpr int64_t kSeparableBytes = 48 << 10;
 inline constexpr int64_t kSeparableBytesMost = 200 << 10;
 inline constexpr int64_t kRingBytesMost = 200 << 10;
 
-// Any window, forward: threads of a block and blocks of a multiprocessor (which bounds the registers), rows of inputs and
-// outputs that a thread does at once, with single registers and with vectors of four, and shared memory of a block.
+// Any window, forward: threads of a block and blocks of a multiprocessor (which bounds the registers), rows of inputs
+// and outputs that a thread does at once, with single registers and with vectors of four, and shared memory of a block.
 inline constexpr int kRowsThreads = 256;
 inline constexpr int kRowsBlocks = 4, kRoutesBlocks = 3;
 inline constexpr int kRowsAtOnce = 4, kVectorRowsAtOnce = 2, kOutputsAtOnce = 4, kVectorOutputsAtOnce = 1;

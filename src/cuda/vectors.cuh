@@ -1,5 +1,5 @@
-// Channels last, any window: a thread owns 16 bytes of channels at one output (forward) or at a run of inputs
-// (backward), and the window is a loop. Global pooling, unusual windows and dilation come here.
+// Global pooling, channels last: one window that is the whole input. A thread owns 16 bytes of channels and goes
+// through the places (forward), or writes them at a run of places (backward).
 #pragma once
 
 #include <algorithm>
@@ -158,66 +158,6 @@ __global__ void __launch_bounds__(kVectorThreads) VectorForwardKernel(const __gr
   if constexpr (kRoutes) StoreCodes(p.routes + line * p.line_bytes + c * p.bits / 8, kElements * p.bits / 8, codes);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kVectorThreads) VectorBackwardKernel(const __grid_constant__ VectorParams<T> p) {
-  constexpr int kElements = 16 / sizeof(T), kPerWord = 4 / sizeof(T);
-  const uint32_t thread = blockIdx.x * kVectorThreads + threadIdx.x;
-  if (thread >= p.threads) return;
-  uint32_t channel = thread, group, h, d;
-  uint32_t n = p.across.take(&channel);
-  group = n, n = p.columns.take(&group);
-  h = n, n = p.rows.take(&h);
-  d = n, n = p.depths.take(&d);
-  const int c = static_cast<int>(channel) * kElements;
-  const int at_d = static_cast<int>(d), at_h = static_cast<int>(h);
-  int d_begin, d_end, h_begin, h_end;
-  p.axis[0].covering(at_d, &d_begin, &d_end);
-  p.axis[1].covering(at_h, &h_begin, &h_end);
-  const T* dy = p.source + n * p.y_sample + c;
-  const uint8_t* routes = p.routes +
-                          static_cast<int64_t>(n) * p.axis[0].out * p.axis[1].out * p.axis[2].out * p.line_bytes +
-                          c * p.bits / 8;
-  T* dx = p.result + n * p.x_sample + at_d * p.x_step[0] + at_h * p.x_step[1] + c;
-  const uint64_t mask = (uint64_t{1} << p.bits) - 1;
-  const int last = min(static_cast<int>(group + 1) * p.run, p.axis[2].in);
-  int64_t held = -1;  // the output whose dy and codes are in registers
-  float value[kElements] = {};
-  uint64_t codes = 0;
-  for (int w = static_cast<int>(group) * p.run; w < last; ++w) {
-    int w_begin, w_end;
-    p.axis[2].covering(w, &w_begin, &w_end);
-    float sum[kElements] = {};
-    for (int od = d_begin; od < d_end; ++od) {
-      const int kd = p.axis[0].tap_at(od, at_d);
-      for (int oh = h_begin; oh < h_end; ++oh) {
-        const int kh = p.axis[1].tap_at(oh, at_h);
-        for (int ow = w_begin; ow < w_end; ++ow) {
-          const int kw = p.axis[2].tap_at(ow, w);
-          if ((kd | kh | kw) < 0) continue;
-          const int64_t place = (static_cast<int64_t>(od) * p.axis[1].out + oh) * p.axis[2].out + ow;
-          if (place != held) {
-            held = place;
-            uint32_t words[4];
-            LoadVector(dy + place * p.g.channels, words);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) WidenWord<T>(words[i], &value[i * kPerWord]);
-            codes = LoadCodes(routes + place * p.line_bytes, kElements * p.bits / 8);
-          }
-          const uint64_t tap = static_cast<uint64_t>((kd * p.axis[1].kernel + kh) * p.axis[2].kernel + kw);
-#pragma unroll
-          for (int i = 0; i < kElements; ++i) {
-            if ((codes >> (i * p.bits) & mask) == tap) sum[i] = __fadd_rn(sum[i], value[i]);
-          }
-        }
-      }
-    }
-    uint32_t words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = NarrowWord<T>(&sum[i * kPerWord]);
-    StoreWords<16>(dx + w * p.x_step[2], words);
-  }
-}
-
 // Backward of global pooling: a thread writes its channels at a run of places, all of them from the same dy and codes.
 template <class T>
 __global__ void __launch_bounds__(kVectorThreads) OneWindowBackwardKernel(const __grid_constant__ VectorParams<T> p) {
@@ -262,14 +202,6 @@ __global__ void __launch_bounds__(kVectorThreads) OneWindowBackwardKernel(const 
   }
 }
 
-// One window that is the whole input, so that the taps are the places.
-inline bool IsOneWindow(const Problem& p) {
-  for (const Axis& a : p.axis) {
-    if (a.out != 1 || a.kernel != a.in || a.pad_lo != 0 || (a.dilation != 1 && a.kernel > 1)) return false;
-  }
-  return true;
-}
-
 template <class T>
 cudaError_t LaunchVectors(const Problem& p, bool forward, const Args& args, void* stream) {
   constexpr int64_t kElements = 16 / sizeof(T);
@@ -279,26 +211,19 @@ cudaError_t LaunchVectors(const Problem& p, bool forward, const Args& args, void
   v.source = static_cast<const T*>(args.source);
   v.result = static_cast<T*>(args.result);
   v.routes = args.routes;
-  const Geo<int> small = MakeGeo<int>(p);
-  for (int i = 0; i < 3; ++i) {
-    v.axis[i] = small.axis[i];
-    v.x_step[i] = v.g.x_axis[i];
-    v.y_step[i] = v.g.y_axis[i];
-  }
-  if (IsOneWindow(p)) {  // its places follow one another: one long row
-    const int places = static_cast<int>(p.in_plane());
-    v.axis[0] = v.axis[1] = {1, 1, 1, 1, 1, 0, 0};
-    v.axis[2] = {places, 1, places, places, 1, 0, 0};
-  }
+  // The places follow one another, so they are one long row, and its taps.
+  const int places = static_cast<int>(p.in_plane());
+  v.axis[0] = v.axis[1] = {1, 1, 1, 1, 1, 0, 0};
+  v.axis[2] = {places, 1, places, places, 1, 0, 0};
+  for (int i = 0; i < 3; ++i) v.x_step[i] = v.g.x_axis[i], v.y_step[i] = v.g.y_axis[i];
   v.x_sample = v.g.x_n, v.y_sample = v.g.y_n;
   v.line_bytes = p.routes.line_bytes;
   v.bits = p.routes.bits;
-  v.run = kVectorRun;
   const int64_t across = p.channels / kElements;
-  const auto size = [&](int i) { return forward ? p.axis[i].out : p.axis[i].in; };
-  if (!forward && IsOneWindow(p)) {
-    v.places = static_cast<int>(p.in_plane());
-    const int64_t wanted = std::clamp<int64_t>(4 * v.places * across * p.batch / enough_threads, 1, kOneWindowRun);
+  if (!forward) {
+    v.places = places;
+    const int64_t wanted =
+        std::clamp<int64_t>(4 * int64_t{v.places} * across * p.batch / enough_threads, 1, kOneWindowRun);
     const int64_t runs = CeilDiv(v.places, wanted);
     v.run = static_cast<int>(CeilDiv(v.places, runs));
     v.across = FastDiv(across), v.columns = FastDiv(runs);
@@ -307,14 +232,11 @@ cudaError_t LaunchVectors(const Problem& p, bool forward, const Args& args, void
     v.threads = static_cast<uint32_t>(threads);
     return Launch(OneWindowBackwardKernel<T>, CeilDiv(threads, kVectorThreads), kVectorThreads, 0, stream, v);
   }
-  const int64_t columns = forward ? size(2) : CeilDiv(size(2), v.run);
-  v.across = FastDiv(across), v.columns = FastDiv(columns), v.rows = FastDiv(size(1)), v.depths = FastDiv(size(0));
-  const int64_t threads = across * columns * size(1) * size(0) * p.batch;
+  v.across = FastDiv(across);
+  const int64_t threads = across * p.batch;
   if (threads >= kFastThreads) return cudaErrorNotSupported;
   v.threads = static_cast<uint32_t>(threads);
-  const auto kernel = !forward      ? VectorBackwardKernel<T>
-                      : args.routes ? VectorForwardKernel<T, true>
-                                    : VectorForwardKernel<T, false>;
+  const auto kernel = args.routes ? VectorForwardKernel<T, true> : VectorForwardKernel<T, false>;
   return Launch(kernel, CeilDiv(threads, kVectorThreads), kVectorThreads, 0, stream, v);
 }
 

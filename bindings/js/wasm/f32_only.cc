@@ -8,9 +8,6 @@ Made MakeForwardHalf(ForwardWay, const Problem&, bool, int64_t) { return kNotBui
 Made MakeForwardHalfSpecial(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
 Made MakeForwardHalfFmax(ForwardWay, const Problem&, bool) { return kNotBuilt; }
 bool HasHalfFmax() { return false; }
-Made MakeForwardBytes(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
-Made MakeForwardI32(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
-Made MakeForwardBits32(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
-Made MakeForwardBits16(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
+Made MakeForwardInt(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
 
 }  // namespace poolgrad

@@ -5,7 +5,7 @@
 // Which processor is below is told by the sign of a NaN that it makes, positive on Arm and negative on x86. A wrong
 // guess costs time and nothing else.
 #include "cpu/simd/targets.h"
-
+// After targets.h
 #include <cmath>
 #include <limits>
 
@@ -32,10 +32,9 @@ Made MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t
 }
 
 Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t) {
-  if (way == ForwardWay::kRows && !routes) {  // in place of the core's, which reads row after row
-    return max_passes_nan ? MakeWindowsPassing(problem) : N_WASM::MakeWindows<float>(problem);
-  }
-  return N_WASM::MakeSpecial<float>(way, problem, routes);
+  if (routes) return N_WASM::MakeSpecialWith<float, true>(way, problem);
+  if (way != ForwardWay::kRows) return kNotBuilt;  // in place of the core's, which reads row after row
+  return max_passes_nan ? MakeWindowsPassing(problem) : N_WASM::MakeWindows<float>(problem);
 }
 
 }  // namespace poolgrad

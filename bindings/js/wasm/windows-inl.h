@@ -27,9 +27,9 @@
 #include <utility>
 
 #include "cpu/forward/common/exact-inl.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
+#include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 

@@ -4,7 +4,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/forward/average.cc"
 #include "hwy/foreach_target.h"
-
+// After foreach_target
 #include "cpu/forward/any/average-inl.h"
 #include "cpu/forward/forward-inl.h"
 
@@ -25,11 +25,16 @@ Made MakeAverageOf([[maybe_unused]] const Problem& p) {
   return kNoSimdHere;
 #else
   switch (p.dtype) {
-    case POOLGRAD_F32: return MakeAverageIfBuilt<float, Held::kF32>(p);
-    case POOLGRAD_F64: return MakeAverageIfBuilt<double, Held::kF64>(p);
-    case POOLGRAD_F16: return MakeAverageIfBuilt<F16, Held::kHalves>(p);
-    case POOLGRAD_BF16: return MakeAverageIfBuilt<BF16, Held::kHalves>(p);
-    default: return kNotBuilt;
+    case POOLGRAD_F32:
+      return MakeAverageIfBuilt<float, Held::kF32>(p);
+    case POOLGRAD_F64:
+      return MakeAverageIfBuilt<double, Held::kF64>(p);
+    case POOLGRAD_F16:
+      return MakeAverageIfBuilt<F16, Held::kHalves>(p);
+    case POOLGRAD_BF16:
+      return MakeAverageIfBuilt<BF16, Held::kHalves>(p);
+    default:
+      return kNotBuilt;
   }
 #endif
 }
@@ -43,7 +48,9 @@ namespace poolgrad {
 
 HWY_EXPORT(MakeAverageOf);
 
-Made MakeForwardAverage(const Problem& problem, int64_t simd) { return POOLGRAD_DISPATCH(MakeAverageOf, simd)(problem); }
+Made MakeForwardAverage(const Problem& problem, int64_t simd) {
+  return POOLGRAD_DISPATCH(MakeAverageOf, simd)(problem);
+}
 
 }  // namespace poolgrad
 #endif  // HWY_ONCE

@@ -4,7 +4,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/forward/f64.cc"
 #include "hwy/foreach_target.h"
-
+// After foreach_target
 #include "cpu/forward/forward-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -14,8 +14,10 @@ namespace {
 
 Made MakeOfType(ForwardWay way, const Problem& p, bool routes, const Host& host) {
   switch (p.dtype) {
-    case POOLGRAD_F32: return (IsGeneral(way) ? MakeForwardF32 : MakeForwardF32Special)(way, p, routes, host.simd);
-    case POOLGRAD_F64: return MakeForwardF64(way, p, routes, host.simd);
+    case POOLGRAD_F32:
+      return (IsGeneral(way) ? MakeForwardF32 : MakeForwardF32Special)(way, p, routes, host.simd);
+    case POOLGRAD_F64:
+      return MakeForwardF64(way, p, routes, host.simd);
     case POOLGRAD_F16:
     case POOLGRAD_BF16: {
       if (HasHalfFmax()) {
@@ -24,9 +26,8 @@ Made MakeOfType(ForwardWay way, const Problem& p, bool routes, const Host& host)
       }
       return (IsGeneral(way) ? MakeForwardHalf : MakeForwardHalfSpecial)(way, p, routes, host.simd);
     }
-    case POOLGRAD_I8:
-    case POOLGRAD_U8: return MakeForwardBytes(way, p, routes, host.simd);
-    default: return MakeForwardI32(way, p, routes, host.simd);
+    default:
+      return MakeForwardInt(way, p, routes, host.simd);
   }
 }
 
@@ -36,7 +37,9 @@ bool SeesNoSign(const Problem& p, const Args& args, int64_t begin, int64_t end, 
   constexpr int64_t kRun = 64 / sizeof(Bits);            // a line
   constexpr int64_t kApart = (32 << 10) / sizeof(Bits);  // far enough to cost nothing beside the pooling
   const auto* x = static_cast<const Bits*>(args.source);
-  const auto place = [&](int64_t unit) { return p.x_elements() / units * unit + p.x_elements() % units * unit / units; };
+  const auto place = [&](int64_t unit) {
+    return p.x_elements() / units * unit + p.x_elements() % units * unit / units;
+  };
   const int64_t first = place(begin);
   const int64_t last = place(end);
   const int64_t runs = std::clamp<int64_t>((last - first) / kApart, 1, 16);
@@ -49,16 +52,17 @@ bool SeesNoSign(const Problem& p, const Args& args, int64_t begin, int64_t end, 
   return seen >> (8 * sizeof(Bits) - 1) == 0;
 }
 
-// Behind a rectifier values are never negative: then their bits can be compared. For halves that is cheaper than making keys; for
-// f32 it saves looking for -0 where +0 won, which among many taps is rare. Bits lie in scratch as their floats do, in one layout.
-void AddShortcut(ForwardWay way, const Problem& p, bool routes, const Host& host, Kernel* kernel) {
+// Behind a rectifier values are never negative: then their bits can be compared. For halves that is cheaper than making
+// keys; for f32 it saves looking for -0 where +0 won, which among many taps is rare. Bits lie in scratch as their
+// floats do, in one layout.
+void AddShortcut(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) {
   const bool half = p.dtype == POOLGRAD_F16 || p.dtype == POOLGRAD_BF16;
   const bool planar = !p.channels_last() || p.channels == 1;
   if (!half && (p.dtype != POOLGRAD_F32 || (planar && p.taps() > 16))) return;
   for (const Axis& a : p.axis) {
     if (a.has_empty_window()) return;
   }
-  const Made bits = half ? MakeForwardBits16(way, p, routes, host.simd) : MakeForwardBits32(way, p, routes, host.simd);
+  const Made bits = half ? MakeForwardBits16(way, p, routes) : MakeForwardBits32(way, p, routes);
   if (bits.refusal) return;
   kernel->shortcut = {half ? SeesNoSign<uint16_t> : SeesNoSign<uint32_t>, bits.kernel.run};
   kernel->scratch_bytes = std::max(kernel->scratch_bytes, bits.kernel.scratch_bytes);
@@ -92,7 +96,7 @@ Made Make(const Problem& p, poolgrad_op op, const Host& host) {
   const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;
   Made made = MakeOfType(kWay, p, routes, host);
   if (made.refusal) return made;
-  AddShortcut(kWay, p, routes, host, &made.kernel);
+  AddShortcut(kWay, p, routes, &made.kernel);
   if (p.relu && !AddRectifier(p, host, &made.kernel)) return "its pieces of y are not alike, so relu cannot follow them";
   return made;
 }
@@ -107,7 +111,8 @@ Made Make<ForwardWay::kAverage>(const Problem& p, poolgrad_op op, const Host& ho
 
 constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {
   return std::array{Algorithm{kForwardTable[kRows].name, Make<kForwardTable[kRows].way>}...};
-}(std::make_index_sequence<std::size(kForwardTable)>());
+}
+(std::make_index_sequence<std::size(kForwardTable)>());
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// What the forward kernels of each element type offer to forward.cc. One translation unit per type keeps the compiler's work in
-// parallel pieces.
+// What the forward kernels of each element type offer to forward.cc. One translation unit per type keeps the compiler's
+// work in parallel pieces.
 #pragma once
 
 #include "cpu/forward/table.h"
@@ -7,20 +7,20 @@
 
 namespace poolgrad {
 
-// A kernel of this way for instruction set `simd`, or why there is none. What is asked of every max pooling was asked before
-// (forward.cc). `routes`: keeps them.
-Made MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t simd);          // general ways
-Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t simd);   // the others
-Made MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes, int64_t simd);         // f16 and bf16
+// A kernel of this way for instruction set `simd`, or why there is none. What is asked of every max pooling was asked
+// before (forward.cc). `routes`: keeps them.
+Made MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t simd);         // general ways
+Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // the others
+Made MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes, int64_t simd);        // f16 and bf16
 Made MakeForwardHalfSpecial(ForwardWay way, const Problem& problem, bool routes, int64_t simd);
-Made MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes);  // the same, faster, if HasHalfFmax(); not every way
+Made MakeForwardHalfFmax(ForwardWay way, const Problem& problem,
+                         bool routes);  // the same, faster, if HasHalfFmax(); not every way
 Made MakeForwardF64(ForwardWay way, const Problem& problem, bool routes, int64_t simd);
-Made MakeForwardBytes(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // i8 and u8
-Made MakeForwardI32(ForwardWay way, const Problem& problem, bool routes, int64_t simd);
+Made MakeForwardInt(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // i8, u8, i32
 
 // The same for x that holds no negative value (spec/kernel.h, Shortcut). Every window must have a valid tap.
-Made MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // f32
-Made MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // f16 and bf16
+Made MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes);  // f32
+Made MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes);  // f16 and bf16
 
 // Whether the processor has maxima and comparisons of f16, and the environment does not say POOLGRAD_HALF_FMAX=0.
 bool HasHalfFmax();

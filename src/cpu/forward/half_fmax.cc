@@ -1,7 +1,8 @@
-// Forward kernels for f16 and bf16 on Arm processors that compare f16 (order-inl.h says how): one operation per input instead of
-// four.
+// Forward kernels for f16 and bf16 on Arm processors that compare f16 (order-inl.h says how): one operation per input
+// instead of four.
 //
-// The same source as for forward_half.cc in a namespace of its own: one program may not hold two definitions under one name.
+// The same source as for half.cc in a namespace of its own: one program may not hold two definitions under one
+// name.
 #include "cpu/simd/targets.h"
 // After targets.h
 #include "cpu/forward/forward.h"

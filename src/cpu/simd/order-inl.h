@@ -1,21 +1,25 @@
-// How values are ordered in vectors: the lanes that kernels compare, and what tells them that a fast comparison is not enough.
+// How values are ordered in vectors: the lanes that kernels compare, and what tells them that a fast comparison is not
+// enough.
 //
 // Kernels run `later > best` on keys: the value itself, or for the halves (their bits as int16_t) an order-preserving
-// integer. On ordinary data every NaN rule of spec/rules.h agrees with that. On special values they differ, so a Watch looks
-// out for them, and what it flags is computed again by exact-inl.h:
-//   floats   NaN and infinities. On Arm a maximum instruction passes NaN on, so looking at winners is enough; but it takes +0
-//            for greater than -0, so a winner of +0 asks whether there is a -0 among the inputs. On x86 the maximum instruction
-//            is exactly `later > best ? later : best`, and every input is summed: the sum is not finite if one of them is not.
-//            WebAssembly has both; which one is a single instruction depends on the processor below. POOLGRAD_WASM_PASSES_NAN
-//            takes the one that Arm has.
+// integer. On ordinary data every NaN rule of spec/rules.h agrees with that. On special values they differ, so a Watch
+// looks out for them, and what it flags is computed again by exact-inl.h:
+//   floats   NaN and infinities. On Arm a maximum instruction passes NaN on, so looking at winners is enough; but it
+//   takes +0
+//            for greater than -0, so a winner of +0 asks whether there is a -0 among the inputs. On x86 the maximum
+//            instruction is exactly `later > best ? later : best`, and every input is summed: the sum is not finite if
+//            one of them is not. WebAssembly has both; which one is a single instruction depends on the processor
+//            below. POOLGRAD_WASM_PASSES_NAN takes the one that Arm has.
 //   halves   NaN, -inf, and -0, which is the one value whose key is out of order. With POOLGRAD_HALVES_BY_FMAX they are
-//            compared as they are, by the instructions that Arm has for f16, and watched like floats. bf16 too: sign and
-//            magnitude are ordered alike in both, but for magnitudes that are NaN in f16 (2^121 and more in bf16), which are
-//            special here.
+//            compared as they are, by the instructions that Arm has for f16, and watched like floats. bf16 too: sign
+//            and magnitude are ordered alike in both, but for magnitudes that are NaN in f16 (2^121 and more in bf16),
+//            which are special here.
 //   integers nothing
-//   bits     of floats that are not negative are ordered like unsigned integers, zeros and infinity included. A negative value,
-//            a -0 or a NaN is greater than all of them, so looking at winners is enough. What is flagged is not computed by
-//            exact-inl.h: the kernel gives up, and the one for all values takes its place (spec/kernel.h, Shortcut).
+//   bits     of floats that are not negative are ordered like unsigned integers, zeros and infinity included. A
+//   negative value,
+//            a -0 or a NaN is greater than all of them, so looking at winners is enough. What is flagged is not
+//            computed by exact-inl.h: the kernel gives up, and the one for all values takes its place (spec/kernel.h,
+//            Shortcut).
 // False alarms (a sum that overflows) cost time, not correctness.
 
 // Per-target include guard
@@ -54,8 +58,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// S is how an element is held: float, double, int16_t (the bits of either half), int8_t (u8 too) or int32_t; or, where no
-// value is negative, uint32_t and uint16_t: the bits of f32 and of the halves.
+// S is how an element is held: float, double, int16_t (the bits of either half), int8_t (u8 too) or int32_t; or, where
+// no value is negative, uint32_t and uint16_t: the bits of f32 and of the halves.
 template <class S>
 inline constexpr bool kIsFloat = std::is_floating_point_v<S>;
 template <class S>
@@ -77,11 +81,11 @@ inline constexpr bool kByFmax = false;
 template <class S>
 inline constexpr bool kHasKeys = kIsHalf<S> && !kByFmax<S>;  // others are their own
 
-// Whether loops over two, four and five sources have forms of their own beside those over three and over any number: for the types
-// that most people pool. (In WebAssembly they would cost more bytes than they are worth.)
+// Whether loops over two and five sources have forms of their own beside those over three and over any number: for the
+// types and instruction sets of most people who measure.
 template <class S>
-inline constexpr bool kManyForms =
-    (std::is_same_v<S, float> || kIsHalf<S>) && HWY_TARGET != HWY_WASM && HWY_TARGET != HWY_SSE4;
+inline constexpr bool kManyForms = (std::is_same_v<S, float> || kIsHalf<S>)&&(HWY_TARGET == HWY_AVX3 ||
+                                                                              HWY_TARGET == HWY_NEON);
 
 template <class S>
 using Code = hwy::MakeUnsigned<S>;  // a tap's number beside a value, in lanes of the same width
@@ -196,7 +200,8 @@ inline S InfinityBits(bool bf16) {
 
 enum class Alarm { kNone, kZero, kSpecial };  // kZero: only if there is a -0 among the inputs
 
-// Looks at loaded keys (See) and at the keys that reach y (SeeWinner); Fired says whether a special value was among them.
+// Looks at loaded keys (See) and at the keys that reach y (SeeWinner); Fired says whether a special value was among
+// them.
 template <class S>
 class Watch {
  public:
@@ -205,7 +210,8 @@ class Watch {
   HWY_INLINE explicit Watch(poolgrad_dtype dtype) : bf16_(dtype == POOLGRAD_BF16) {
     seen0_ = seen1_ = seen2_ = seen3_ = winner0_ = winner1_ = hn::Zero(hn::ScalableTag<S>());
     least0_ = least1_ = hn::Set(hn::ScalableTag<Code<S>>(), static_cast<Code<S>>(~Code<S>{0}));
-    if constexpr (kIsByte<S>) seen0_ = hn::Set(hn::ScalableTag<S>(), dtype == POOLGRAD_U8 ? std::numeric_limits<S>::min() : S{0});
+    if constexpr (kIsByte<S>)
+      seen0_ = hn::Set(hn::ScalableTag<S>(), dtype == POOLGRAD_U8 ? std::numeric_limits<S>::min() : S{0});
   }
 
   // Key<S>, for types that differ only in their keys: i8 and u8, whose order is i8's with the sign bit turned around.
@@ -249,7 +255,8 @@ class Watch {
     if constexpr (kByFmax<S>) SeeMost<kChain>(key);
   }
 
-  // In place of SeeWinner, for kernels that do not compare taps in order: zeros of different sign tie, and their order matters.
+  // In place of SeeWinner, for kernels that do not compare taps in order: zeros of different sign tie, and their order
+  // matters.
   template <int kChain = 0>
   HWY_INLINE void SeeUnordered(VecOf<S> key) {
     SeeWinner<kChain>(key);

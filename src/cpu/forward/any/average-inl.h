@@ -1,8 +1,9 @@
-// fwd_average: average pooling forward, both layouts. Every sum is made in row-major order of the taps, starting from +0, in the wide type,
-// and divided and rounded once: the order is fixed, so no part of a sum is shared between windows.
+// fwd_average: average pooling forward, both layouts. Every sum is made in row-major order of the taps, starting from
+// +0, in the wide type, and divided and rounded once: the order is fixed, so no part of a sum is shared between
+// windows.
 //
-// Channels first expands input rows to wide values sorted by phase, as padded-inl.h does for keys, with 0 for padding: adding
-// +0 to a sum that began at +0 changes no bit.
+// Channels first expands input rows to wide values sorted by phase, as padded-inl.h does for keys, with 0 for padding:
+// adding +0 to a sum that began at +0 changes no bit.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_AVERAGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -15,9 +16,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cpu/scratch.h"
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/any/padded-inl.h"
+#include "cpu/scratch.h"
 #include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
@@ -40,7 +41,8 @@ struct AverageScratch {
   const T** taps;
 
   AverageScratch(const Problem& p, ScratchTaker& take)
-      : phases(std::min(p.width().stride, Positions(p.width())), Positions(p.width()), 1, 0), piece(p.width(), {0, p.width().out}) {
+      : phases(std::min(p.width().stride, Positions(p.width())), Positions(p.width()), 1, 0),
+        piece(p.width(), {0, p.width().out}) {
     const bool planar = !p.channels_last() || p.channels == 1;
     const int64_t row = p.width().out + LaneCount<W>();
     expanded = take.Take<W>(planar ? phases.size() + LaneCount<W>() : 0);  // vectors may read on into the next phase
@@ -54,8 +56,12 @@ template <class T>
 class AverageRunner {
  public:
   AverageRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p), inner_(p.channels_last() ? p.channels : 1), x_(static_cast<const T*>(args.source)),
-        y_(static_cast<T*>(args.result)), take_(memory), s_(p, take_) {
+      : p_(p),
+        inner_(p.channels_last() ? p.channels : 1),
+        x_(static_cast<const T*>(args.source)),
+        y_(static_cast<T*>(args.result)),
+        take_(memory),
+        s_(p, take_) {
     if (inner_ == 1) std::fill(s_.expanded, s_.expanded + s_.phases.size(), W{0});
   }
 
@@ -92,7 +98,8 @@ class AverageRunner {
   }
 
   // sum / count, or 0 where nothing counts.
-  HWY_INLINE hn::Vec<hn::ScalableTag<W>> Divide(hn::Vec<hn::ScalableTag<W>> sum, hn::Vec<hn::ScalableTag<W>> count) const {
+  HWY_INLINE hn::Vec<hn::ScalableTag<W>> Divide(hn::Vec<hn::ScalableTag<W>> sum,
+                                                hn::Vec<hn::ScalableTag<W>> count) const {
     const hn::ScalableTag<W> d;
     return hn::IfThenElseZero(hn::Ne(count, hn::Zero(d)), hn::Div(sum, count));
   }
@@ -103,7 +110,8 @@ class AverageRunner {
     const Range w = width.valid_taps(ow);
     int64_t n = 0;
     ForEachRow(plane, od, oh, [&](const T* row) {
-      for (int64_t kw = w.begin; kw < w.end; ++kw) s_.taps[n++] = row + (width.start(ow) + kw * width.dilation) * inner_;
+      for (int64_t kw = w.begin; kw < w.end; ++kw)
+        s_.taps[n++] = row + (width.start(ow) + kw * width.dilation) * inner_;
     });
     const auto count = hn::Set(d, s_.counts[ow]);
     const int64_t lanes = LaneCount<W>();

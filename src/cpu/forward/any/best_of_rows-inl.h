@@ -18,8 +18,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "cpu/simd/order-inl.h"
 #include "cpu/forward/common/codes-inl.h"
+#include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -132,7 +132,6 @@ void BestOfTaps(const TapsJob<S, C>& job) {
     if (job.n == 3) return BestOfTapsN<S, C, 3>(job);
     if constexpr (kManyForms<S>) {
       if (job.n == 2) return BestOfTapsN<S, C, 2>(job);
-      if (job.n == 4) return BestOfTapsN<S, C, 4>(job);
       if (job.n == 5) return BestOfTapsN<S, C, 5>(job);
     }
   }
@@ -242,7 +241,6 @@ void BestOfRows(RowsJob<S, C> job, Watch<S>& watch) {
     if (job.n == 3) return BestOfRowsN<S, C, 3, kToY>(job, watch);
     if constexpr (kManyForms<S>) {
       if (job.n == 2) return BestOfRowsN<S, C, 2, kToY>(job, watch);
-      if (job.n == 4) return BestOfRowsN<S, C, 4, kToY>(job, watch);
       if (job.n == 5) return BestOfRowsN<S, C, 5, kToY>(job, watch);
     }
   }

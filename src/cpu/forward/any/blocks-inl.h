@@ -1,7 +1,9 @@
-// What the general kernels share: how a problem is cut into blocks of rows of outputs, pieces of rows, and spans of taps.
+// What the general kernels share: how a problem is cut into blocks of rows of outputs, pieces of rows, and spans of
+// taps.
 //
-// Both layouts are rows here. Channels last has `inner` channels beside each other at every place of a row, channels first one; what
-// is `stride` or `dilation` places apart is that times `inner` elements apart, and nothing else differs.
+// Both layouts are rows here. Channels last has `inner` channels beside each other at every place of a row, channels
+// first one; what is `stride` or `dilation` places apart is that times `inner` elements apart, and nothing else
+// differs.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -29,9 +31,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Large windows are put together from spans of neighbouring taps that windows share. A span of radix^levels taps is made in
-// `levels` passes, each the best of `radix` spans of the pass before, and windows are the best of a few of the longest ones. The last
-// span of a window may overlap the one before it: a tap met twice ties with itself.
+// Large windows are put together from spans of neighbouring taps that windows share. A span of radix^levels taps is
+// made in `levels` passes, each the best of `radix` spans of the pass before, and windows are the best of a few of the
+// longest ones. The last span of a window may overlap the one before it: a tap met twice ties with itself.
 struct Spans {
   int64_t radix = 1;
   int levels = 0;    // none: windows are made of single taps
@@ -46,7 +48,8 @@ struct Spans {
       int64_t all = 1;
       for (int i = 0; i < n && all < taps; ++i) all *= root;
       if (all >= taps) break;
-      const double cost = static_cast<double>(n * root) * static_cast<double>(apart) + static_cast<double>(CeilDiv(taps, all));
+      const double cost =
+          static_cast<double>(n * root) * static_cast<double>(apart) + static_cast<double>(CeilDiv(taps, all));
       if (cost >= least) continue;
       least = cost;
       radix = root;
@@ -70,21 +73,23 @@ struct Piece {
   int64_t begin;  // the first of those inputs
 
   Piece(const Axis& whole, Range outputs) : ow(outputs) {
-    const Range in = {std::max<int64_t>(0, whole.start(ow.begin)), std::min(whole.in, whole.start(ow.end - 1) + whole.extent())};
+    const Range in = {std::max<int64_t>(0, whole.start(ow.begin)),
+                      std::min(whole.in, whole.start(ow.end - 1) + whole.extent())};
     width = whole.Part(ow, in);
     begin = in.begin;
   }
 };
 
-// Outputs per piece of a row: all, if scratch of `fixed` + outputs * `each` bytes then fits `room`; else about as many as fit, but not
-// so few that what pieces have in common outweighs them. Routes of pieces begin at bytes.
+// Outputs per piece of a row: all, if scratch of `fixed` + outputs * `each` bytes then fits `room`; else about as many
+// as fit, but not so few that what pieces have in common outweighs them. Routes of pieces begin at bytes.
 inline int64_t TileOf(int64_t outputs, int64_t room, int64_t fixed, int64_t each) {
   if (outputs <= (room - fixed) / each) return outputs;
   return std::clamp<int64_t>(std::max(room - fixed, fixed) / each / 8 * 8, 8, outputs);
 }
 
-// Why the general kernels do not take a problem, or null. Their scratch holds rows with their padding, a few times over, and is to stay
-// below 24 times the data and 8 MiB (tests/plan/forward_cost_test.cc): rows that are mostly padding are left to fwd_exact.
+// Why the general kernels do not take a problem, or null. Their scratch holds rows with their padding, a few times
+// over, and is to stay below 24 times the data and 8 MiB (tests/plan/forward_cost_test.cc): rows that are mostly
+// padding are left to fwd_exact.
 inline const char* RefusePadding(const Problem& p) {
   const int64_t inner = p.channels_last() ? p.channels : 1;
   const bool far = Positions(p.width()) - 2 * p.width().in > 65536 / inner;
@@ -127,7 +132,8 @@ template <class S, class Run>
 void ForPlanesOf(Block<S> block, const Rows<S>& rows, const Run& run) {
   const int64_t planes = block.planes;
   block.planes = 1;
-  for (int64_t i = 0; i < planes; ++i, block.plane += rows.p.in_plane() * rows.inner, block.r += block.oh.size()) run(block);
+  for (int64_t i = 0; i < planes; ++i, block.plane += rows.p.in_plane() * rows.inner, block.r += block.oh.size())
+    run(block);
 }
 
 // Input rows that a block of at most out_rows output rows of one plane sees.
@@ -135,13 +141,16 @@ inline int64_t InRows(const Axis& height, int64_t out_rows) {
   return std::min(height.in, (std::min(out_rows, height.out) - 1) * height.stride + height.extent());
 }
 
-// After a Watch fired for a block, or where windows have no valid tap: the rows of outputs that the rules decide, again. Every input
-// row is looked at once. has_rows: the block sees some input, and all its rows are pooled. `special` is scratch, a flag per slice and
-// input row.
+// After a Watch fired for a block, or where windows have no valid tap: the rows of outputs that the rules decide,
+// again. Every input row is looked at once. has_rows: the block sees some input, and all its rows are pooled. `special`
+// is scratch, a flag per slice and input row.
 template <class S>
 void PoolSpecialRows(const Rows<S>& rows, const Block<S>& all, Range ow, bool has_rows, bool* special) {
   const Problem& p = rows.p;
   const Axis& height = p.height();
+  const bool whole_rows = ow.size() == p.width().out;
+  const int64_t end = all.r + all.planes * all.oh.size();
+  if (has_rows && whole_rows && !height.has_empty_window() && !SpanHasSpecial<S>(rows, all.r, end)) return;
   ForPlanesOf(all, rows, [&](const Block<S>& block) {
     bool any = false;
     const auto flag = [&](int64_t kd, int64_t h) -> bool& {
@@ -185,8 +194,8 @@ int64_t PackLines(const uint8_t* codes, int64_t pitch, int64_t count, int64_t n,
   return r;
 }
 
-// Codes of outputs `ow` of `count` rows, `pitch` apart and with room for a vector after them, to their lines, from row r on.
-// Where the rows are one, and their lines whole bytes, all at once.
+// Codes of outputs `ow` of `count` rows, `pitch` apart and with room for a vector after them, to their lines, from row
+// r on. Where the rows are one, and their lines whole bytes, all at once.
 template <class S, class C>
 void PackRows(const Rows<S>& rows, const C* codes, int64_t pitch, int64_t r, int64_t count, Range ow) {
   const Problem& p = rows.p;

@@ -252,7 +252,6 @@ void MaxRows(const MaxJob<S>& job, Watch<S>& watch) {
   if (job.n == 3) return MaxRowsN<S, kFlow, 3>(job, watch);
   if constexpr (kManyForms<S>) {
     if (job.n == 2) return MaxRowsN<S, kFlow, 2>(job, watch);
-    if (job.n == 4) return MaxRowsN<S, kFlow, 4>(job, watch);
     if (job.n == 5) return MaxRowsN<S, kFlow, 5>(job, watch);
   }
   return MaxRowsN<S, kFlow, 0>(job, watch);
@@ -291,7 +290,8 @@ HWY_NOINLINE void MaxOfPairsN(const S* from, int64_t taps, int64_t runs, int64_t
 }
 
 template <class S>
-void MaxOfPairs(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t in_pitch, S* y, int64_t y_pitch, Watch<S>& watch) {
+void MaxOfPairs(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t in_pitch, S* y, int64_t y_pitch,
+                Watch<S>& watch) {
   if (run < LaneCount<S>()) {
     for (int64_t r = 0; r < runs; ++r) {
       const auto best = PairsAt<S>(from + r * in_pitch, taps);

@@ -1,6 +1,6 @@
-// Rows of x made ready for windows along the width: keys with padding around them, sorted by phase (position modulo stride, where
-// that is 2, 3 or 4), so that every tap of a vector of windows is a contiguous load. Wider strides, and strides of several channels
-// beside each other, are made at all places and picked afterwards (PickRows).
+// Rows of x made ready for windows along the width: keys with padding around them, sorted by phase (position modulo
+// stride, where that is 2, 3 or 4), so that every tap of a vector of windows is a contiguous load. Wider strides, and
+// strides of several channels beside each other, are made at all places and picked afterwards (PickRows).
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_PADDED_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -64,9 +64,9 @@ HWY_INLINE void LoadPhases(const S* x, VecOf<S>* v) {
   }
 }
 
-// Rows that fill no block, kStride vectors: a block is taken all the same. Its lanes beyond the row become padding, which
-// is what follows a row; where the next row begins, that row is still to be written. Rows too near the end of the input
-// to read a block there go by way of a copy.
+// Rows that fill no block, kStride vectors: a block is taken all the same. Its lanes beyond the row become padding,
+// which is what follows a row; where the next row begins, that row is still to be written. Rows too near the end of the
+// input to read a block there go by way of a copy.
 template <class S, int kStride>
 HWY_NOINLINE void SplitShortRows(const Phases& to, const S* row, int64_t count, int64_t first, int64_t row_pitch,
                                  int64_t rows, S* keys, Watch<S>& shared_watch, Lookahead* lookahead) {
@@ -152,8 +152,8 @@ void SplitRows(const Phases& to, const S* row, int64_t count, int64_t first, int
   }
 }
 
-// Every output's `inner` elements, `step` apart, of `rows` rows. Up to a vector beyond `from` is read and beyond `to` written. S: whose
-// lanes are as many as may be.
+// Every output's `inner` elements, `step` apart, of `rows` rows. Up to a vector beyond `from` is read and beyond `to`
+// written. S: whose lanes are as many as may be.
 template <class S, class T>
 HWY_NOINLINE void PickRow(const T* from, int64_t out, int64_t step, int64_t inner, T* to) {
   const hn::Rebind<T, hn::ScalableTag<S>> d;

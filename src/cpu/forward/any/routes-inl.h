@@ -1,20 +1,22 @@
-// fwd_routes: max pooling with routes, any window, both layouts. Across first, then down, a block of rows at a time, in L1.
+// fwd_routes: max pooling with routes, any window, both layouts. Across first, then down, a block of rows at a time, in
+// L1.
 //
 //   split    input rows to keys, padded, sorted by phase                                (padded-inl.h)
 //   across   each input row reduced along the width, with the number of its best column
 //   down     each row of outputs: the best of the reduced rows it sees; to y and codes
 //
-// Across before down keeps the first of equal taps in row-major order. Windows of many taps are put together from spans, in both
-// directions, and long rows are cut into pieces (blocks-inl.h). Numbers count from the first tap of a row, a span, a window: whoever
-// puts such together adds where they begin. They lie beside the keys as bytes where a window has few enough taps, so that one select
-// moves the numbers of several vectors of keys.
+// Across before down keeps the first of equal taps in row-major order. Windows of many taps are put together from
+// spans, in both directions, and long rows are cut into pieces (blocks-inl.h). Numbers count from the first tap of a
+// row, a span, a window: whoever puts such together adds where they begin. They lie beside the keys as bytes where a
+// window has few enough taps, so that one select moves the numbers of several vectors of keys.
 //
 // Reduced rows are sorted by phase of the height's stride, so that the rows of outputs which see them follow each other
 // without gaps: down is one long row.
 //
-// Tried and left: reducing across straight from x without the split, with the windows at the ends of a row one by one: slower at every
-// padded size (3x3 stride 1: 10.6 cycles per vector against 9.6); state in registers down the columns: 13.0 in L1, 18 to 25 from memory;
-// bits of values that are not negative: zeros tie with padding, and adding 1 to the bits is 1.2 to 1.6 times slower.
+// Tried and left: reducing across straight from x without the split, with the windows at the ends of a row one by one:
+// slower at every padded size (3x3 stride 1: 10.6 cycles per vector against 9.6); state in registers down the
+// columns: 13.0 in L1, 18 to 25 from memory; bits of values that are not negative: zeros tie with padding, and adding 1
+// to the bits is 1.2 to 1.6 times slower.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_ROUTES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -75,11 +77,22 @@ RoutesLayout LayOutRoutes(const Problem& p) {
   const bool apart = w.stride > 1 && w.out > 1;
   const Spans dense_spans(w.kernel, w.stride);
   const bool sorts = apart && inner == 1 && w.stride <= 4 && !dense_spans.used();  // every tap once, by phase
-  const Across way =
-      !apart || sorts ? Across::kTaps : inner >= LaneCount<S>() ? Across::kRuns : Across::kPick;
+  const Across way = !apart || sorts ? Across::kTaps : inner >= LaneCount<S>() ? Across::kRuns : Across::kPick;
   const bool one_slice = p.depth().kernel == 1;
   RoutesLayout l = {Spans(h.out == 1 || !one_slice ? 1 : h.kernel, h.stride),
-                    Spans(w.out == 1 || sorts ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1), way, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {}};
+                    Spans(w.out == 1 || sorts ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1),
+                    way,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    {}};
   l.slices = std::min(p.depth().kernel, p.depth().in);
   const bool last_is_dense = way == Across::kPick && w.kernel > 1;
   l.dense = std::min<int64_t>(2, l.across.levels + last_is_dense);
@@ -146,13 +159,15 @@ struct RoutesScratch {
     out_codes = take.Take<C>(l.out_rows * l.row + slack);
     special = take.Take<bool>(l.slices * l.in_rows);
     const auto listed = [](const Spans& spans_of, const Axis& a) {
-      return std::max(spans_of.used() ? std::max(spans_of.size, CeilDiv(a.kernel, spans_of.size)) : a.kernel, spans_of.radix);
+      return std::max(spans_of.used() ? std::max(spans_of.size, CeilDiv(a.kernel, spans_of.size)) : a.kernel,
+                      spans_of.radix);
     };
     const int64_t down = l.slices * std::min(listed(l.down, p.height()), p.height().in);
     list = take.Take<Contender<S, C>>(std::max(down, listed(l.across, p.width())));
     taps = take.Take<const S*>(listed(l.across, p.width()));
     tap_numbers = take.Take<Code<S>>(listed(l.across, p.width()));
-    clipped = take.Take<ClippedWindow<C>>(kIsInt<S> ? std::min(l.tile, p.width().out - p.width().interior().size()) : 0);
+    clipped =
+        take.Take<ClippedWindow<C>>(kIsInt<S> ? std::min(l.tile, p.width().out - p.width().interior().size()) : 0);
   }
 };
 
@@ -308,17 +323,19 @@ class RoutesRunner {
   }
 
   // The listed sources from element `from` on: `planes` times `runs` runs of `run` elements.
-  void Meet(int64_t n, int64_t from, int64_t planes, int64_t in_plane, int64_t runs, int64_t run, int64_t in_pitch, Reduced<S, C> to,
-            int64_t out_pitch, int64_t out_plane) {
+  void Meet(int64_t n, int64_t from, int64_t planes, int64_t in_plane, int64_t runs, int64_t run, int64_t in_pitch,
+            Reduced<S, C> to, int64_t out_pitch, int64_t out_plane) {
     Watch<S> unused(p_.dtype);
     if (l_.across.used()) {
       Forward(s_.list, n, from);
-      BestOfRows<S, C, false>({s_.list, n, runs, run, in_pitch, to.keys, to.codes, out_pitch, out_pitch, planes, in_plane, out_plane, out_plane},
+      BestOfRows<S, C, false>({s_.list, n, runs, run, in_pitch, to.keys, to.codes, out_pitch, out_pitch, planes,
+                               in_plane, out_plane, out_plane},
                               unused);
       Forward(s_.list, n, -from);
     } else {
       for (int64_t t = 0; t < n; ++t) s_.taps[t] += from;
-      BestOfTaps<S, C>({s_.taps, s_.tap_numbers, n, runs, run, in_pitch, to.keys, to.codes, out_pitch, planes, in_plane, out_plane});
+      BestOfTaps<S, C>(
+          {s_.taps, s_.tap_numbers, n, runs, run, in_pitch, to.keys, to.codes, out_pitch, planes, in_plane, out_plane});
       for (int64_t t = 0; t < n; ++t) s_.taps[t] -= from;
     }
   }
@@ -353,13 +370,15 @@ class RoutesRunner {
     }
   }
 
-  // Integers have no key below their lowest value, so padding may tie with a row of lowest values and be preferred: then the winner
-  // is the first valid tap (the last one for ties=last). Only windows that reach over an end of the row are listed.
+  // Integers have no key below their lowest value, so padding may tie with a row of lowest values and be preferred:
+  // then the winner is the first valid tap (the last one for ties=last). Only windows that reach over an end of the row
+  // are listed.
   void CorrectPadding(Reduced<S, C> to, int64_t row) const {
     for (int64_t k = 0; k < clipped_count_; ++k) {
       const ClippedWindow<C> window = s_.clipped[k];
       for (int64_t i = row + window.ow * inner_; i < row + (window.ow + 1) * inner_; ++i) {
-        to.codes[i] = to.keys[i] == LowestKey<S>() ? window.tap : to.codes[i];  // no jump: zeros are common and come as they like
+        to.codes[i] =
+            to.keys[i] == LowestKey<S>() ? window.tap : to.codes[i];  // no jump: zeros are common and come as they like
       }
     }
   }
@@ -391,9 +410,9 @@ class RoutesRunner {
         List(l_.down.radix, [&](int64_t i, int64_t t) {
           s_.list[i] = RowAt(from, Place(phase + t * reach * height_.dilation), t * reach * p_.width().kernel);
         });
-        BestOfRows<S, C, false>({s_.list, l_.down.radix, RowsOf(phase, rows), RowSize(), RowSize(), to.keys + phase * l_.phase_pitch,
-                                 to.codes + phase * l_.phase_pitch, RowSize(), RowSize(), block.planes, l_.plane_pitch, l_.plane_pitch,
-                                 l_.plane_pitch},
+        BestOfRows<S, C, false>({s_.list, l_.down.radix, RowsOf(phase, rows), RowSize(), RowSize(),
+                                 to.keys + phase * l_.phase_pitch, to.codes + phase * l_.phase_pitch, RowSize(),
+                                 RowSize(), block.planes, l_.plane_pitch, l_.plane_pitch, l_.plane_pitch},
                                 watch);
       }
       from = to;
@@ -430,9 +449,10 @@ class RoutesRunner {
       }
       const int64_t row = o - block.oh.begin;
       if (n > 0) {
-        BestOfRows<S, C, true>({s_.list, n, count, RowSize(), RowSize(), y + row * y_pitch, s_.out_codes + row * RowSize(), y_pitch,
-                                RowSize(), block.planes, l_.plane_pitch, block.oh.size() * y_pitch, block.oh.size() * RowSize()},
-                               watch);
+        BestOfRows<S, C, true>(
+            {s_.list, n, count, RowSize(), RowSize(), y + row * y_pitch, s_.out_codes + row * RowSize(), y_pitch,
+             RowSize(), block.planes, l_.plane_pitch, block.oh.size() * y_pitch, block.oh.size() * RowSize()},
+            watch);
       }
       o += count;
     }
@@ -473,7 +493,8 @@ template <class S>
 Made MakeRoutes(const Problem& p) {
   if (const char* reason = RefusePadding(p)) return reason;
   if (p.taps() <= 255) return MakeRoutesWith<S, uint8_t>(p);
-  if constexpr (sizeof(S) == 1) {
+  if constexpr (sizeof(S) == 1 ||
+                HWY_TARGET == HWY_WASM) {  // fwd_exact takes those; in WebAssembly the bytes are worth more
     return "a tap's number does not fit a byte";
   } else {
     if (p.taps() > static_cast<int64_t>(std::min<uint64_t>(Code<S>(~Code<S>{0}), uint64_t{1} << 32)) - 1) {

@@ -1,16 +1,18 @@
-// fwd_values: max pooling without routes, any window, both layouts. Down first, then across, a block of output rows at a time, in L1.
+// fwd_values: max pooling without routes, any window, both layouts. Down first, then across, a block of output rows at
+// a time, in L1.
 //
 //   fold     windows with depth: the greatest of the slices, row by row
 //   down     each row of outputs: the greatest of the input rows it sees, into a padded row
 //   across   each output: the greatest of its window of the padded row
 //
-// Down first reads x where it lies and leaves one row per row of outputs to the slower way across. Blocks, not rows, because loads
-// that straddle what was just stored wait for it. Rows too long for that are cut into pieces. Large windows are made of spans, both
-// ways (blocks-inl.h). Which tap won does not matter here, so they may meet in any order; zeros of different sign are left to a Watch.
+// Down first reads x where it lies and leaves one row per row of outputs to the slower way across. Blocks, not rows,
+// because loads that straddle what was just stored wait for it. Rows too long for that are cut into pieces. Large
+// windows are made of spans, both ways (blocks-inl.h). Which tap won does not matter here, so they may meet in any
+// order; zeros of different sign are left to a Watch.
 //
-// Tried and left: windows three wide and two apart all in registers (1.1 times as fast with vectors of 16 bytes, 120 lines);
-// sliding in registers at stride 1 (6.6 cycles per vector against 4.2: then no input rows are shared); blocks of 12 to 40 KiB are
-// all the same.
+// Tried and left: windows three wide and two apart all in registers (1.1 times as fast with vectors of 16 bytes, 120
+// lines); sliding in registers at stride 1 (6.6 cycles per vector against 4.2: then no input rows are shared); blocks
+// of 12 to 40 KiB are all the same.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -70,7 +72,10 @@ ValuesLayout LayOutValues(const Problem& p) {
   const Axis& w = p.width();
   const bool apart = w.stride > 1 && w.out > 1;
   const bool pairs = inner == 1 && w.stride == 2 && w.dilation == 1 && w.kernel <= 9;
-  const Across way = !apart ? Across::kTaps : pairs ? Across::kPairs : inner >= LaneCount<S>() ? Across::kRuns : Across::kPick;
+  const Across way = !apart                    ? Across::kTaps
+                     : pairs                   ? Across::kPairs
+                     : inner >= LaneCount<S>() ? Across::kRuns
+                                               : Across::kPick;
   ValuesLayout l = {Spans(h.out == 1 ? 1 : h.kernel, h.stride),
                     Spans(w.out == 1 || pairs ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1),
                     way,
@@ -88,14 +93,17 @@ ValuesLayout LayOutValues(const Problem& p) {
   const int64_t in_copies = l.folds + std::min(2, l.down.levels);
   const int64_t least_rows = std::min(h.out, shares ? CeilDiv(2 * h.extent(), h.stride) : 2);
   const int64_t least_in = InRows(h, least_rows);
-  const int64_t each = (least_rows * ((1 + l.dense) * w.stride + (way == Across::kPick)) + least_in * in_copies * w.stride) * inner * size;
+  const int64_t each =
+      (least_rows * ((1 + l.dense) * w.stride + (way == Across::kPick)) + least_in * in_copies * w.stride) * inner *
+      size;
   const int64_t fixed = (least_rows * (1 + l.dense) + least_in * in_copies) * w.extent() * inner * size;
   l.tile = TileOf(w.out, Tuning().forward_piece, fixed, each);
   const int64_t positions = (l.tile - 1) * w.stride + w.extent();
   l.pitch = positions * inner;
   l.in_pitch = std::min(w.in, positions) * inner;
-  const int64_t row = (l.pitch * (1 + l.dense) + l.in_pitch * in_copies * h.stride) * size;
-  const int64_t rows = std::max<int64_t>(Tuning().forward_values_block / row, shares ? CeilDiv(2 * h.extent(), h.stride) : 2);
+  const int64_t row = (l.pitch * (2 + l.dense) + l.in_pitch * in_copies * h.stride) * size;  // x and y pass by too
+  const int64_t rows =
+      std::max<int64_t>(Tuning().forward_values_block / row, shares ? CeilDiv(2 * h.extent(), h.stride) : 2);
   const bool one_plane = shares || p.depth().out > 1 || l.tile < w.out;
   const int64_t planes = p.batch * (p.channels_last() ? 1 : p.channels);
   l.out_rows = rows > h.out && one_plane ? h.out : std::min(rows, h.out * planes);
@@ -108,7 +116,7 @@ struct ValuesScratch {
   S* folded;      // in_rows rows
   S* columns[2];  // spans of them
   S* padded;
-  S* dense[2];    // padded rows' spans, or windows at all places
+  S* dense[2];  // padded rows' spans, or windows at all places
   S* picked;
   bool* special;
   const S** list;
@@ -191,8 +199,8 @@ class ValuesRunner {
     for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
       s_.list[kd - block.depth.begin] = Input(block, kd, block.in.begin);
     }
-    MaxRows<S, MaxFlow::kRawToKeys>({s_.list, block.depth.size(), block.in.size(), Seen(), x_pitch_, s_.folded, l_.in_pitch, 0,
-                                     1, 0, 0, &lookahead_},
+    MaxRows<S, MaxFlow::kRawToKeys>({s_.list, block.depth.size(), block.in.size(), Seen(), x_pitch_, s_.folded,
+                                     l_.in_pitch, 0, 1, 0, 0, &lookahead_},
                                     watch);
     DownFrom<MaxFlow::kKeysToKeys>(block, {0, 1}, watch);
   }
@@ -218,9 +226,11 @@ class ValuesRunner {
           s_.list[t] = level == 0 ? source(depth.begin, first + t * reach) : longest + t * reach * l_.in_pitch;
         }
         if (level == 0) {
-          MaxRows<S, kFlow>({s_.list, l_.down.radix, count, Seen(), pitch, to, l_.in_pitch, 0, 1, 0, 0, &lookahead_}, watch);
+          MaxRows<S, kFlow>({s_.list, l_.down.radix, count, Seen(), pitch, to, l_.in_pitch, 0, 1, 0, 0, &lookahead_},
+                            watch);
         } else {
-          MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, l_.down.radix, count, Seen(), l_.in_pitch, to, l_.in_pitch}, watch);
+          MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, l_.down.radix, count, Seen(), l_.in_pitch, to, l_.in_pitch},
+                                           watch);
         }
         longest = to;
       }
@@ -239,7 +249,8 @@ class ValuesRunner {
         }
       } else {
         for (int64_t kd = depth.begin; kd < depth.end; ++kd) {
-          for (int64_t kh = h.begin; kh < h.end; ++kh) s_.list[n++] = source(kd, height_.start(o) + kh * height_.dilation);
+          for (int64_t kh = h.begin; kh < h.end; ++kh)
+            s_.list[n++] = source(kd, height_.start(o) + kh * height_.dilation);
         }
       }
       const int64_t from_pitch = from_spans ? l_.in_pitch : pitch;

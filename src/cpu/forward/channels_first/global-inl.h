@@ -19,10 +19,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/any/maxima-inl.h"
-#include "cpu/simd/order-inl.h"
+#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
+#include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -170,7 +170,8 @@ void RunGlobal(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       }
       // A line is one output, and begins at a byte.
       if constexpr (kRoutes) PackCodes(codes, place_end - place, std::max(p.routes.bits, 8), rows.route_row(place));
-      if (watch.Fired() == Alarm::kNone) continue;
+      if (watch.Fired() == Alarm::kNone || !HasSpecial<S>(rows.plane(place), n * (place_end - place), p.dtype))
+        continue;
       for (int64_t plane = place; plane < place_end; ++plane) {
         if (!HasSpecial<S>(rows.plane(plane), n, p.dtype)) continue;
         uint8_t* routes = kRoutes ? rows.route_row(plane) : nullptr;

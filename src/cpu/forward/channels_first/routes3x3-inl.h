@@ -1,5 +1,6 @@
-// fwd_cf_routes3x3: max pooling of f32 with routes, channels first (and a single channel last), for windows of three by three at stride 1
-// or 2: each row of outputs straight from the rows of x it sees and what the rows before left (rows3x3-inl.h).
+// fwd_cf_routes3x3: max pooling of f32 with routes, channels first (and a single channel last), for windows of three by
+// three at stride 1 or 2: each row of outputs straight from the rows of x it sees and what the rows before left
+// (rows3x3-inl.h).
 //
 // x is read where it lies; only its first and its last row, around which loads would leave it, are copied. (Halves
 // would have to become keys for each of the three loads; for them the passes of any/routes-inl.h are as fast.)
@@ -16,17 +17,17 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 
 #include "cpu/forward/any/blocks-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "cpu/simd/prefetch.h"
+#include "cpu/forward/channels_first/rows3x3-inl.h"
 #include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
-#include "cpu/forward/channels_first/rows3x3-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -68,7 +69,8 @@ SweepLayout LayOutSweep(const Problem& p) {
   const Range loaded = LoadedColumns(p.width());
   l.row_pitch = loaded.end - loaded.begin + 2 * LaneCount<S>();
   const int64_t rows_of_codes = std::max<int64_t>(Tuning().forward_sweep_codes / l.code_pitch, 4 * h.dilation);
-  l.out_rows = rows_of_codes > h.out && p.depth().out > 1 ? h.out : std::min(rows_of_codes, h.out * p.batch * p.channels);
+  l.out_rows =
+      rows_of_codes > h.out && p.depth().out > 1 ? h.out : std::min(rows_of_codes, h.out * p.batch * p.channels);
   l.in_rows = InRows(h, l.out_rows);
   return l;
 }
@@ -218,7 +220,8 @@ void RunSweep(const Problem& p, const Args& args, int64_t begin, int64_t end, st
   SweepRunner<S, kStride>(p, args, memory).Run(begin, end);
 }
 
-// For vectors of 16 bytes: where they are longer a stripe is as wide as many a row, and long rows of several planes waste less.
+// For vectors of 16 bytes: where they are longer a stripe is as wide as many a row, and long rows of several planes
+// waste less.
 template <class S>
 Made MakeRoutes3x3(const Problem& p) {
   const Axis& h = p.height();

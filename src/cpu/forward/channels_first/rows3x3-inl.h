@@ -21,9 +21,9 @@
 #include <type_traits>
 
 #include "cpu/forward/any/maxima-inl.h"
+#include "cpu/forward/common/codes-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/forward/common/codes-inl.h"
 #include "hwy/highway.h"
 #include "spec/geometry.h"
 
@@ -179,7 +179,7 @@ HWY_INLINE void ReduceRow(const S* row, const SweepBand<S>& band, const RowEnds<
     if (is_last) tap2 = hn::IfThenElse(ends.last, tap2, lowest);
     to.key[i] = tap0;
     auto second = Contest<Of>(tap1, to.key[i]);  // the numbers of the first two, but for a constant
-    if constexpr (kIsBits<S>) {  // a zero beats what lies outside
+    if constexpr (kIsBits<S>) {                  // a zero beats what lies outside
       if (P::kFirst && i == 0) second = hn::IfThenElseZero(hn::RebindMask(du, ends.first), second);
     }
     const auto third = Contest<Of>(tap2, to.key[i]);
@@ -207,8 +207,8 @@ HWY_INLINE void PutSwath(const Swath<S, P::kSlots>& from, S* y, uint8_t* codes, 
   }
 }
 
-// A row outside the input. As bits of floats its keys tie with zeros, and before the input it must not win: if it does, all of
-// the row after it is zero, and the number it carries is that of the first tap there.
+// A row outside the input. As bits of floats its keys tie with zeros, and before the input it must not win: if it does,
+// all of the row after it is zero, and the number it carries is that of the first tap there.
 template <class Of, class P, class S = typename Of::S>
 HWY_INLINE void SetLowest(const RowEnds<S>& ends, Swath<S, P::kSlots>& to) {
   const hn::ScalableTag<uint8_t> d8;

@@ -3,7 +3,7 @@
 // A pixel at a time meets the accumulators, which stay in L1, and four images take turns: memory delivers 1.3 times as
 // much to several runs of addresses as to one, and most when each of them is read strictly in order. (Two threads, 512
 // channels, as a fraction of copy: one image 0.52, two 0.64, four 0.67, eight 0.3; four neighbouring pixels at once
-// 0.39.) Short pixels meet in registers first, many at a time: to the loops of stream_runs-inl.h they are a row with
+// 0.39.) Short pixels meet in registers first, many at a time: to the loops of rows_runs-inl.h they are a row with
 // one window.
 //
 // Units are blocks of channels, so that threads can share one image; neighbouring blocks of an image are done as one.
@@ -20,13 +20,13 @@
 #include <cstdint>
 #include <utility>
 
-#include "cpu/forward/common/exact-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "cpu/simd/prefetch.h"
-#include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
 #include "cpu/forward/channels_first/global-inl.h"
 #include "cpu/forward/channels_last/rows_runs-inl.h"
+#include "cpu/forward/common/exact-inl.h"
+#include "cpu/forward/common/rows-inl.h"
+#include "cpu/scratch.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/prefetch.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
@@ -65,8 +65,7 @@ struct GlobalScratch {
 
 // Routes of some channels of an image whose codes are made, and all of it again if a special value was seen.
 template <class S, bool kRoutes>
-void FinishChannels(const Rows<S>& rows, int64_t image, Range channels, const uint8_t* codes,
-                    const Watch<S>& watch) {
+void FinishChannels(const Rows<S>& rows, int64_t image, Range channels, const uint8_t* codes, const Watch<S>& watch) {
   const Problem& p = rows.p;
   const int64_t run = channels.size();
   const S* plane = rows.plane(image) + channels.begin;
@@ -136,9 +135,8 @@ HWY_NOINLINE void MeetPixel(const S* x, uint8_t number, int64_t run, S* keys, ui
     POOLGRAD_UNROLL
     for (int v = 0; v < kVectors; ++v) here[v] = Key<S>(hn::LoadU(d, x + j + v * lanes));
     if constexpr (kLooks) {
-      [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
-        (watch.template See<kV>(here[kV]), ...);
-      }(std::make_integer_sequence<int, kVectors>());
+      [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA { (watch.template See<kV>(here[kV]), ...); }
+      (std::make_integer_sequence<int, kVectors>());
     }
     const auto code = hn::Set(d8, number);
     if constexpr (kFirst) {
@@ -167,7 +165,8 @@ HWY_NOINLINE void PutWinners(const S* keys, int64_t run, S* y, Watch<S>& shared_
     [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
       (watch.template SeeWinner<kV>(hn::LoadU(d, keys + j + kV * lanes)), ...);
       (hn::StoreU(Key<S>(hn::LoadU(d, keys + j + kV * lanes)), d, y + j + kV * lanes), ...);
-    }(std::make_integer_sequence<int, decltype(vectors)::value>());
+    }
+    (std::make_integer_sequence<int, decltype(vectors)::value>());
   });
   shared_watch = watch;
 }
@@ -244,7 +243,8 @@ Made MakeGlobal(const Problem& p) {
   kernel.tasks_per_thread = 1;  // long runs of addresses
   if (!p.channels_last() || p.channels == 1) {
     if (p.in_plane() < LaneCount<S>()) return "a plane is shorter than a vector";
-    if (kRoutes && sizeof(S) < 4 && p.in_plane() > (int64_t{1} << (8 * sizeof(S))) - 1) return "a tap's number does not fit a lane";
+    if (kRoutes && sizeof(S) < 4 && p.in_plane() > (int64_t{1} << (8 * sizeof(S))) - 1)
+      return "a tap's number does not fit a lane";
     kernel.units = p.batch * p.channels;
     kernel.run = RunGlobal<S, kRoutes>;
     return kernel;

@@ -25,8 +25,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "cpu/simd/order-inl.h"
 #include "cpu/forward/channels_last/rows_runs-inl.h"
+#include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
 #include "spec/geometry.h"
 
@@ -48,16 +48,16 @@ inline int64_t WindowsAtOnce(const Axis& a) {
 // Neighbouring windows along one axis, for `run` elements side by side. Taps are counted from the first window's first.
 template <class S, class C>
 struct MiddleJob {
-  const S* keys;           // tap t's lie from keys + first + offsets[t] on
-  const C* codes;          // and their numbers as far beside; null: taps of x, which are numbered here
+  const S* keys;   // tap t's lie from keys + first + offsets[t] on
+  const C* codes;  // and their numbers as far beside; null: taps of x, which are numbered here
   int64_t first;
   const int64_t* offsets;
-  C code, code_step;  // tap t's number, or what is added to it: code + t * code_step for window 0
-  int64_t taps, stride;     // of a window; from window to window
+  C code, code_step;     // tap t's number, or what is added to it: code + t * code_step for window 0
+  int64_t taps, stride;  // of a window; from window to window
   int64_t windows;
-  Range valid;              // taps that lie inside the input
-  int64_t run;              // at least a vector
-  S* out;                   // window w's winners, from out + w * out_step on
+  Range valid;  // taps that lie inside the input
+  int64_t run;  // at least a vector
+  S* out;       // window w's winners, from out + w * out_step on
   int64_t out_step;
   C* out_codes;
   int64_t out_code_step;
@@ -88,7 +88,8 @@ HWY_INLINE void PutWindow(const MiddleJob<S, C>& job, int64_t w, int64_t j, cons
   if constexpr (kToY) {
     [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
       (watch.template SeeWinner<kV>(best.key[kV]), ...);
-    }(std::make_integer_sequence<int, kVectors>());
+    }
+    (std::make_integer_sequence<int, kVectors>());
   }
   S* out = job.out + w * job.out_step + j;
   POOLGRAD_UNROLL

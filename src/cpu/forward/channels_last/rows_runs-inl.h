@@ -1,4 +1,4 @@
-// The inner loops of stream-inl.h: a piece of an input row is reduced along the width, and every window that covers the
+// The inner loops of rows-inl.h: a piece of an input row is reduced along the width, and every window that covers the
 // row takes what it needs of the result.
 //
 // Codes are bytes, so that they cost a quarter of the traffic of keys: a group of vectors has one vector of them.
@@ -19,9 +19,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "cpu/forward/common/codes-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/forward/common/codes-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -112,13 +112,13 @@ HWY_INLINE void ForGroups(int64_t run, const Step& step) {
 // What a window does with a row it covers.
 template <class S>
 struct Role {
-  S* kept;              // accumulator: keys and codes
+  S* kept;  // accumulator: keys and codes
   uint8_t* kept_codes;
-  S* y;                 // last row: where winners and their codes go
+  S* y;  // last row: where winners and their codes go
   uint8_t* y_codes;
   bool first, last;
-  uint8_t code;         // of the row's tap 0
-  int64_t output;       // the window's row of outputs
+  uint8_t code;    // of the row's tap 0
+  int64_t output;  // the window's row of outputs
 };
 
 // A piece of an input row whose windows have the same taps: `runs` runs of `run` elements.
@@ -181,9 +181,8 @@ HWY_INLINE Group<S, kRoutes, kVectors> BestOfTaps(const Taps<S, kTaps, D8>& taps
   const auto load = [&](const S* from, VecOf<S>* to) POOLGRAD_LAMBDA {
     POOLGRAD_UNROLL
     for (int v = 0; v < kVectors; ++v) to[v] = Key<S>(hn::LoadU(d, from + v * lanes));
-    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
-      (watch.template See<kV>(to[kV]), ...);
-    }(std::make_integer_sequence<int, kVectors>());
+    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA { (watch.template See<kV>(to[kV]), ...); }
+    (std::make_integer_sequence<int, kVectors>());
   };
   Group<S, kRoutes, kVectors> best;
   load(x, best.key);
@@ -249,7 +248,8 @@ HWY_INLINE void Give(const Role<S>& role, const Group<S, kRoutes, kVectors>& her
   if (n == kVectors * lanes) {
     [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
       (watch.template SeeWinner<kV>(best.key[kV]), ...);
-    }(std::make_integer_sequence<int, kVectors>());
+    }
+    (std::make_integer_sequence<int, kVectors>());
     POOLGRAD_UNROLL
     for (int v = 0; v < kVectors; ++v) hn::StoreU(Key<S>(best.key[v]), d, y + v * lanes);
     return;
@@ -295,8 +295,8 @@ HWY_NOINLINE void StreamTail(const StreamJob<S>& job, const S* x, int64_t j, int
   for (; j < job.run; j += lanes) {
     const int64_t n = std::min(lanes, job.run - j);
     const bool inside = n == lanes || farthest + j + lanes <= job.in_end;
-    const auto here = inside ? BestOfTaps<S, kRoutes, 0, 1>(taps, x + j, watch)
-                             : BestOfCopiedTaps<S, kRoutes>(job, x + j, n, watch);
+    const auto here =
+        inside ? BestOfTaps<S, kRoutes, 0, 1>(taps, x + j, watch) : BestOfCopiedTaps<S, kRoutes>(job, x + j, n, watch);
     for (int64_t r = 0; r < job.role_count; ++r) {
       Give<S, kRoutes, 1, Part::kAsListed>(job.roles[r], here, kept_at + j, y_at + j, n, job.y_size, watch);
     }
@@ -316,7 +316,8 @@ HWY_NOINLINE void StreamRuns(const StreamJob<S>& job, Watch<S>& shared_watch) {
   const int64_t run = job.run;
   const int64_t full = run / group * group;
   const int64_t y_size = job.y_size;
-  constexpr bool kRestInline = kRoles > 0 && !kFewForms;  // what is left of a run in single vectors; the last may read beyond it
+  constexpr bool kRestInline =
+      kRoles > 0 && !kFewForms;  // what is left of a run in single vectors; the last may read beyond it
   [[maybe_unused]] const int64_t lanes = LaneCount<S>();
   [[maybe_unused]] const int64_t beyond = job.Farthest() + lanes;
   [[maybe_unused]] const Taps<S, kTaps, typename Group<S, kRoutes, 1>::D8> taps_of_one(job);
@@ -363,8 +364,8 @@ HWY_NOINLINE void StreamRuns(const StreamJob<S>& job, Watch<S>& shared_watch) {
   shared_watch = watch;
 }
 
-// What the windows do with a row is known to the compiler for the usual orders, and three taps along the width: read from lists,
-// 3x3 at stride 2 reached 0.42 of copy where this reaches 0.49.
+// What the windows do with a row is known to the compiler for the usual orders, and three taps along the width: read
+// from lists, 3x3 at stride 2 reached 0.42 of copy where this reaches 0.49.
 template <class S, bool kRoutes, int kTaps>
 void StreamParts(const StreamJob<S>& job, Watch<S>& watch) {
   const auto part = [&](int64_t r) {

@@ -18,11 +18,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/any/maxima-inl.h"
-#include "cpu/simd/order-inl.h"
+#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
 #include "cpu/forward/common/tile_routes-inl.h"
+#include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 

@@ -1,7 +1,7 @@
 // Route codes from lanes in memory to the packed lines of spec/routes.h: 2, 4, 8, 16 or 32 bits per output.
 //
-// The lanes are unsigned integers of any width (u8, u16, u32, u64), one per output; kernels keep them in a small buffer that
-// stays in L1, and convert a line, or a piece of one that starts at a byte, at a time.
+// The lanes are unsigned integers of any width (u8, u16, u32, u64), one per output; kernels keep them in a small buffer
+// that stays in L1, and convert a line, or a piece of one that starts at a byte, at a time.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -108,16 +108,21 @@ void PackWide(const L* codes, int64_t n, uint8_t* line) {
   }
 }
 
-// Packs n codes into the line (or the piece of one) that begins at `line`. Only the low `bits` of each are kept; where the line's
-// codes are wider than the lanes, all ones (no route) stays all ones.
+// Packs n codes into the line (or the piece of one) that begins at `line`. Only the low `bits` of each are kept; where
+// the line's codes are wider than the lanes, all ones (no route) stays all ones.
 template <class L>
 void PackCodes(const L* codes, int64_t n, int32_t bits, uint8_t* line) {
   switch (bits) {
-    case 2: return PackNarrow<2>(codes, n, line);
-    case 4: return PackNarrow<4>(codes, n, line);
-    case 8: return PackNarrow<8>(codes, n, line);
-    case 16: return PackWide<uint16_t>(codes, n, line);
-    default: return PackWide<uint32_t>(codes, n, line);
+    case 2:
+      return PackNarrow<2>(codes, n, line);
+    case 4:
+      return PackNarrow<4>(codes, n, line);
+    case 8:
+      return PackNarrow<8>(codes, n, line);
+    case 16:
+      return PackWide<uint16_t>(codes, n, line);
+    default:
+      return PackWide<uint32_t>(codes, n, line);
   }
 }
 
@@ -127,7 +132,8 @@ HWY_INLINE hn::Vec<hn::ScalableTag<uint8_t>> BytesOf(const hn::Vec<hn::ScalableT
   if constexpr (sizeof(U) == 1) {
     return codes[0];
   } else {
-    using Narrower = std::conditional_t<sizeof(U) == 2, uint8_t, std::conditional_t<sizeof(U) == 4, uint16_t, uint32_t>>;
+    using Narrower =
+        std::conditional_t<sizeof(U) == 2, uint8_t, std::conditional_t<sizeof(U) == 4, uint16_t, uint32_t>>;
     const hn::ScalableTag<Narrower> d;
     hn::Vec<decltype(d)> narrowed[sizeof(Narrower)];
     _Pragma("GCC unroll 16") for (size_t i = 0; i < sizeof(Narrower); ++i) {
@@ -137,7 +143,8 @@ HWY_INLINE hn::Vec<hn::ScalableTag<uint8_t>> BytesOf(const hn::Vec<hn::ScalableT
   }
 }
 
-// Codes of outputs `ow` of a row, from scratch to the row's lines: one line where channels come first, one per ow where last.
+// Codes of outputs `ow` of a row, from scratch to the row's lines: one line where channels come first, one per ow where
+// last.
 template <class U>
 void PackRow(const Problem& p, const U* codes, Range ow, uint8_t* routes) {
   const RouteFormat& f = p.routes;

@@ -1,8 +1,10 @@
-// One row of outputs by the letter of spec/rules.h, in vectors: any geometry, every NaN rule, every tie rule, sets of taps too.
-// The fast kernels come here for rows in which their Watch saw a special value; problems they do not take come here wholly.
+// One row of outputs by the letter of spec/rules.h, in vectors: any geometry, every NaN rule, every tie rule, sets of
+// taps too. The fast kernels come here for rows in which their Watch saw a special value; problems they do not take
+// come here wholly.
 //
-// Taps are visited in row-major order and every lane keeps its own winner, so the result is the reference's bit for bit. Numbers
-// of taps that do not fit a lane are kept in two (TapNumber). Needs no scratch; the time grows with the number of taps.
+// Taps are visited in row-major order and every lane keeps its own winner, so the result is the reference's bit for
+// bit. Numbers of taps that do not fit a lane are kept in two (TapNumber). Needs no scratch; the time grows with the
+// number of taps.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_EXACT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -16,8 +18,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/simd/order-inl.h"
 #include "cpu/forward/common/codes-inl.h"
+#include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
 #include "spec/problem.h"
 
@@ -62,11 +64,15 @@ template <class S>
 HWY_INLINE hn::Mask<hn::ScalableTag<S>> Beats(const Standings<S>& s, poolgrad_nan rule) {
   if constexpr (kIsInt<S>) return s.above;
   switch (rule) {
-    case POOLGRAD_NAN_PROPAGATE_LAST: return hn::Or(s.above, s.v_nan);
+    case POOLGRAD_NAN_PROPAGATE_LAST:
+      return hn::Or(s.above, s.v_nan);
     case POOLGRAD_NAN_FIRST_PLACE:
-    case POOLGRAD_NAN_IGNORE: return s.above;
-    case POOLGRAD_NAN_GREATER_EQUAL: return hn::Or(s.above, hn::Or(s.v_nan, s.best_nan));
-    default: return hn::Or(s.above, hn::AndNot(s.best_nan, s.v_nan));
+    case POOLGRAD_NAN_IGNORE:
+      return s.above;
+    case POOLGRAD_NAN_GREATER_EQUAL:
+      return hn::Or(s.above, hn::Or(s.v_nan, s.best_nan));
+    default:
+      return hn::Or(s.above, hn::AndNot(s.best_nan, s.v_nan));
   }
 }
 
@@ -118,11 +124,16 @@ struct ExactRow {
   int64_t start_d, start_h;
 
   ExactRow(const Problem& problem, const S* plane, int64_t od, int64_t oh)
-      : p(problem), x(plane), inner(problem.channels_last() ? problem.channels : 1), d(problem.depth().valid_taps(od)),
-        h(problem.height().valid_taps(oh)), start_d(problem.depth().start(od)), start_h(problem.height().start(oh)) {}
+      : p(problem),
+        x(plane),
+        inner(problem.channels_last() ? problem.channels : 1),
+        d(problem.depth().valid_taps(od)),
+        h(problem.height().valid_taps(oh)),
+        start_d(problem.depth().start(od)),
+        start_h(problem.height().start(oh)) {}
 
-  // Calls visit(tap, value, valid) for every tap of the n <= Lanes outputs from (ow, c) on: n channels of one ow, or (where
-  // inner is 1) n neighbouring ow. Lanes of a tap that is not valid hold anything.
+  // Calls visit(tap, value, valid) for every tap of the n <= Lanes outputs from (ow, c) on: n channels of one ow, or
+  // (where inner is 1) n neighbouring ow. Lanes of a tap that is not valid hold anything.
   template <class Visit>
   HWY_INLINE void ForEachTap(int64_t ow, int64_t c, int64_t n, const Visit& visit) const {
     const hn::ScalableTag<S> dv;
@@ -163,14 +174,15 @@ struct ExactRow {
             valid[i] = static_cast<Code<S>>(ok ? ~Code<S>{0} : Code<S>{0});
           }
           const hn::ScalableTag<Code<S>> du;
-          visit(tap, hn::Load(dv, buffer), hn::RebindMask(dv, hn::Eq(hn::Load(du, valid), hn::Set(du, static_cast<Code<S>>(~Code<S>{0})))));
+          visit(tap, hn::Load(dv, buffer),
+                hn::RebindMask(dv, hn::Eq(hn::Load(du, valid), hn::Set(du, static_cast<Code<S>>(~Code<S>{0})))));
         }
       }
     }
   }
 
-  // y and codes (none as all ones) of n outputs; masks (null: not kept) gets mask_bytes per output. The only place of this file
-  // that stores them.
+  // y and codes (none as all ones) of n outputs; masks (null: not kept) gets mask_bytes per output. The only place of
+  // this file that stores them.
   void Block(int64_t ow, int64_t c, int64_t n, S* y, uint32_t* codes, uint8_t* masks) const {
     const hn::ScalableTag<S> dv;
     const S infinity = static_cast<S>(kIsHalf<S> ? (p.dtype == POOLGRAD_BF16 ? 0x7F80 : 0x7C00) : 0);
@@ -197,7 +209,8 @@ struct ExactRow {
   }
 
   // The set: the tap that last beat the best, and those after it that tie with it.
-  void Sets(int64_t ow, int64_t c, int64_t n, VecOf<S> best, const TapNumber<S>& winner, S infinity, uint8_t* masks) const {
+  void Sets(int64_t ow, int64_t c, int64_t n, VecOf<S> best, const TapNumber<S>& winner, S infinity,
+            uint8_t* masks) const {
     const hn::ScalableTag<S> dv;
     const hn::ScalableTag<Code<S>> du;
     const int64_t bytes = p.routes.mask_bytes();
@@ -229,7 +242,8 @@ struct ExactRow {
   }
 };
 
-// Channels `some` of output ow, channels last. y and line point at the output's first channel; some.begin's code begins at a byte.
+// Channels `some` of output ow, channels last. y and line point at the output's first channel; some.begin's code begins
+// at a byte.
 template <class S>
 void RunExactChannels(const ExactRow<S>& row, int64_t ow, Range some, S* y, uint8_t* line) {
   const int64_t lanes = LaneCount<S>();
@@ -246,10 +260,11 @@ void RunExactChannels(const ExactRow<S>& row, int64_t ow, Range some, S* y, uint
   }
 }
 
-// Outputs [begin, end) of the row (plane, od, oh), in ow. y and routes point at the row's first output and first route line;
-// routes may be null. Where inner is 1, the routes of output `begin` begin at a byte.
+// Outputs [begin, end) of the row (plane, od, oh), in ow. y and routes point at the row's first output and first route
+// line; routes may be null. Where inner is 1, the routes of output `begin` begin at a byte.
 template <class S>
-HWY_NOINLINE void RunExactRow(const Problem& p, const S* plane, int64_t od, int64_t oh, Range ow, S* y, uint8_t* routes) {
+HWY_NOINLINE void RunExactRow(const Problem& p, const S* plane, int64_t od, int64_t oh, Range ow, S* y,
+                              uint8_t* routes) {
   const ExactRow<S> row(p, plane, od, oh);
   const int64_t lanes = LaneCount<S>();
   const bool sets = routes && p.routes.masks;
@@ -257,7 +272,8 @@ HWY_NOINLINE void RunExactRow(const Problem& p, const S* plane, int64_t od, int6
   constexpr int64_t kSome = 256;  // codes on their way to a line; so many fill bytes
   uint32_t codes[kSome];
   if (row.inner == 1) {
-    const int64_t step = p.width().stride > p.width().in ? 1 : lanes;  // windows that have no taps in common, one by one
+    const int64_t step =
+        p.width().stride > p.width().in ? 1 : lanes;  // windows that have no taps in common, one by one
     for (int64_t begin = ow.begin; begin < ow.end; begin += kSome) {
       const int64_t end = std::min(begin + kSome, ow.end);
       for (int64_t o = begin; o < end; o += step) {

@@ -1,5 +1,5 @@
-// What kernels that go row by row know of a problem; how they hand rows with special values to exact-inl.h; and fwd_exact, which
-// hands over all of them.
+// What kernels that go row by row know of a problem; how they hand rows with special values to exact-inl.h; and
+// fwd_exact, which hands over all of them.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -44,10 +44,15 @@ struct Rows {
   bool* unfit;  // for bits
 
   Rows(const Problem& problem, const Args& args)
-      : p(problem), inner(problem.channels_last() ? problem.channels : 1),
+      : p(problem),
+        inner(problem.channels_last() ? problem.channels : 1),
         planes(problem.channels_last() ? problem.batch : problem.batch * problem.channels),
-        backwards(problem.ties == POOLGRAD_TIES_LAST), x(static_cast<const S*>(args.source)),
-        x_end(x ? x + problem.x_elements() : nullptr), y(static_cast<S*>(args.result)), routes(args.routes), unfit(args.unfit) {}
+        backwards(problem.ties == POOLGRAD_TIES_LAST),
+        x(static_cast<const S*>(args.source)),
+        x_end(x ? x + problem.x_elements() : nullptr),
+        y(static_cast<S*>(args.result)),
+        routes(args.routes),
+        unfit(args.unfit) {}
 
   // Bits of floats, one of which is negative or NaN: the kernel may stop, another one takes its place.
   void GiveUp() const { *unfit = true; }
@@ -100,6 +105,27 @@ bool SeesSpecial(const Rows<S>& rows, const S* plane, int64_t od, int64_t oh, Ra
     }
   }
   return false;
+}
+
+// Whether a special value may lie among the inputs of output rows [begin, end), looked through as the one run of
+// addresses that they are: behind a rectifier every block has winners of zero and asks, and row by row that takes
+// several times as long as the pooling.
+template <class S>
+bool SpanHasSpecial(const Rows<S>& rows, int64_t begin, int64_t end) {
+  const Problem& p = rows.p;
+  if (p.depth().kernel > 1) return true;  // slices lie apart
+  const RowPlace first(p, begin), last(p, end - 1);
+  const S* from = rows.plane(first.plane);
+  const S* to = rows.plane(last.plane + 1);
+  if (first.plane == last.plane && first.od == last.od) {
+    const Axis& h = p.height();
+    const int64_t d = std::clamp<int64_t>(p.depth().start(first.od), 0, p.depth().in - 1);
+    const int64_t top = std::clamp<int64_t>(h.start(first.oh), 0, h.in - 1);
+    const int64_t bottom = std::clamp<int64_t>(h.start(last.oh) + h.extent() - 1, top, h.in - 1);
+    to = rows.row(from, d, bottom) + p.width().in * rows.inner;
+    from = rows.row(from, d, top);
+  }
+  return HasSpecial<S>(from, to - from, p.dtype);
 }
 
 // fwd_exact: the letter of the rules for every row.

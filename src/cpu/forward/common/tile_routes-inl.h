@@ -1,6 +1,6 @@
 // Routes of windows with four or eight taps: the taps of a vector of outputs lie in registers and meet in pairs (so
 // that no comparison waits for more than two others), and the codes leave packed. Here are the meeting and the codes,
-// which stream_tiles-inl.h shares, and the rows of channels first, where windows tile the width.
+// which channels_last/tiles-inl.h shares, and the rows of channels first, where windows tile the width.
 //
 // Of equal taps the first must win. Pairs are neighbours in row-major order, and pairs of pairs too, so at every level
 // the earlier one wins if it has the bits of the best. Only the pair that won is asked which of its taps it was.
@@ -23,10 +23,10 @@
 #include <cstring>
 
 #include "cpu/forward/any/maxima-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "cpu/simd/prefetch.h"
 #include "cpu/forward/common/codes-inl.h"
 #include "cpu/forward/common/rows-inl.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/prefetch.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,0 +1,31 @@
+// Forward kernels for floats none of which is negative, by their bits: f32 as uint32_t, f16 and bf16 as uint16_t. Arm
+// alone has them (table.h), and one instruction set.
+#include "cpu/simd/targets.h"
+// After targets.h
+#include "cpu/forward/forward.h"
+#include "hwy/highway.h"
+
+#if HWY_TARGET == HWY_NEON
+#include "cpu/forward/forward-inl.h"
+
+namespace poolgrad {
+
+Made MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes) {
+  return HWY_NAMESPACE::MakeForward<uint32_t>(way, problem, routes);
+}
+Made MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes) {
+  return HWY_NAMESPACE::MakeForward<uint16_t>(way, problem, routes);
+}
+
+}  // namespace poolgrad
+
+#else
+
+namespace poolgrad {
+
+Made MakeForwardBits32(ForwardWay, const Problem&, bool) { return kNotBuilt; }
+Made MakeForwardBits16(ForwardWay, const Problem&, bool) { return kNotBuilt; }
+
+}  // namespace poolgrad
+
+#endif

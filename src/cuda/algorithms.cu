@@ -5,6 +5,7 @@
 #include "cuda/device.cuh"
 #include "cuda/fast.h"
 #include "cuda/generic.cuh"
+#include "cuda/rectify.cuh"
 #include "cuda/windows.cuh"
 
 namespace poolgrad {
@@ -43,7 +44,11 @@ const char* RefuseTiled(const Problem& p) {
   return RefuseShape(p);
 }
 
+// relu is a pass after another forward kernel (cuda_rectified).
+constexpr const char* kRectifies = "relu is a pass of its own";
+
 const char* RefuseWindows(const Problem& p) {
+  if (p.relu) return kRectifies;
   if (p.ties != POOLGRAD_TIES_FIRST) return "a tie goes to another than the first";
   for (const Axis& a : p.axis) {
     if (a.has_empty_window()) return "some window has no input";
@@ -220,13 +225,30 @@ const char* RefuseTwoPasses(const Problem&, poolgrad_op op) {
 
 Status LaunchTwoPasses(const Problem& p, poolgrad_op, const Args& args, void* scratch, void* stream);
 
+// Routes, and where relu has to see it, y.
+int64_t RoundedRoutes(const Problem& p) { return CeilDiv(p.routes.bytes(), 256) * 256; }
+
 CudaKernel MakeTwoPasses(const Problem& p, poolgrad_op) {
-  return {LaunchTwoPasses, p.kind == POOLGRAD_MAX ? p.routes.bytes() : 0};
+  if (p.kind != POOLGRAD_MAX) return {LaunchTwoPasses, 0};
+  return {LaunchTwoPasses, p.relu ? RoundedRoutes(p) + p.y_bytes() : p.routes.bytes()};
 }
+
+// ---- relu ----
+
+const char* RefuseRectified(const Problem& p, poolgrad_op op) {
+  if (!IsForward(op)) return "it does forward";
+  if (p.y_elements() == 0 || p.x_elements() == 0) return "there is nothing to do";
+  return p.relu ? nullptr : "the problem has no relu";
+}
+
+Status LaunchRectified(const Problem& p, poolgrad_op op, const Args& args, void* scratch, void* stream);
+
+CudaKernel MakeRectified(const Problem&, poolgrad_op) { return {LaunchRectified, 0}; }
 
 // ---- the last resort ----
 
 const char* RefuseGeneric(const Problem& p, poolgrad_op op) {
+  if (p.relu && IsForward(op)) return kRectifies;
   if (op == POOLGRAD_OP_BACKWARD_X) return "it needs routes";
   if (IsInteger(p.dtype) && op == POOLGRAD_OP_BACKWARD) return "integers have no gradient";
   if (p.kind == POOLGRAD_AVERAGE && op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_BACKWARD)
@@ -241,6 +263,7 @@ Status LaunchGenericOp(const Problem& p, poolgrad_op op, const Args& args, void*
 CudaKernel MakeGeneric(const Problem&, poolgrad_op) { return {LaunchGenericOp, 0}; }
 
 constexpr CudaAlgorithm kAlgorithms[] = {
+    {"cuda_rectified", RefuseRectified, MakeRectified},
     {"cuda_small_window", RefuseSmallWindow, MakeSmallWindow},
     {"cuda_planes", RefusePlanesOp, MakePlanes},
     {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
@@ -258,10 +281,19 @@ Status LaunchFirst(const Problem& p, poolgrad_op op, const Args& args, void* str
   return Status::Unsupported(std::string("no CUDA algorithm does ") + Name(op));
 }
 
+Status LaunchRectified(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  Problem plain = p;
+  plain.relu = false;
+  if (Status status = LaunchFirst(plain, op, args, stream); !status.ok()) return status;
+  return OnDeviceOf(p, op, args, stream, [&] {
+    return VisitDtype(p.dtype, [&](auto zero) { return RunRectify<OnDevice<decltype(zero)>>(p, args, stream); });
+  });
+}
+
 Status LaunchTwoPasses(const Problem& p, poolgrad_op, const Args& args, void* scratch, void* stream) {
   auto* routes = static_cast<uint8_t*>(scratch);
   if (p.kind == POOLGRAD_MAX) {
-    const Args find{args.x, nullptr, routes, nullptr};
+    const Args find{args.x, nullptr, routes, p.relu ? routes + RoundedRoutes(p) : nullptr};
     if (Status status = LaunchFirst(p, POOLGRAD_OP_FORWARD_ROUTES, find, stream); !status.ok()) return status;
   }
   return LaunchFirst(p, POOLGRAD_OP_BACKWARD, {args.source, nullptr, routes, args.result}, stream);

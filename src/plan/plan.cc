@@ -92,6 +92,12 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
 
   if (p.device == POOLGRAD_CUDA) {
 #ifdef POOLGRAD_HAVE_CUDA
+    if (p.by_table()) return Status::Unsupported("device is CUDA; windows by table (adaptive, starts) are pooled on the CPU only");
+    for (const Axis& a : p.axis) {
+      if (p.kind == POOLGRAD_AVERAGE && a.whole.size() > 0) {
+        return Status::Unsupported("device is CUDA; averages of a part of a problem are pooled on the CPU only");
+      }
+    }
     if (Status status = CheckCudaDevice(p.device_index); !status.ok()) return status;
 #else
     return Status::Unsupported("device is CUDA; this build of poolgrad has no CUDA support");

@@ -110,6 +110,7 @@ poolgrad_problem AnyWindow(Random& r) {
   if (Chance(r, 20)) p.rounding = static_cast<int32_t>(Pick(r, 1, 5));
   if (Chance(r, 30)) p.nan = static_cast<int32_t>(Pick(r, 1, 5));
   if (Chance(r, 10)) p.route_bits = 8 << Pick(r, 0, 2);
+  if (Chance(r, 15)) p.relu = 1;
   return p;
 }
 
@@ -155,6 +156,7 @@ poolgrad_problem RandomProblem(Random& r) {
     if (Chance(r, 15)) p.divisor = Pick(r, 1, 9);
   }
   if (Chance(r, 20)) p.dialect = static_cast<int32_t>(Pick(r, 0, 5));
+  if (p.kind == POOLGRAD_MAX && Chance(r, 15)) p.relu = 1;
   return p;
 }
 
@@ -208,9 +210,9 @@ bool Same(const Problem& p, const std::vector<uint8_t>& a, const std::vector<uin
 }
 
 void RunReference(const Problem& p, poolgrad_op op, const Args& args) {
-  const Kernel kernel = ReferenceAlgorithms()[0].make(p, op);
+  const Kernel kernel = ReferenceAlgorithms()[0].make(p, op, {}).kernel;
   std::vector<std::byte> scratch(static_cast<size_t>(kernel.scratch_bytes + 64));
-  kernel.run(p, args, 0, kernel.units, scratch.data());
+  kernel.Run(p, args, 0, kernel.units, scratch.data());
 }
 
 struct Worker {

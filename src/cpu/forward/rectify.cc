@@ -7,7 +7,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/forward/rectify.cc"
 #include "hwy/foreach_target.h"
-
+// After foreach_target
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -133,6 +133,9 @@ void Rectify(const Problem& p, const Args& args, int64_t begin, int64_t end, std
 }
 
 RunFn RectifierOf(const Problem& p) {
+#ifdef POOLGRAD_SMALL
+  return p.dtype == POOLGRAD_F32 ? Rectify<float> : nullptr;
+#else
   switch (p.dtype) {
     case POOLGRAD_F32: return Rectify<float>;
     case POOLGRAD_F64: return Rectify<double>;
@@ -143,6 +146,7 @@ RunFn RectifierOf(const Problem& p) {
     case POOLGRAD_I32: return Rectify<int32_t>;
   }
   return nullptr;
+#endif
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR

@@ -343,6 +343,20 @@ def _unpool_by_torch(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, .
     return x.reshape(*y.shape[:-rank], *sizes)
 
 
+def unpool_to(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
+    """x of these spatial sizes."""
+    if indices.dtype != torch.int64:
+        raise PoolTypeError(f"indices has the type {indices.dtype}; indices are torch.int64")
+    if indices.shape != y.shape or indices.device != y.device:
+        raise PoolValueError(
+            f"indices has the shape {tuple(indices.shape)} on {indices.device}; input has {tuple(y.shape)} on {y.device}, and both must "
+            "agree"
+        )
+    if functional.goes_straight(y) and functional.goes_straight(indices) and y.device.type == "cpu":
+        return _Unpool.apply(y, indices, sizes)
+    return _unpool_by_torch(y, indices, sizes)
+
+
 def _unpool_sizes(
     sizes: Sequence[int], kernel: Tuple[int, ...], stride: Tuple[int, ...], padding: Tuple[int, ...], output_size: Any
 ) -> Tuple[int, ...]:
@@ -377,18 +391,9 @@ def _make_unpool(rank: int) -> Callable[..., Any]:
             raise PoolValueError(
                 f"input has the shape {tuple(input.shape)}; {name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
             )
-        if indices.dtype != torch.int64:
-            raise PoolTypeError(f"indices has the type {indices.dtype}; indices are torch.int64")
-        if indices.shape != input.shape or indices.device != input.device:
-            raise PoolValueError(
-                f"indices has the shape {tuple(indices.shape)} on {indices.device}; input has {tuple(input.shape)} on {input.device}, "
-                "and both must agree"
-            )
         window = make_window(rank, kernel_size, stride, padding, 1, False, "first")
         sizes = _unpool_sizes(input.shape[-rank:], window.kernel, window.stride, window.padding[:rank], output_size)
-        if functional.goes_straight(input) and functional.goes_straight(indices) and input.device.type == "cpu":
-            return _Unpool.apply(input, indices, sizes)
-        return _unpool_by_torch(input, indices, sizes)
+        return unpool_to(input, indices, sizes)
 
     return _named(max_unpool, f"max_unpool{rank}d", ", with indices checked; of several at one place the last is kept.")
 

@@ -284,6 +284,8 @@ def _unpool_plan(y: torch.Tensor, sizes: Tuple[int, ...], dtype: torch.dtype) ->
 
 def _unpool_straight(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
     plan = _unpool_plan(y, sizes, y.dtype)
+    if indices.numel() and int(indices.min()) < 0:  # -1 is no route to the library, and nothing to torch
+        raise PoolValueError(f"an index is {int(indices.min())}; indices of x's plane are at least 0")
     y, indices = y.contiguous(memory_format=plan.format), indices.contiguous(memory_format=plan.format)
     x = torch.empty(plan.tensor_x, dtype=y.dtype).contiguous(memory_format=plan.format)
     status = _abi.library().poolgrad_unpool_indices(

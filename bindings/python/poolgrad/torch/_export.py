@@ -124,6 +124,7 @@ except (AttributeError, ImportError):
     pass  # a torch that has given up this exporter
 
 
+@torchs_functions()
 def torchs_own(input: torch.Tensor, window: Window, return_indices: bool) -> Any:
     """The same by torch's own function, for an exporter that knows nothing else."""
     rank = len(window.kernel)

@@ -1,14 +1,17 @@
-"""MaxPool1d, MaxPool2d and MaxPool3d as modules, and convert, which swaps the pooling of a whole model and back."""
+"""MaxPool and ReLUMaxPool as modules, and convert, which swaps the pooling of a whole model and back."""
 
 # No postponed annotations: TorchScript reads real ones.
-from typing import Any, TypeVar
+from typing import Any, Callable, Optional, Tuple, TypeVar
+from uuid import uuid4
 
 import torch
 from torch import nn
 
 from . import functional
 from ._export import scripted_pool
+from ._fuse import find_pairs
 from ._plans import PoolTypeError, PoolValueError, make_window
+from .layers import LAYERS
 
 
 class _Ties:
@@ -87,27 +90,85 @@ class ReLUMaxPool3d(MaxPool3d):
     _relu, _pool = True, staticmethod(functional.relu_max_pool3d)
 
 
-_OURS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}
+class PassedReLU(nn.ReLU):
+    """A ReLU that the max pool behind it does: what goes in comes out. Made by convert(model, fuse=True)."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return input
+
+
+_OURS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d, **LAYERS}
 _THEIRS = {ours: theirs for theirs, ours in _OURS.items()}
+_FUSED = {MaxPool1d: ReLUMaxPool1d, MaxPool2d: ReLUMaxPool2d, MaxPool3d: ReLUMaxPool3d}
+_FUSED_BACK = {ReLUMaxPool1d: nn.MaxPool1d, ReLUMaxPool2d: nn.MaxPool2d, ReLUMaxPool3d: nn.MaxPool3d, PassedReLU: nn.ReLU}
+_PAIRS = "poolgrad_pairs"  # an attribute of fused modules: a word for every pair they are one of
 _Model = TypeVar("_Model", bound=nn.Module)
 
 
-def convert(model: _Model, back: bool = False) -> _Model:
-    """Makes every nn.MaxPool* of `model` (itself included) poolgrad's, in place, and returns the model.
+def convert(
+    model: _Model, back: bool = False, *, fuse: bool = False, report: Optional[Callable[[str], Any]] = print
+) -> _Model:
+    """Makes every pooling module of `model` (itself included) poolgrad's, in place, and returns the model.
 
-    Names, hooks, settings and the training flag stay; subclasses that others made of nn.MaxPool* are left alone. With
-    back=True, poolgrad's become torch's again; one that torch cannot run (its ties or padding) is an error, and then nothing
-    is changed.
+    Names, hooks, settings and the training flag stay; subclasses that others made of torch's are left alone. With back=True,
+    poolgrad's become torch's again; one that torch cannot run (its ties or padding) is an error, and then nothing is changed.
+
+    With fuse=True, an nn.ReLU that feeds nothing but one max pool becomes a part of it: the ReLU then hands its input on, and
+    nothing of that input is kept for backward. report is given a line for every ReLU with a max pool behind it, what was done or why
+    not; None: no lines. back=True undoes this, too.
     """
     if not isinstance(model, nn.Module):
         raise PoolTypeError(f"model is a {type(model).__name__}; it must be a torch.nn.Module")
-    swaps = _THEIRS if back else _OURS
-    found = [module for module in model.modules() if type(module) in swaps]
-    for module in found if back else ():
-        _check_torch_can(module)
-    for module in found:
-        module.__class__ = swaps[type(module)]
+    if back and fuse:
+        raise PoolValueError("back and fuse are both True; fuse what is to be poolgrad's, or give all of it back")
+    if back:
+        _convert_back(model)
+        return model
+    for module in [module for module in model.modules() if type(module) in _OURS]:
+        module.__class__ = _OURS[type(module)]
+    if fuse:
+        _fuse(model, report or (lambda _: None))
     return model
+
+
+def _fuse(model: nn.Module, report: Callable[[str], Any]) -> None:
+    pairs, untraced = find_pairs(model, tuple(_FUSED))
+    if untraced:
+        report(
+            f"nothing was fused: torch.fx cannot trace {type(model).__name__} ({untraced}); convert(part, fuse=True) looks at a part "
+            "of it alone"
+        )
+    for pair in pairs:
+        if pair.why_not:
+            report(f"{pair.told}: not fused, because {pair.why_not}")
+            continue
+        word = uuid4().hex
+        for module in (pair.relu, pair.pool):
+            setattr(module, _PAIRS, (*_pairs_of(module), word))
+        pair.relu.__class__ = PassedReLU
+        pair.pool.__class__ = _FUSED.get(type(pair.pool), type(pair.pool))
+        report(f"{pair.told}: fused")
+
+
+def _pairs_of(module: nn.Module) -> Tuple[str, ...]:
+    return module.__dict__.get(_PAIRS, ())
+
+
+def _convert_back(model: nn.Module) -> None:
+    found = [module for module in model.modules() if type(module) in _THEIRS or type(module) in _FUSED_BACK]
+    relus = {word for module in found if type(module) is PassedReLU for word in _pairs_of(module)}
+    pools = {word for module in found if type(module) is not PassedReLU for word in _pairs_of(module)}
+    for module in found:
+        if type(module) in _FUSED_BACK:
+            if not _pairs_of(module):
+                raise PoolValueError(f"{module} was not made by convert(fuse=True); torch has no module that rectifies and pools")
+            if not relus & pools >= set(_pairs_of(module)):
+                raise PoolValueError(f"{module} was fused with a module that is not in this model; convert the whole of it back")
+        if isinstance(module, _Ties):
+            _check_torch_can(module)
+    for module in found:
+        module.__class__ = _THEIRS.get(type(module)) or _FUSED_BACK[type(module)]
+        module.__dict__.pop(_PAIRS, None)
 
 
 def _check_torch_can(module: Any) -> None:

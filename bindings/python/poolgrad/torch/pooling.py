@@ -284,6 +284,8 @@ def _unpool_plan(y: torch.Tensor, sizes: Tuple[int, ...], dtype: torch.dtype) ->
 
 def _unpool_straight(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
     plan = _unpool_plan(y, sizes, y.dtype)
+    if indices.numel() and int(indices.min()) < 0:  # -1 is no route to the library, and nothing to torch
+        raise PoolValueError(f"an index is {int(indices.min())}; indices of x's plane are at least 0")
     y, indices = y.contiguous(memory_format=plan.format), indices.contiguous(memory_format=plan.format)
     x = torch.empty(plan.tensor_x, dtype=y.dtype).contiguous(memory_format=plan.format)
     status = _abi.library().poolgrad_unpool_indices(
@@ -343,6 +345,20 @@ def _unpool_by_torch(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, .
     return x.reshape(*y.shape[:-rank], *sizes)
 
 
+def unpool_to(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
+    """x of these spatial sizes."""
+    if indices.dtype != torch.int64:
+        raise PoolTypeError(f"indices has the type {indices.dtype}; indices are torch.int64")
+    if indices.shape != y.shape or indices.device != y.device:
+        raise PoolValueError(
+            f"indices has the shape {tuple(indices.shape)} on {indices.device}; input has {tuple(y.shape)} on {y.device}, and both must "
+            "agree"
+        )
+    if functional.goes_straight(y) and functional.goes_straight(indices) and y.device.type == "cpu":
+        return _Unpool.apply(y, indices, sizes)
+    return _unpool_by_torch(y, indices, sizes)
+
+
 def _unpool_sizes(
     sizes: Sequence[int], kernel: Tuple[int, ...], stride: Tuple[int, ...], padding: Tuple[int, ...], output_size: Any
 ) -> Tuple[int, ...]:
@@ -377,18 +393,9 @@ def _make_unpool(rank: int) -> Callable[..., Any]:
             raise PoolValueError(
                 f"input has the shape {tuple(input.shape)}; {name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
             )
-        if indices.dtype != torch.int64:
-            raise PoolTypeError(f"indices has the type {indices.dtype}; indices are torch.int64")
-        if indices.shape != input.shape or indices.device != input.device:
-            raise PoolValueError(
-                f"indices has the shape {tuple(indices.shape)} on {indices.device}; input has {tuple(input.shape)} on {input.device}, "
-                "and both must agree"
-            )
         window = make_window(rank, kernel_size, stride, padding, 1, False, "first")
         sizes = _unpool_sizes(input.shape[-rank:], window.kernel, window.stride, window.padding[:rank], output_size)
-        if functional.goes_straight(input) and functional.goes_straight(indices) and input.device.type == "cpu":
-            return _Unpool.apply(input, indices, sizes)
-        return _unpool_by_torch(input, indices, sizes)
+        return unpool_to(input, indices, sizes)
 
     return _named(max_unpool, f"max_unpool{rank}d", ", with indices checked; of several at one place the last is kept.")
 

@@ -1,0 +1,134 @@
+"""Which ReLU of a model feeds nothing but a max pool, and so can become a part of it.
+
+The model's own forward is asked, by torch.fx: what it calls, in which order, on whose outputs. A model that torch.fx cannot trace is
+left as it is; that its parts look harmless says nothing of who else calls them. Modules are told apart by identity, whatever names
+they go by, and a pair is fused only if every call of either of the two is one of such a pair.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
+
+from torch import fx, nn
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+# Modules whose output is new memory. Any other may hand its input on, or a view of it.
+_FRESH = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.Linear, nn.GroupNorm, nn.LayerNorm)
+
+
+class Pair(NamedTuple):
+    relu: nn.ReLU
+    pool: nn.Module
+    told: str  # their names
+    why_not: str  # "": fused
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self, leaves: Tuple[Any, ...]) -> None:
+        super().__init__()
+        self._leaves = leaves
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, self._leaves) or super().is_leaf_module(m, module_qualified_name)
+
+
+def _user(node: fx.Node) -> str:
+    return "the model's output" if node.op == "output" else str(node.target)
+
+
+def _calls_of(nodes: List[fx.Node], modules: Dict[str, nn.Module], kind: Any) -> Iterator[Tuple[fx.Node, nn.Module]]:
+    for node in nodes:
+        if node.op == "call_module" and type(modules[node.target]) in kind:
+            yield node, modules[node.target]
+
+
+def _nodes_in_both_modes(model: nn.Module, pools: Tuple[Any, ...]) -> List[fx.Node]:
+    """What forward does in training, and then what it does in eval mode."""
+    flags = [(module, module.training) for module in model.modules()]
+    nodes: List[fx.Node] = []
+    try:
+        for training in (True, False):
+            for module, _ in flags:
+                module.training = training
+            nodes += _Tracer(pools).trace(model).nodes
+    finally:
+        for module, flag in flags:
+            module.training = flag
+    return nodes
+
+
+def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module]) -> str:
+    """Who else may see what is done in place to the input of `node`; "": nobody."""
+    while True:
+        inputs = node.all_input_nodes
+        if len(inputs) != 1:
+            return ""
+        before = inputs[0]
+        others = [user for user in before.users if user is not node]
+        if others:
+            return _user(others[0])
+        if before.op == "call_module" and isinstance(modules[before.target], _FRESH):
+            return ""
+        node = before
+
+
+def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], pool: Any) -> str:
+    users = list(node.users)
+    if len(users) > 1:
+        other = next(user for user in users if user.op != "call_module" or modules[user.target] is not pool)
+        return f"the ReLU's output is also used by {_user(other)}"
+    for word, module in (("ReLU", relu), ("pool", pool)):
+        if any(getattr(module, hooks, None) for hooks in _HOOKS):
+            return f"the {word} has hooks, which would see other values"
+    if relu.inplace:
+        other_user = _shared_memory(node, modules)
+        if other_user:
+            return f"the ReLU works in place, on memory that {other_user} reads, too"
+    return ""
+
+
+def find_pairs(model: nn.Module, pools: Tuple[Any, ...]) -> Tuple[List[Pair], str]:
+    """(pairs, "") in the order of the model's forward, or ([], why the model could not be looked at). pools: the classes of pools."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    if not any(type(module) is nn.ReLU for module in modules.values()):
+        return [], ""
+    if type(model) in pools or type(model) is nn.ReLU:
+        return [], ""
+    try:
+        nodes = _nodes_in_both_modes(model, pools)
+    except Exception as error:  # whatever a forward does with a tensor that has no value
+        reason = str(error).strip().splitlines()
+        return [], f"{type(error).__name__}: {reason[0] if reason else ''}"
+    found: List[Tuple[fx.Node, fx.Node, Any, Any, str]] = []
+    for node, relu in _calls_of(nodes, modules, (nn.ReLU,)):
+        for user in node.users:
+            if user.op == "call_module" and type(modules[user.target]) in pools:
+                found.append((node, user, relu, modules[user.target], _why_not(node, relu, modules, modules[user.target])))
+            elif user.op == "call_function" and "max_pool" in getattr(user.target, "__name__", ""):
+                found.append((node, user, relu, None, "the pool is a function; only a module can be changed in place"))
+    return list(_settled(nodes, modules, pools, found)), ""
+
+
+def _settled(nodes: List[fx.Node], modules: Dict[str, nn.Module], pools: Tuple[Any, ...], found: Any) -> Iterator[Pair]:
+    """With what follows for a module that is called several times: all of its calls, or none."""
+    reasons = [why for *_, why in found]
+    while True:
+        good = {node for (relu_node, pool_node, *_), why in zip(found, reasons) if not why for node in (relu_node, pool_node)}
+        bad: Dict[int, str] = {}
+        for node, module in _calls_of(nodes, modules, (nn.ReLU, *pools)):
+            if node not in good:
+                what = "ReLU" if type(module) is nn.ReLU else "pool"
+                bad[id(module)] = f"the {what} is used elsewhere, too, where it is not one of such a pair"
+        changed = False
+        for i, (_, _, relu, pool, _) in enumerate(found):
+            why = bad.get(id(relu)) or bad.get(id(pool))
+            if not reasons[i] and why:
+                reasons[i], changed = why, True
+        if not changed:
+            break
+    told: Set[Tuple[str, str]] = set()
+    for (relu_node, pool_node, relu, pool, _), why in zip(found, reasons):
+        names = (str(relu_node.target), _user(pool_node) if pool is not None else pool_node.target.__name__)
+        if names not in told:
+            told.add(names)
+            yield Pair(relu, pool, f"{names[0]} and {names[1]}", why)

@@ -1,0 +1,266 @@
+"""ReLU and max pooling in one step: the function, the modules, and convert(model, fuse=True)."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import torch.nn.functional as F  # noqa: E402
+from conftest import random_window  # noqa: E402
+from torch import nn  # noqa: E402
+
+import poolgrad.torch as P  # noqa: E402
+from poolgrad.torch.modules import PassedReLU  # noqa: E402
+
+OURS = {1: P.relu_max_pool1d, 2: P.relu_max_pool2d, 3: P.relu_max_pool3d}
+THEIRS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
+VERSION = tuple(int(n) for n in torch.__version__.split(".")[:2])
+
+
+def same(a, b):
+    """Bit for bit; any NaN for any NaN. torch's ReLU hands -0 on, ours is 0: y + 0 has one zero only."""
+    return a.dtype == b.dtype and torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(nan=7.0), b.nan_to_num(nan=7.0))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_equals_relu_then_torch(rng, rank):
+    for number in range(50):
+        spatial, arguments = random_window(rng, rank)
+        dtype = rng.choice([torch.float32, torch.float64, *([torch.bfloat16] if rank < 3 or VERSION > (1, 13) else [])])
+        generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
+        x = torch.randint(-4, 3, (2, rng.randint(1, 20), *spatial), generator=generator).to(dtype)
+        if rng.random() < 0.3:
+            x[torch.rand(x.shape, generator=generator) < 0.1] = rng.choice([float("nan"), float("inf"), -float("inf"), -0.0])
+        if rank > 1 and rng.random() < 0.5:
+            x = x.contiguous(memory_format=FORMATS[rank])
+        mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y, indices = OURS[rank](mine, *arguments, return_indices=True)
+        expected, expected_indices = THEIRS[rank](F.relu(theirs), *arguments, return_indices=True)
+        told = f"problem {number}: {tuple(x.shape)} {dtype} strides {x.stride()} {arguments}"
+        assert same(y, expected), told
+        assert torch.equal(indices, expected_indices), told
+        assert same(OURS[rank](x, *arguments), y), told
+        assert not torch.signbit(y[y == 0]).any(), told
+        dy = torch.randint(-4, 5, y.shape, generator=generator).to(dtype)
+        y.backward(dy)
+        expected.backward(dy)
+        assert same(mine.grad, theirs.grad), told
+
+
+def saved_by(run):
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t), t)[1], lambda t: t):
+        y = run()
+    return kept, y
+
+
+def test_nothing_of_x_is_kept():
+    x = torch.randn(4, 16, 20, 20, requires_grad=True)
+    kept, y = saved_by(lambda: P.relu_max_pool2d(x * 1, 2))
+    kept = [t for t in kept if t.dtype.is_floating_point or t.numel() > 1]
+    assert [t.dtype for t in kept] == [torch.uint8]
+    assert kept[0].numel() == y.numel() // 2  # four taps and `no route`: 4 bits
+    kept, _ = saved_by(lambda: F.max_pool2d(F.relu(x * 1), 2))
+    assert any(t.shape == x.shape for t in kept)
+
+
+def separate(shape):
+    """Values no two of which lie within a finite difference of each other, or of 0."""
+    count = 1
+    for n in shape:
+        count *= n
+    values = (torch.randperm(count, generator=torch.Generator().manual_seed(3)).double() - count / 3) / 8 + 0.05
+    return values.reshape(shape)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_gradients_of_every_order(rank):
+    x = separate((1, 2, *((9,), (5, 4), (3, 4, 3))[rank - 1])).requires_grad_()
+
+    def pool(x):
+        return OURS[rank](x, 2, 1, 1)
+
+    assert torch.autograd.gradcheck(pool, x, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(pool, x, check_fwd_over_rev=VERSION > (1, 13))
+
+
+def test_autocast_meta_trace_and_names():
+    x = torch.randn(2, 3, 8, 8)
+    traced = torch.jit.trace(lambda x: P.relu_max_pool2d(x, 3, 2, 1), x)
+    other = torch.randn(1, 4, 9, 7)
+    assert torch.equal(traced(other), F.max_pool2d(F.relu(other), 3, 2, 1))
+    assert P.relu_max_pool2d(x.to("meta"), 2).shape == (2, 3, 4, 4)
+    assert P.relu_max_pool2d(x.rename("N", "C", "H", "W"), 2).names == ("N", "C", "H", "W")
+    with torch.autocast("cpu"):
+        volume = torch.randn(1, 1, 4, 4, 4).bfloat16()
+        assert P.relu_max_pool3d(volume, 2).dtype == F.max_pool3d(volume, 2).dtype
+    with pytest.raises(TypeError, match=r"relu_max_pool2d\(\): argument 'input' is a list"):
+        P.relu_max_pool2d([1], 2)
+
+
+def test_script():
+    x = torch.randn(2, 3, 8, 8)
+    for return_indices in (False, True):
+        module = P.ReLUMaxPool2d(3, 2, 1, return_indices=return_indices)
+        found, expected = torch.jit.script(module)(x), module(x)
+        assert all(map(torch.equal, found, expected)) if return_indices else torch.equal(found, expected)
+    assert torch.equal(torch.jit.script(P.ReLUMaxPool2d(2))(x), F.max_pool2d(F.relu(x), 2))
+
+
+# ---- convert(model, fuse=True) -------------------------------------------------------------------------------------------------
+
+
+class Stem(nn.Module):
+    """As torchvision writes them: modules in __init__, their order in forward."""
+
+    def __init__(self, inplace=True):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.relu = nn.ReLU(inplace)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, 1), nn.ReLU())
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = self.pool(self.relu(self.norm(self.conv(x))))
+        return self.fc(torch.flatten(F.adaptive_avg_pool2d(self.body(x), 1), 1))
+
+
+def step(model, x):
+    model.zero_grad()
+    y = model(x)
+    y.square().sum().backward()
+    return y.detach(), [p.grad.clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_fuse_and_back(inplace):
+    torch.manual_seed(0)
+    model, lines = Stem(inplace), []
+    x = torch.randn(2, 3, 16, 16)
+    fused = P.convert(copy.deepcopy(model), fuse=True, report=lines.append)
+    assert lines == ["relu and pool: fused", "body.1 and body.2: fused"]
+    assert [type(m) for m in (fused.relu, fused.pool, fused.body[1], fused.body[2], fused.body[4])] == [
+        PassedReLU, P.ReLUMaxPool2d, PassedReLU, P.ReLUMaxPool2d, nn.ReLU,
+    ]  # fmt: skip
+    fused.load_state_dict(model.state_dict())  # the same names
+    expected, expected_gradients = step(copy.deepcopy(model), x)
+    for other in (fused, copy.deepcopy(fused), pickle.loads(pickle.dumps(fused))):
+        found, gradients = step(copy.deepcopy(other), x)
+        assert torch.equal(found, expected) and all(map(torch.equal, gradients, expected_gradients))
+    assert torch.equal(copy.deepcopy(fused).eval()(x), copy.deepcopy(model).eval()(x))
+    kept, _ = saved_by(lambda: fused(x))
+    assert sum(t.numel() for t in kept) < 0.8 * sum(t.numel() for t in saved_by(lambda: model(x))[0])
+    restored = P.convert(pickle.loads(pickle.dumps(fused)), back=True)
+    assert [type(m) for m in restored.modules()] == [type(m) for m in model.modules()]
+    assert restored.relu.inplace is inplace and not [name for name in vars(restored.pool) if "poolgrad" in name]
+    P.convert(fused, fuse=True, report=lines.append)  # again: nothing is left to do
+    assert len(lines) == 2
+
+
+def lines_of(model):
+    lines = []
+    before = [type(m) for m in model.modules()]
+    P.convert(model, fuse=True, report=lines.append)
+    return lines, [a for a, b in zip(model.modules(), before) if type(a) is PassedReLU]
+
+
+def changed(forward, **modules):
+    """Stem with another forward."""
+    model = Stem(inplace=False)
+    for name, module in modules.items():
+        setattr(model, name, module)
+    cls = type("Changed", (Stem,), {"forward": forward})
+    model.__class__ = cls
+    return model
+
+
+@pytest.mark.parametrize(
+    "model, line",
+    [
+        (
+            changed(lambda self, x: (lambda y: (self.pool(y), y))(self.relu(self.conv(x)))),
+            "relu and pool: not fused, because the ReLU's output is also used by the model's output",
+        ),
+        (
+            changed(lambda self, x: self.pool(self.relu(self.conv(self.relu(x))))),
+            "relu and pool: not fused, because the ReLU is used elsewhere, too, where it is not one of such a pair",
+        ),
+        (
+            changed(lambda self, x: self.pool(self.conv(self.pool(self.relu(x))))),
+            "relu and pool: not fused, because the pool is used elsewhere, too, where it is not one of such a pair",
+        ),
+        (
+            changed(lambda self, x: F.max_pool2d(self.relu(self.conv(x)), 2)),
+            "relu and max_pool2d: not fused, because the pool is a function; only a module can be changed in place",
+        ),
+        (
+            changed(lambda self, x: (lambda y: self.pool(self.relu(y)).sum() + y.sum())(self.conv(x)), relu=nn.ReLU(inplace=True)),
+            "relu and pool: not fused, because the ReLU works in place, on memory that sum reads, too",
+        ),
+        (
+            changed(lambda self, x: self.pool(self.relu(self.conv(x))) if self.training else self.relu(self.conv(x))),
+            "relu and pool: not fused, because the ReLU is used elsewhere, too, where it is not one of such a pair",
+        ),
+    ],
+)
+def test_what_is_not_fused(model, line):
+    lines, passed = lines_of(model)
+    assert lines[0] == line and not passed
+    assert model.training and all(m.training for m in model.modules())
+
+
+def test_hooks_are_respected():
+    for name in ("relu", "pool"):
+        model = Stem()
+        getattr(model, name).register_forward_hook(lambda *_: None)
+        word = {"relu": "ReLU", "pool": "pool"}[name]
+        lines, passed = lines_of(model)
+        assert lines[0] == f"relu and pool: not fused, because the {word} has hooks, which would see other values"
+        assert passed == [model.body[1]]
+
+
+def test_what_cannot_be_traced_is_left_alone():
+    model = changed(lambda self, x: self.pool(self.relu(x)) if x.sum() > 0 else x)
+    lines, passed = lines_of(model)
+    assert not passed and len(lines) == 1
+    assert lines[0].startswith("nothing was fused: torch.fx cannot trace Changed (TraceError: symbolically traced variables")
+    assert lines_of(model.body)[0] == ["1 and 2: fused"]  # a part that is called as a whole
+
+
+def test_a_relu_called_twice_with_a_pool_behind_it_each_time():
+    model = changed(lambda self, x: self.pool(self.relu(self.body(self.pool(self.relu(self.conv(x)))))))
+    expected = copy.deepcopy(model)
+    lines, passed = lines_of(model)
+    assert lines == ["relu and pool: fused", "body.1 and body.2: fused"] and len(passed) == 2
+    x = torch.randn(1, 3, 32, 32)
+    assert torch.equal(model(x), expected(x))
+    P.convert(model, back=True)
+    assert torch.equal(model(x), expected(x)) and type(model.relu) is nn.ReLU
+
+
+def test_back_refuses_halves_of_a_pair():
+    model = P.convert(Stem(), fuse=True, report=None)
+    with pytest.raises(ValueError, match="was fused with a module that is not in this model; convert the whole of it back"):
+        P.convert(model.pool, back=True)
+    assert type(model.pool) is P.ReLUMaxPool2d
+    with pytest.raises(ValueError, match="torch has no module that rectifies and pools"):
+        P.convert(nn.Sequential(P.ReLUMaxPool2d(2)), back=True)
+    with pytest.raises(ValueError, match="back and fuse are both True"):
+        P.convert(model, back=True, fuse=True)
+
+
+def test_onnx():
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    import onnx
+
+    file = io.BytesIO()
+    torch.onnx.export(P.convert(Stem(), fuse=True, report=None).eval(), torch.randn(1, 3, 16, 16), file)
+    nodes = [node.op_type for node in onnx.load_model_from_string(file.getvalue()).graph.node]
+    assert nodes.count("Relu") == 3 and nodes.count("MaxPool") == 2

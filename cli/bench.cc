@@ -291,14 +291,15 @@ class Report {
       const char* size = cell.taps <= 9 ? "1 to 9 taps" : cell.taps <= 64 ? "10 to 64 taps" : "over 64 taps";
       groups[std::string(cell.dtype) + " " + cell.op + " " + size].push_back(cell.fraction);
     }
-    std::printf("\nFractions by type, operation and window:\n%-32s %5s %6s %6s %6s %6s\n", "", "cells", "least", "5 %", "25 %",
-                "50 %");
+    std::printf("\nFractions by type, operation and window:\n%-32s %5s %6s %6s %6s %6s\n", "", "cells", "least", "5 %",
+                "25 %", "50 %");
     for (auto& [key, fractions] : groups) {
       std::sort(fractions.begin(), fractions.end());
       const auto at = [&, &fractions = fractions](double q) {
         return fractions[static_cast<size_t>(q * static_cast<double>(fractions.size() - 1) + 0.5)];
       };
-      std::printf("%-32s %5zu %6.3f %6.3f %6.3f %6.3f\n", key.c_str(), fractions.size(), at(0), at(0.05), at(0.25), at(0.5));
+      std::printf("%-32s %5zu %6.3f %6.3f %6.3f %6.3f\n", key.c_str(), fractions.size(), at(0), at(0.05), at(0.25),
+                  at(0.5));
     }
   }
 
@@ -404,9 +405,13 @@ void AddBench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* bench = app.add_subcommand("bench", "Measure the case list as a fraction of the copy bandwidth");
   bench->add_option("--case", options->cases, "Cases to measure (default: the whole family)")->delimiter(',');
-  bench->add_option("--family", options->family, "Which list of cases: peers, shapes, all, or random for windows drawn at random")
+  bench
+      ->add_option("--family", options->family,
+                   "Which list of cases: peers, shapes, all, or random for windows drawn at random")
       ->capture_default_str();
-  bench->add_option("--count", options->count, "How many random cases")->check(CLI::Range(1, 100000))->capture_default_str();
+  bench->add_option("--count", options->count, "How many random cases")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
   bench->add_option("--seed", options->seed, "What draws them: the same seed, the same cases")->capture_default_str();
   bench->add_option("--problem", options->problem, "Measure this one-line problem instead of a case");
   bench->add_option("--layout", options->layouts, "nchw, nhwc (for every rank; default: both)")->delimiter(',');

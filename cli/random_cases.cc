@@ -51,13 +51,17 @@ poolgrad_problem DrawProblem(Draw& draw) {
   for (int i = 0; i < p.rank; ++i) {
     const bool again = square && i > 0;
     p.kernel[i] = again ? p.kernel[0] : DrawKernel(draw, p.rank);
-    p.stride[i] = again ? p.stride[0] : tiles ? p.kernel[i] : draw.Between(1, std::min<int64_t>(p.kernel[i] + 1, draw.OneIn(2) ? 3 : 32));
+    p.stride[i] = again   ? p.stride[0]
+                  : tiles ? p.kernel[i]
+                          : draw.Between(1, std::min<int64_t>(p.kernel[i] + 1, draw.OneIn(2) ? 3 : 32));
     p.dilation[i] = dilated ? draw.Between(1, 3) : 1;
     p.pad_lo[i] = p.pad_hi[i] = padded ? draw.Between(0, p.kernel[i] / 2) : 0;
     least[i] = 2 * ((p.kernel[i] - 1) * p.dilation[i] + 1);
   }
   const int64_t elements = static_cast<int64_t>(draw.LogBetween(100e3 / 4, static_cast<double>(kMostElements)));
-  p.channels = draw.OneIn(4) ? draw.Between(1, 7) : draw.OneIn(2) ? int64_t{1} << draw.Between(3, 9) : draw.Between(8, 512);
+  p.channels = draw.OneIn(4)   ? draw.Between(1, 7)
+               : draw.OneIn(2) ? int64_t{1} << draw.Between(3, 9)
+                               : draw.Between(8, 512);
   // Space takes a part of the elements, the batch what is left.
   double space = draw.LogBetween(16, std::max(32.0, static_cast<double>(elements) / static_cast<double>(p.channels)));
   int64_t plane = 1;
@@ -82,7 +86,8 @@ std::vector<Case> RandomCases(int count, uint64_t seed) {
     double elements = static_cast<double>(p.batch) * static_cast<double>(p.channels);
     for (int i = 0; i < p.rank; ++i) elements *= static_cast<double>(p.in[i]);
     if (elements * 4 > 64e6 * 1.1 || elements * 4 < 90e3) continue;
-    if (p.kernel[0] * std::max<int64_t>(1, p.kernel[1]) * std::max<int64_t>(1, p.kernel[2]) == 1) continue;  // no window
+    if (p.kernel[0] * std::max<int64_t>(1, p.kernel[1]) * std::max<int64_t>(1, p.kernel[2]) == 1)
+      continue;  // no window
     cases.push_back({"random", "random_" + std::to_string(seed) + "_" + std::to_string(cases.size()), p});
   }
   return cases;

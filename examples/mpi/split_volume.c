@@ -1,11 +1,11 @@
-/* Max pooling of a volume that is split in space among the ranks of an MPI program, forward and backward, with the bits of one
- * process. poolgrad's C ABI says what each rank owns, reads and sends (poolgrad_shard_of, poolgrad_shard_halo); this program moves
- * the boxes. Backward exchanges dy and routes of the borders, never sums of dx.
+/* Max pooling of a volume that is split in space among the ranks of an MPI program, forward and backward, with the bits
+ * of one process. poolgrad's C ABI says what each rank owns, reads and sends (poolgrad_shard_of, poolgrad_shard_halo);
+ * this program moves the boxes. Backward exchanges dy and routes of the borders, never sums of dx.
  *
  *   mpirun -np 4 ./split_volume ["max f32 ncdhw 1x4x20x24x28 k3 s2 p1"]
  *
- * Every rank makes the same volume from a seed and keeps its own piece; the last step compares with the whole, computed by rank 0,
- * which a real program would not do. */
+ * Every rank makes the same volume from a seed and keeps its own piece; the last step compares with the whole, computed
+ * by rank 0, which a real program would not do. */
 #include <mpi.h>
 #include <poolgrad/poolgrad.h>
 #include <stdio.h>
@@ -56,9 +56,14 @@ static void move(const Box* b, const int64_t* begin, const int64_t* end, char* r
   for (int64_t p = 0; p < b->planes; ++p) {
     for (int64_t d = begin[0]; d < end[0]; ++d) {
       for (int64_t h = begin[1]; h < end[1]; ++h) {
-        char* at = b->data + (size_t)(((p * length(b, 0) + d - b->begin[0]) * length(b, 1) + h - b->begin[1]) * length(b, 2) +
-                                      begin[2] - b->begin[2]) * b->element;
-        if (out) memcpy(run, at, row); else memcpy(at, run, row);
+        char* at =
+            b->data + (size_t)(((p * length(b, 0) + d - b->begin[0]) * length(b, 1) + h - b->begin[1]) * length(b, 2) +
+                               begin[2] - b->begin[2]) *
+                          b->element;
+        if (out)
+          memcpy(run, at, row);
+        else
+          memcpy(at, run, row);
         run += row;
       }
     }
@@ -75,7 +80,8 @@ static void place_of(int rank, int64_t* at) {
   at[0] = rank / parts[2] / parts[1];
 }
 
-/* Fills `need` with what all ranks own of it (`mine` is this rank's share), and says how many bytes crossed the network. */
+/* Fills `need` with what all ranks own of it (`mine` is this rank's share), and says how many bytes crossed the
+ * network. */
 static int64_t exchange(poolgrad_halo halo, const Box* mine, Box* need) {
   MPI_Request* requests = take(2 * (size_t)ranks * sizeof *requests);
   char** runs = take(2 * (size_t)ranks * sizeof *runs);
@@ -90,7 +96,8 @@ static int64_t exchange(poolgrad_halo halo, const Box* mine, Box* need) {
     for (int i = 0; i < 3; ++i) n *= boxes[other][1][i] - boxes[other][0][i];
     runs[other] = take((size_t)n * need->element);
     if (n > 0 && other != me) {
-      MPI_Irecv(runs[other], (int)((size_t)n * need->element), MPI_BYTE, other, halo, MPI_COMM_WORLD, &requests[count++]);
+      MPI_Irecv(runs[other], (int)((size_t)n * need->element), MPI_BYTE, other, halo, MPI_COMM_WORLD,
+                &requests[count++]);
       received += n * (int64_t)need->element;
     }
   }
@@ -103,11 +110,13 @@ static int64_t exchange(poolgrad_halo halo, const Box* mine, Box* need) {
     runs[ranks + other] = other == me ? NULL : run;
     if (n == 0) continue;
     move(mine, begin, end, run, 1);
-    if (other != me) MPI_Isend(run, (int)((size_t)n * mine->element), MPI_BYTE, other, halo, MPI_COMM_WORLD, &requests[count++]);
+    if (other != me)
+      MPI_Isend(run, (int)((size_t)n * mine->element), MPI_BYTE, other, halo, MPI_COMM_WORLD, &requests[count++]);
   }
   MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
   for (int other = 0; other < ranks; ++other) {
-    if (boxes[other][1][0] > boxes[other][0][0] && boxes[other][1][1] > boxes[other][0][1] && boxes[other][1][2] > boxes[other][0][2]) {
+    if (boxes[other][1][0] > boxes[other][0][0] && boxes[other][1][1] > boxes[other][0][1] &&
+        boxes[other][1][2] > boxes[other][0][2]) {
       move(need, boxes[other][0], boxes[other][1], runs[other], 0);
     }
   }
@@ -129,7 +138,8 @@ static void fill(Box* b, const int64_t* sizes, unsigned seed) {
   for (int64_t p = 0; p < b->planes; ++p)
     for (int64_t d = b->begin[0]; d < b->end[0]; ++d)
       for (int64_t h = b->begin[1]; h < b->end[1]; ++h)
-        for (int64_t w = b->begin[2]; w < b->end[2]; ++w) *at++ = drawn(((p * sizes[0] + d) * sizes[1] + h) * sizes[2] + w, seed);
+        for (int64_t w = b->begin[2]; w < b->end[2]; ++w)
+          *at++ = drawn(((p * sizes[0] + d) * sizes[1] + h) * sizes[2] + w, seed);
 }
 
 static poolgrad_plan* plan_of(const poolgrad_problem* problem, poolgrad_info* info) {
@@ -158,8 +168,10 @@ static int64_t differing(const Box* mine, const Box* all) {
     if (other != 0) MPI_Recv(head, 6, MPI_INT64_T, other, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     Box b = make_box(head, head + 3, mine->planes, mine->element);
     const size_t bytes = (size_t)(places(&b) * b.planes) * b.element;
-    if (other != 0) MPI_Recv(b.data, (int)bytes, MPI_BYTE, other, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    else memcpy(b.data, mine->data, bytes);
+    if (other != 0)
+      MPI_Recv(b.data, (int)bytes, MPI_BYTE, other, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else
+      memcpy(b.data, mine->data, bytes);
     char* expected = take(bytes);
     move(all, head, head + 3, expected, 1);
     for (size_t i = 0; i < bytes; ++i) wrong += b.data[i] != expected[i];
@@ -174,7 +186,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &me);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   check(poolgrad_problem_parse(argc > 1 ? argv[1] : "max f32 ncdhw 1x4x20x24x28 k3 s2 p1", &whole));
-  if (whole.rank != 3 || whole.dtype != POOLGRAD_F32 || whole.layout != POOLGRAD_CHANNELS_FIRST || whole.kind != POOLGRAD_MAX) {
+  if (whole.rank != 3 || whole.dtype != POOLGRAD_F32 || whole.layout != POOLGRAD_CHANNELS_FIRST ||
+      whole.kind != POOLGRAD_MAX) {
     fail("this example takes max pooling of f32 volumes, channels first");
   }
   int grid[3] = {0, 0, 0};
@@ -202,7 +215,8 @@ int main(int argc, char** argv) {
   Box y = make_box(s.out_begin, s.out_end, planes, 4), dy = make_box(s.out_begin, s.out_end, planes, 4);
   Box routes = make_box(s.out_begin, s.out_end, planes, code);
   Box read = make_box(s.read_begin, s.read_end, planes, 4);
-  Box over_dy = make_box(s.over_begin, s.over_end, planes, 4), over_routes = make_box(s.over_begin, s.over_end, planes, code);
+  Box over_dy = make_box(s.over_begin, s.over_end, planes, 4),
+      over_routes = make_box(s.over_begin, s.over_end, planes, code);
   fill(&x, whole.in, 1);
   fill(&dy, all_info.out, 2);
 
@@ -235,11 +249,12 @@ int main(int argc, char** argv) {
   int64_t moved = 0;
   MPI_Reduce(&bytes, &moved, 1, MPI_INT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
   if (me == 0) {
-    printf("%d ranks, %d x %d x %d: %lld bytes exchanged, %lld bytes of y, routes and dx differ from one process\n", ranks, grid[0],
-           grid[1], grid[2], (long long)moved, (long long)wrong);
+    printf("%d ranks, %d x %d x %d: %lld bytes exchanged, %lld bytes of y, routes and dx differ from one process\n",
+           ranks, grid[0], grid[1], grid[2], (long long)moved, (long long)wrong);
     if (wrong != 0) fail("the split volume differs from the whole");
   }
-  Box* boxes[] = {&x, &dx, &y, &dy, &routes, &read, &over_dy, &over_routes, &all_x, &all_dx, &all_y, &all_dy, &all_routes};
+  Box* boxes[] = {&x,           &dx,    &y,      &dy,    &routes, &read,      &over_dy,
+                  &over_routes, &all_x, &all_dx, &all_y, &all_dy, &all_routes};
   for (size_t i = 0; i < sizeof boxes / sizeof *boxes; ++i) free(boxes[i]->data);
   poolgrad_plan_destroy(once);
   MPI_Finalize();

@@ -86,13 +86,17 @@ T Narrow(Wide<T> value) {
 
 inline int64_t SizeOf(poolgrad_dtype dtype) {
   switch (dtype) {
-    case POOLGRAD_F64: return 8;
+    case POOLGRAD_F64:
+      return 8;
     case POOLGRAD_F32:
-    case POOLGRAD_I32: return 4;
+    case POOLGRAD_I32:
+      return 4;
     case POOLGRAD_F16:
-    case POOLGRAD_BF16: return 2;
+    case POOLGRAD_BF16:
+      return 2;
     case POOLGRAD_I8:
-    case POOLGRAD_U8: return 1;
+    case POOLGRAD_U8:
+      return 1;
   }
   return 0;
 }
@@ -105,13 +109,20 @@ inline bool IsInteger(poolgrad_dtype dtype) {
 template <class F>
 auto VisitDtype(poolgrad_dtype dtype, F&& f) {
   switch (dtype) {
-    case POOLGRAD_F64: return f(double{});
-    case POOLGRAD_F16: return f(F16{});
-    case POOLGRAD_BF16: return f(BF16{});
-    case POOLGRAD_I8: return f(int8_t{});
-    case POOLGRAD_U8: return f(uint8_t{});
-    case POOLGRAD_I32: return f(int32_t{});
-    case POOLGRAD_F32: break;
+    case POOLGRAD_F64:
+      return f(double{});
+    case POOLGRAD_F16:
+      return f(F16{});
+    case POOLGRAD_BF16:
+      return f(BF16{});
+    case POOLGRAD_I8:
+      return f(int8_t{});
+    case POOLGRAD_U8:
+      return f(uint8_t{});
+    case POOLGRAD_I32:
+      return f(int32_t{});
+    case POOLGRAD_F32:
+      break;
   }
   return f(float{});
 }

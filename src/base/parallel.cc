@@ -119,7 +119,8 @@ void ParallelForOpenMp(const poolgrad_openmp& host, int64_t count, poolgrad_task
     Team& own = *static_cast<Team*>(data);
     for (int64_t i; (i = own.next.fetch_add(1, std::memory_order_relaxed)) < own.count;) own.task(own.context, i);
   };
-  host.parallel(member, &team, static_cast<unsigned>(std::clamp<int64_t>(count, 1, std::max<int64_t>(host.threads, 1))), 0);
+  host.parallel(member, &team, static_cast<unsigned>(std::clamp<int64_t>(count, 1, std::max<int64_t>(host.threads, 1))),
+                0);
 }
 
 }  // namespace poolgrad

@@ -1,5 +1,5 @@
-// Errors as values: a code of the C ABI and a full sentence. The library is built without relying on exceptions, so that the
-// same sources serve WebAssembly; only the C boundary catches (allocation failure).
+// Errors as values: a code of the C ABI and a full sentence. The library is built without relying on exceptions, so
+// that the same sources serve WebAssembly; only the C boundary catches (allocation failure).
 #pragma once
 
 #include <optional>

@@ -102,7 +102,8 @@ void Workers::Live(Worker& self) {
       WakeAfter(self.number);
       Work(self.number);
     }
-    if (state_.fetch_sub(1, std::memory_order_release) == 1) state_.notify_one();  // closed, and this was the last one in
+    if (state_.fetch_sub(1, std::memory_order_release) == 1)
+      state_.notify_one();  // closed, and this was the last one in
   }
 }
 

@@ -1,9 +1,9 @@
 // Threads that wait for work: one team for the whole library, which grows to the most threads ever asked for.
 //
-// A worker that has nothing to do looks for work a little longer, about as long as waking it would take, and then sleeps:
-// layers that follow each other at once find it awake, and a host's own threads have the core back after that moment.
-// Workers wake each other, so that the caller does not spend its time waking all of them, and the caller waits only for
-// those that came in time: a late one finds the call closed and goes back to sleep.
+// A worker that has nothing to do looks for work a little longer, about as long as waking it would take, and then
+// sleeps: layers that follow each other at once find it awake, and a host's own threads have the core back after that
+// moment. Workers wake each other, so that the caller does not spend its time waking all of them, and the caller waits
+// only for those that came in time: a late one finds the call closed and goes back to sleep.
 #pragma once
 
 #include <atomic>
@@ -49,7 +49,7 @@ class Workers {
   std::unique_ptr<Range[]> ranges_;     // one for each thread, the caller's first
   int room_ = 0;                        // of ranges_
   int started_ = 0;                     // of workers_
-  int team_ = 0;  // threads of this call, the caller included
+  int team_ = 0;                        // threads of this call, the caller included
   poolgrad_task_fn task_ = nullptr;
   void* context_ = nullptr;
   std::atomic<uint32_t> state_{0};  // kOpen while workers may join, and how many are in

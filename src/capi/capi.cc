@@ -174,12 +174,13 @@ struct Named {
 constexpr Named kNamed[] = {{"x", "y", true},    {"x", "y", true},   {"dy", "dx", false},
                             {"dy", "dx", false}, {"tx", "ty", true}, {"y", "x", false}};
 
-Status CheckCutPointers(const poolgrad_problem& whole, const int64_t* parts, const int64_t* const* cuts, const int64_t* at,
-                        const char* at_name) {
+Status CheckCutPointers(const poolgrad_problem& whole, const int64_t* parts, const int64_t* const* cuts,
+                        const int64_t* at, const char* at_name) {
   POOLGRAD_TRY(NotNull(parts, "parts", "say how many parts each axis has"));
   POOLGRAD_TRY(NotNull(cuts, "cuts", "say where each axis is cut"));
   POOLGRAD_TRY(NotNull(at, at_name, "say which part of each axis the rank has"));
-  for (int i = 0; i < whole.rank && i < 3; ++i) POOLGRAD_TRY(NotNull(cuts[i], "an entry of cuts", "say where its axis is cut"));
+  for (int i = 0; i < whole.rank && i < 3; ++i)
+    POOLGRAD_TRY(NotNull(cuts[i], "an entry of cuts", "say where its axis is cut"));
   return {};
 }
 
@@ -423,7 +424,8 @@ poolgrad_status poolgrad_shard_of(const poolgrad_problem* given, const int64_t* 
 }
 
 poolgrad_status poolgrad_shard_halo(const poolgrad_problem* given, const int64_t* parts, const int64_t* const* cuts,
-                                    const int64_t* from, const int64_t* to, poolgrad_halo halo, int64_t* begin, int64_t* end) {
+                                    const int64_t* from, const int64_t* to, poolgrad_halo halo, int64_t* begin,
+                                    int64_t* end) {
   return Guard([&]() -> Status {
     poolgrad_problem whole;
     POOLGRAD_TRY(TakeProblem(given, &whole));

@@ -1,5 +1,5 @@
-// SIMD kernels over Highway: what the plan may choose from on a CPU. A kernel is made for one instruction set (Host::simd) and
-// keeps it.
+// SIMD kernels over Highway: what the plan may choose from on a CPU. A kernel is made for one instruction set
+// (Host::simd) and keeps it.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ std::span<const Algorithm> ForwardAlgorithms();
 std::span<const Algorithm> BackwardAlgorithms();
 
 struct SimdSet {
-  int64_t simd = 0;            // for Host::simd
+  int64_t simd = 0;           // for Host::simd
   const char* name = "none";  // as Highway names it: "NEON", "AVX2", "AVX3", ...
 };
 

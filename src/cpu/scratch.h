@@ -1,5 +1,5 @@
-// Taking typed arrays out of a task's scratch, 64 bytes aligned each. Taken from null it only counts, so that the same code says
-// how much is needed and hands it out.
+// Taking typed arrays out of a task's scratch, 64 bytes aligned each. Taken from null it only counts, so that the same
+// code says how much is needed and hands it out.
 #pragma once
 
 #include <cstddef>

@@ -26,11 +26,13 @@ struct CpuTuning {
   int64_t sums_least = 16 << 10;
   int64_t sums_piece = 2048;
 
-  // Forward. What a block of rows of the general kernels keeps in L1, and what a piece of a row may take of L2 before rows are cut.
+  // Forward. What a block of rows of the general kernels keeps in L1, and what a piece of a row may take of L2 before
+  // rows are cut.
   int64_t forward_values_block = 24 << 10;
   int64_t forward_routes_block = 40 << 10;
   int64_t forward_piece = 256 << 10;
-  // fwd_cl_rows: accumulators within L2, with room for the rows that pass by. fwd_cl_large: the ring of reduced rows, about L2.
+  // fwd_cl_rows: accumulators within L2, with room for the rows that pass by. fwd_cl_large: the ring of reduced rows,
+  // about L2.
   int64_t forward_kept = 256 << 10;
   int64_t forward_ring = 1 << 20;
   int64_t forward_sweep_codes = 16 << 10;  // fwd_cf_routes3x3: of a block

@@ -1,5 +1,5 @@
-// relu after any forward kernel: one pass over y and its routes. Rectifying keeps the order of values, so it may wait until the
-// winners are known (spec/rules.h, PassesRelu): what is not above 0, and no NaN, becomes +0 without a route.
+// relu after any forward kernel: one pass over y and its routes. Rectifying keeps the order of values, so it may wait
+// until the winners are known (spec/rules.h, PassesRelu): what is not above 0, and no NaN, becomes +0 without a route.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -10,7 +10,7 @@ inline constexpr int kRectifiedTogether = 8;  // outputs of a thread: whole byte
 
 struct RectifyParams {
   int64_t groups, per_line, line, line_bytes;
-  int code_bytes;   // of codes of a byte or more; 0: less
+  int code_bytes;  // of codes of a byte or more; 0: less
   int bits;
   int mask_bytes;  // sets of ties; 0: codes
 };

@@ -92,7 +92,8 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
 
   if (p.device == POOLGRAD_CUDA) {
 #ifdef POOLGRAD_HAVE_CUDA
-    if (p.by_table()) return Status::Unsupported("device is CUDA; windows by table (adaptive, starts) are pooled on the CPU only");
+    if (p.by_table())
+      return Status::Unsupported("device is CUDA; windows by table (adaptive, starts) are pooled on the CPU only");
     for (const Axis& a : p.axis) {
       if (p.kind == POOLGRAD_AVERAGE && a.whole.size() > 0) {
         return Status::Unsupported("device is CUDA; averages of a part of a problem are pooled on the CPU only");
@@ -255,8 +256,8 @@ std::string Plan::Explain() const {
       text += ", windows by table of at most " + std::to_string(a.kernel) + "\n";
       continue;
     }
-    text += ", kernel " + std::to_string(a.kernel) + ", stride " + std::to_string(a.stride) +
-            ", dilation " + std::to_string(a.dilation) + ", padding " + std::to_string(a.pad_lo) + " low and " +
+    text += ", kernel " + std::to_string(a.kernel) + ", stride " + std::to_string(a.stride) + ", dilation " +
+            std::to_string(a.dilation) + ", padding " + std::to_string(a.pad_lo) + " low and " +
             std::to_string(a.pad_hi) + " high\n";
   }
   text += std::string("rules     ties ") + Name(p.ties) + ", nan " + Name(p.nan) + ", rounding " + Name(p.rounding) +

@@ -214,15 +214,18 @@ RunFn RunOf(const Problem& p, poolgrad_op op) {
   }
   switch (op) {
     case POOLGRAD_OP_FORWARD:
-    case POOLGRAD_OP_FORWARD_ROUTES: return Forward<T>;
+    case POOLGRAD_OP_FORWARD_ROUTES:
+      return Forward<T>;
     case POOLGRAD_OP_BACKWARD:
       if constexpr (real) return Backward<T>;
       return nullptr;
     case POOLGRAD_OP_BACKWARD_X:
       if constexpr (real) return BackwardX<T>;
       return nullptr;
-    case POOLGRAD_OP_GATHER: return Gather<T>;
-    case POOLGRAD_OP_UNPOOL: return Unpool<T>;
+    case POOLGRAD_OP_GATHER:
+      return Gather<T>;
+    case POOLGRAD_OP_UNPOOL:
+      return Unpool<T>;
   }
   return nullptr;
 }

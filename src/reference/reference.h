@@ -1,5 +1,5 @@
-// The definition of every operation: slow, obvious, one element at a time. The oracle of every test and the last resort of
-// every plan.
+// The definition of every operation: slow, obvious, one element at a time. The oracle of every test and the last resort
+// of every plan.
 #pragma once
 
 #include <span>

@@ -6,8 +6,8 @@
 namespace poolgrad {
 
 struct Dialect {
-  poolgrad_ties ties;          // for ranks 1 and 2
-  poolgrad_ties ties_3d;       // for rank 3
+  poolgrad_ties ties;     // for ranks 1 and 2
+  poolgrad_ties ties_3d;  // for rank 3
   poolgrad_nan nan;
   poolgrad_rounding ceil;      // which of the two ceils plain `ceil` is
   bool count_padding;          // average: padding counts in the divisor unless the problem says otherwise

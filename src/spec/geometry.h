@@ -1,9 +1,10 @@
 // Window arithmetic, forward and inverse. The only place that does any.
 //
-// One axis at a time. A regular axis: output o's window starts at o*stride - pad_lo and has `kernel` taps, `dilation` apart. An
-// axis by table: start and number of taps are listed for every output (adaptive and fractional pooling, or a user's own
-// windows); `kernel` is then the largest number, in which taps are numbered, dilation is 1, and stride means nothing. A tap is
-// valid when it lands inside [0, in). Padding is never a candidate, so a window may have no valid tap.
+// One axis at a time. A regular axis: output o's window starts at o*stride - pad_lo and has `kernel` taps, `dilation`
+// apart. An axis by table: start and number of taps are listed for every output (adaptive and fractional pooling, or a
+// user's own windows); `kernel` is then the largest number, in which taps are numbered, dilation is 1, and stride means
+// nothing. A tap is valid when it lands inside [0, in). Padding is never a candidate, so a window may have no valid
+// tap.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +39,9 @@ struct Axis {
   int64_t pad_lo = 0;
   int64_t pad_hi = 0;
   std::shared_ptr<const AxisTable> table = nullptr;  // null: regular
-  // A part of a longer axis: where the whole input lies, and the whole with its padding, counted from the part's first input. For
-  // what an average divides by; taps outside the part are not candidates, whatever lies there. Empty: it is the whole.
+  // A part of a longer axis: where the whole input lies, and the whole with its padding, counted from the part's first
+  // input. For what an average divides by; taps outside the part are not candidates, whatever lies there. Empty: it is
+  // the whole.
   Range whole = {}, whole_padded = {};
 
   int64_t extent() const { return (kernel - 1) * dilation + 1; }
@@ -53,14 +55,18 @@ struct Axis {
   // The taps of output o that land inside the input.
   Range valid_taps(int64_t o) const { return taps_within(o, 0, in); }
 
-  // The taps of output o that an average counts: those inside the input, or with `padding` those inside it or its padding.
+  // The taps of output o that an average counts: those inside the input, or with `padding` those inside it or its
+  // padding.
   Range counted_taps(int64_t o, bool padding) const {
     if (table) return {0, size(o)};
-    const Range r = whole.size() > 0 ? (padding ? whole_padded : whole) : padding ? Range{-pad_lo, in + pad_hi} : Range{0, in};
+    const Range r = whole.size() > 0 ? (padding ? whole_padded : whole)
+                    : padding        ? Range{-pad_lo, in + pad_hi}
+                                     : Range{0, in};
     return taps_within(o, r.begin, r.end);
   }
 
-  // Outputs whose window reaches over input i. With dilation > 1, or by table, some of them have no tap exactly there: ask tap_at.
+  // Outputs whose window reaches over input i. With dilation > 1, or by table, some of them have no tap exactly there:
+  // ask tap_at.
   Range covering(int64_t i) const {
     if (table) return {table->first_over[Index(i)], table->end_over[Index(i)]};
     const int64_t reach = i + pad_lo;  // o*stride <= reach and o*stride + extent > reach
@@ -83,12 +89,12 @@ struct Axis {
     return {begin, std::max(begin, end)};
   }
 
-  // An axis by table over `in` inputs, as the regular axis that it is if it is one. starts never fall, sizes are at least 1, and
-  // there is at least one window.
+  // An axis by table over `in` inputs, as the regular axis that it is if it is one. starts never fall, sizes are at
+  // least 1, and there is at least one window.
   static Axis ByTable(int64_t in, std::vector<int64_t> starts, std::vector<int64_t> sizes);
 
-  // The windows `outputs` over the inputs `inputs` of this axis, as an axis of its own: taps keep their numbers, and those that
-  // land outside `inputs` are padding. `outputs` is not empty.
+  // The windows `outputs` over the inputs `inputs` of this axis, as an axis of its own: taps keep their numbers, and
+  // those that land outside `inputs` are padding. `outputs` is not empty.
   Axis Part(Range outputs, Range inputs) const {
     if (table) return PartOfTable(outputs, inputs);
     Axis part = *this;

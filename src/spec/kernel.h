@@ -1,5 +1,5 @@
-// The contract between the plan and whatever computes: reference and cpu give kernels that run on a range of units, so that
-// the plan can split them among threads; units never share a byte of output.
+// The contract between the plan and whatever computes: reference and cpu give kernels that run on a range of units, so
+// that the plan can split them among threads; units never share a byte of output.
 #pragma once
 
 #include <cstddef>
@@ -36,14 +36,15 @@ struct Host {
   int threads = 1;   // that a run may have; kernels that cut their work ahead cut it for so many
 };
 
-// Runs units [begin, end). Source and result have at least one element each (only the reference sees less). `scratch` is this
-// task's own, 64-byte aligned, Kernel::scratch_bytes long.
+// Runs units [begin, end). Source and result have at least one element each (only the reference sees less). `scratch`
+// is this task's own, 64-byte aligned, Kernel::scratch_bytes long.
 using RunFn = void (*)(const Problem& problem, const Args& args, int64_t begin, int64_t end, std::byte* scratch);
 
 // Tasks per thread: several, so that a thread that was held up holds up the run less.
 inline constexpr int kTasksPerThread = 4;
 
-// A faster kernel that holds for some inputs only. It has the same units, and where it holds, the same result to the bit.
+// A faster kernel that holds for some inputs only. It has the same units, and where it holds, the same result to the
+// bit.
 struct Shortcut {
   // Whether it is worth a try, from a glance at what units [begin, end) of `units` read.
   bool (*suits)(const Problem& problem, const Args& args, int64_t begin, int64_t end, int64_t units) = nullptr;
@@ -52,8 +53,8 @@ struct Shortcut {
 
 struct Kernel {
   RunFn run = nullptr;
-  int64_t units = 0;          // independent pieces of the result
-  int64_t scratch_bytes = 0;  // per task
+  int64_t units = 0;                       // independent pieces of the result
+  int64_t scratch_bytes = 0;               // per task
   int tasks_per_thread = kTasksPerThread;  // fewer where tasks begin slowly
   Shortcut shortcut = {};
   std::shared_ptr<const void> layout = {};  // what was laid out when it was made, for its runs to read
@@ -63,7 +64,8 @@ struct Kernel {
   int64_t finish_every = 1;
 
   // `dares` takes the shortcut without the glance that it asks for.
-  void Run(const Problem& problem, Args args, int64_t begin, int64_t end, std::byte* scratch, bool dares = false) const {
+  void Run(const Problem& problem, Args args, int64_t begin, int64_t end, std::byte* scratch,
+           bool dares = false) const {
     args.layout = layout.get();
     args.units = units;
     const int64_t step = finish ? finish_every : end - begin;
@@ -87,8 +89,8 @@ struct Kernel {
 
 // A kernel, or why there is none, e.g. "the windows overlap".
 struct Made {
-  Made(const char* reason) : refusal(reason) {}           // NOLINT: returned as it is
-  Made(Kernel made) : kernel(std::move(made)) {}          // NOLINT
+  Made(const char* reason) : refusal(reason) {}   // NOLINT: returned as it is
+  Made(Kernel made) : kernel(std::move(made)) {}  // NOLINT
   Kernel kernel;
   const char* refusal = nullptr;
 };

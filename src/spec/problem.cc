@@ -82,9 +82,10 @@ Status CheckPads(const poolgrad_problem& raw, const Dialect& dialect, const Axis
   for (const auto& [name, pad] : {std::pair{"pad_lo", a.pad_lo}, std::pair{"pad_hi", a.pad_hi}}) {
     const std::string entry = Entry(name, i);
     if (pad < 0 && !dialect.may_crop && raw.whole_in[i] == 0) {
-      return Bad(entry, pad, raw.dialect == POOLGRAD_DIALECT_DEFAULT
-                                 ? "padding must be at least 0; the jax dialect alone crops by negative padding"
-                                 : "padding must be at least 0");
+      return Bad(entry, pad,
+                 raw.dialect == POOLGRAD_DIALECT_DEFAULT
+                     ? "padding must be at least 0; the jax dialect alone crops by negative padding"
+                     : "padding must be at least 0");
     }
     if (pad > kLargest || pad < -kLargest) return Bad(entry, pad, "padding may be at most 2^40");
     if (raw.padding != POOLGRAD_PAD_EXPLICIT || raw.whole_in[i] != 0) continue;
@@ -109,13 +110,17 @@ Result<Axis> ResolveTable(const poolgrad_problem& raw, int i) {
   if (in > kLargestTable) return Bad(Entry("in", i), in, "an axis with a table of windows may be at most 2^24 long");
   const bool one_size = starts && !sizes;
   if (one_size && (raw.kernel[i] < 1 || raw.kernel[i] > in)) {
-    return Bad(Entry("kernel", i), raw.kernel[i], "with starts and no sizes it is every window's size, 1 to " + std::to_string(in));
+    return Bad(Entry("kernel", i), raw.kernel[i],
+               "with starts and no sizes it is every window's size, 1 to " + std::to_string(in));
   }
   if (!one_size && raw.kernel[i] != 0) {
-    return Bad(Entry("kernel", i), raw.kernel[i], "an axis with outputs[" + std::to_string(i) + "] set has windows of its own; leave it 0");
+    return Bad(Entry("kernel", i), raw.kernel[i],
+               "an axis with outputs[" + std::to_string(i) + "] set has windows of its own; leave it 0");
   }
-  if (sizes && !starts) return Status::Invalid(Entry("sizes", i) + " is given without " + Entry("starts", i) + "; give both");
-  if (raw.dilation[i] > 1) return Bad(Entry("dilation", i), raw.dilation[i], "windows by table are not dilated; leave it 1");
+  if (sizes && !starts)
+    return Status::Invalid(Entry("sizes", i) + " is given without " + Entry("starts", i) + "; give both");
+  if (raw.dilation[i] > 1)
+    return Bad(Entry("dilation", i), raw.dilation[i], "windows by table are not dilated; leave it 1");
   if (raw.padding != POOLGRAD_PAD_EXPLICIT && raw.padding != POOLGRAD_PAD_VALID) {
     return Status::Invalid(std::string("padding is ") + Name(static_cast<poolgrad_padding>(raw.padding)) +
                            "; windows by table lie inside the input, without padding");
@@ -129,12 +134,13 @@ Result<Axis> ResolveTable(const poolgrad_problem& raw, int i) {
     all_starts[at] = starts ? starts[o] : o * in / out;
     all_sizes[at] = sizes ? sizes[o] : starts ? raw.kernel[i] : CeilDiv((o + 1) * in, out) - all_starts[at];
     if (all_sizes[at] < 1 || all_sizes[at] > in) {
-      return Bad(Entry("sizes", i) + "[" + std::to_string(o) + "]", all_sizes[at], "a window has 1 to " + std::to_string(in) + " taps");
+      return Bad(Entry("sizes", i) + "[" + std::to_string(o) + "]", all_sizes[at],
+                 "a window has 1 to " + std::to_string(in) + " taps");
     }
     if (all_starts[at] < 0 || all_starts[at] > in - all_sizes[at]) {
       return Bad(Entry("starts", i) + "[" + std::to_string(o) + "]", all_starts[at],
-                 "a window of " + std::to_string(all_sizes[at]) + " taps inside " + std::to_string(in) + " inputs starts at 0 to " +
-                     std::to_string(in - all_sizes[at]));
+                 "a window of " + std::to_string(all_sizes[at]) + " taps inside " + std::to_string(in) +
+                     " inputs starts at 0 to " + std::to_string(in - all_sizes[at]));
     }
     if (o > 0 && all_starts[at] < all_starts[at - 1]) {
       return Bad(Entry("starts", i) + "[" + std::to_string(o) + "]", all_starts[at],
@@ -193,8 +199,8 @@ Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, po
   if (raw.whole_in[i] != 0) {
     const int64_t whole = raw.whole_in[i], begin = raw.whole_at[i];
     if (whole < 0 || whole > kLargestTotal || begin < 0 || begin > whole - a.in) {
-      return Bad(Entry("whole_at", i), begin, "a part of " + std::to_string(a.in) + " inputs must lie inside the whole, " +
-                                                  std::to_string(whole));
+      return Bad(Entry("whole_at", i), begin,
+                 "a part of " + std::to_string(a.in) + " inputs must lie inside the whole, " + std::to_string(whole));
     }
     for (const int64_t pad : {raw.whole_pad_lo[i], raw.whole_pad_hi[i]}) {
       if (pad > kLargest || pad < -kLargest) return Bad(Entry("whole_pad", i), pad, "padding may be at most 2^40");
@@ -204,8 +210,9 @@ Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, po
   }
   // The last window of any other rounding may hang over the end, where the cropped elements are.
   if (a.pad_hi < 0 && rounding != POOLGRAD_ROUND_FLOOR && raw.whole_in[i] == 0) {
-    return Bad(Entry("pad_hi", i), a.pad_hi, std::string("it crops, and with rounding ") + Name(rounding) +
-                                                 " a window could reach what was cropped; use floor, as XLA does");
+    return Bad(Entry("pad_hi", i), a.pad_hi,
+               std::string("it crops, and with rounding ") + Name(rounding) +
+                   " a window could reach what was cropped; use floor, as XLA does");
   }
   const int64_t padded = a.in + a.pad_lo + a.pad_hi;
   a.out = CountOutputs(a, padded - a.extent(), rounding);
@@ -232,7 +239,8 @@ Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p)
     if (raw.route_bits != 0) return Bad("route_bits", raw.route_bits, "average pooling keeps no routes");
     return f;
   }
-  f.may_be_none = p.relu || p.axis[0].has_empty_window() || p.axis[1].has_empty_window() || p.axis[2].has_empty_window() ||
+  f.may_be_none = p.relu || p.axis[0].has_empty_window() || p.axis[1].has_empty_window() ||
+                  p.axis[2].has_empty_window() ||
                   p.nan == POOLGRAD_NAN_IGNORE;  // whatever the type, so that routes of integers fit a float plan
   f.masks = p.ties == POOLGRAD_TIES_SPLIT || p.ties == POOLGRAD_TIES_ALL;
   if (f.masks) {

@@ -17,20 +17,20 @@ struct Problem {
   poolgrad_dtype dtype = POOLGRAD_F32;
   poolgrad_layout layout = POOLGRAD_CHANNELS_FIRST;
   poolgrad_dialect dialect = POOLGRAD_DIALECT_DEFAULT;
-  poolgrad_ties ties = POOLGRAD_TIES_FIRST;                  // never DEFAULT
-  poolgrad_nan nan = POOLGRAD_NAN_PROPAGATE_FIRST;           // never DEFAULT
-  poolgrad_rounding rounding = POOLGRAD_ROUND_FLOOR;         // never DEFAULT or CEIL
+  poolgrad_ties ties = POOLGRAD_TIES_FIRST;           // never DEFAULT
+  poolgrad_nan nan = POOLGRAD_NAN_PROPAGATE_FIRST;    // never DEFAULT
+  poolgrad_rounding rounding = POOLGRAD_ROUND_FLOOR;  // never DEFAULT or CEIL
   poolgrad_device device = POOLGRAD_CPU;
   int device_index = 0;
   int rank = 2;
   int64_t batch = 1;
   int64_t channels = 1;
-  Axis axis[3];            // depth, height, width; the unused leading ones are a single tap over a single element
+  Axis axis[3];  // depth, height, width; the unused leading ones are a single tap over a single element
   RouteFormat routes;
-  bool relu = false;           // max: y is never below 0, and a window without a tap above 0 has no route
-  bool count_padding = false;  // average
+  bool relu = false;                   // max: y is never below 0, and a window without a tap above 0 has no route
+  bool count_padding = false;          // average
   bool whole_window_gradient = false;  // average: backward divides by taps() whatever forward divided by (tfjs)
-  int64_t divisor = 0;         // average; 0: none
+  int64_t divisor = 0;                 // average; 0: none
 
   const Axis& depth() const { return axis[0]; }
   const Axis& height() const { return axis[1]; }

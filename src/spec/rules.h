@@ -1,7 +1,7 @@
 // Who wins a window. One scalar definition, which every kernel's vector form must equal bit for bit.
 //
-// Taps are visited in row-major order. `Compare` says how a tap's value v stands against the best so far; the tie rule says
-// what a tie does: `first` keeps the earlier, `last` takes the later, `split` and `all` keep the set.
+// Taps are visited in row-major order. `Compare` says how a tap's value v stands against the best so far; the tie rule
+// says what a tie does: `first` keeps the earlier, `last` takes the later, `split` and `all` keep the set.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +22,32 @@ Standing Compare(V v, V best, poolgrad_nan rule) {
     const bool best_nan = best != best;
     if (v_nan || best_nan) {
       switch (rule) {
-        case POOLGRAD_NAN_PROPAGATE_LAST: return v_nan ? Standing::kBeats : Standing::kLoses;
+        case POOLGRAD_NAN_PROPAGATE_LAST:
+          return v_nan ? Standing::kBeats : Standing::kLoses;
         case POOLGRAD_NAN_FIRST_PLACE:
-        case POOLGRAD_NAN_IGNORE: return Standing::kLoses;
-        case POOLGRAD_NAN_GREATER_EQUAL: return Standing::kBeats;
-        default: return v_nan && !best_nan ? Standing::kBeats : Standing::kLoses;  // propagate_first
+        case POOLGRAD_NAN_IGNORE:
+          return Standing::kLoses;
+        case POOLGRAD_NAN_GREATER_EQUAL:
+          return Standing::kBeats;
+        default:
+          return v_nan && !best_nan ? Standing::kBeats : Standing::kLoses;  // propagate_first
       }
     }
   }
   return v > best ? Standing::kBeats : v == best ? Standing::kTies : Standing::kLoses;
 }
 
-// The `ignore` rule starts from -inf with no route, and that start competes like a tap without a number; the other rules start
-// from the first valid tap. Integers have nothing below their lowest value, so they always start from the first valid tap.
+// The `ignore` rule starts from -inf with no route, and that start competes like a tap without a number; the other
+// rules start from the first valid tap. Integers have nothing below their lowest value, so they always start from the
+// first valid tap.
 template <class V>
 constexpr bool StartsFromLowest(poolgrad_nan rule) {
   return std::is_floating_point_v<V> && rule == POOLGRAD_NAN_IGNORE;
 }
 
-// Whether a winner outlives the rectifier (relu): it is above 0, or a NaN that its rule let win. What does not becomes +0 without
-// a route, whatever its own sign. Rectifying keeps the order of values, so it may wait until a window's winner is known.
+// Whether a winner outlives the rectifier (relu): it is above 0, or a NaN that its rule let win. What does not becomes
+// +0 without a route, whatever its own sign. Rectifying keeps the order of values, so it may wait until a window's
+// winner is known.
 template <class V>
 constexpr bool PassesRelu(V best) {
   return best > V{0} || best != best;

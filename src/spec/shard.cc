@@ -12,14 +12,16 @@ Status CheckCuts(const Problem& p, const Cuts& c, const int64_t* at) {
   for (int i = 0; i < p.rank; ++i) {
     const Axis& a = p.axis[3 - p.rank + i];
     if (a.whole.size() > 0) return Status::Unsupported("the problem is a part already; split the whole");
-    if (a.table) return Status::Unsupported("axis " + std::to_string(i) + " has windows by table; only regular windows are split");
+    if (a.table)
+      return Status::Unsupported("axis " + std::to_string(i) + " has windows by table; only regular windows are split");
     if (c.parts[i] < 1 || c.parts[i] > (int64_t{1} << 24)) {
       return Status::Invalid(At("parts", i) + " is " + std::to_string(c.parts[i]) + "; an axis has 1 to 2^24 parts");
     }
     const int64_t* cut = c.cuts[i];
     if (cut[0] != 0 || cut[c.parts[i]] != a.in) {
-      return Status::Invalid(At("cuts", i) + " goes from " + std::to_string(cut[0]) + " to " + std::to_string(cut[c.parts[i]]) +
-                             "; it must go from 0 to the axis' size, " + std::to_string(a.in));
+      return Status::Invalid(At("cuts", i) + " goes from " + std::to_string(cut[0]) + " to " +
+                             std::to_string(cut[c.parts[i]]) + "; it must go from 0 to the axis' size, " +
+                             std::to_string(a.in));
     }
     for (int64_t k = 0; k < c.parts[i]; ++k) {
       if (cut[k] > cut[k + 1]) {
@@ -35,7 +37,8 @@ Status CheckCuts(const Problem& p, const Cuts& c, const int64_t* at) {
   return {};
 }
 
-// The first output that begins at input `cut` or later, where windows that begin outside count as beginning at the border.
+// The first output that begins at input `cut` or later, where windows that begin outside count as beginning at the
+// border.
 int64_t FirstFrom(const Axis& a, int64_t cut) {
   if (cut <= 0) return 0;
   if (cut >= a.in) return a.out;
@@ -50,7 +53,8 @@ struct Piece {
 Piece PieceOf(const Axis& a, const int64_t* cut, int64_t parts, int64_t at) {
   Piece s;
   s.in = {cut[at], cut[at + 1]};
-  // Empty pieces own nothing; what begins at their place belongs to the next that is not empty, or at the end to the last.
+  // Empty pieces own nothing; what begins at their place belongs to the next that is not empty, or at the end to the
+  // last.
   if (s.in.size() > 0) {
     bool last = true;
     for (int64_t k = at + 1; k < parts && last; ++k) last = cut[k] == cut[k + 1];
@@ -118,8 +122,8 @@ Result<poolgrad_shard> ShardOf(const poolgrad_problem& whole, const Cuts& cuts, 
   return shard;
 }
 
-Status HaloOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* from, const int64_t* to, poolgrad_halo halo,
-              int64_t* begin, int64_t* end) {
+Status HaloOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* from, const int64_t* to,
+              poolgrad_halo halo, int64_t* begin, int64_t* end) {
   const Result<poolgrad_shard> giver = ShardOf(whole, cuts, from);
   if (!giver.ok()) return giver.status();
   const Result<poolgrad_shard> taker = ShardOf(whole, cuts, to);

@@ -1,4 +1,5 @@
-// A problem split in space among ranks: what each owns, reads and sends. Nothing but geometry: no transport, no arithmetic on data.
+// A problem split in space among ranks: what each owns, reads and sends. Nothing but geometry: no transport, no
+// arithmetic on data.
 #pragma once
 
 #include "base/status.h"
@@ -15,7 +16,7 @@ struct Cuts {
 Result<poolgrad_shard> ShardOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* at);
 
 // The box of inputs or outputs that `from` sends to `to`, per axis.
-Status HaloOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* from, const int64_t* to, poolgrad_halo halo,
-              int64_t* begin, int64_t* end);
+Status HaloOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* from, const int64_t* to,
+              poolgrad_halo halo, int64_t* begin, int64_t* end);
 
 }  // namespace poolgrad

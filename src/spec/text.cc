@@ -105,13 +105,14 @@ Status ParseShape(std::string_view word, poolgrad_problem* p) {
   return {};
 }
 
-// Lists of a window table, an axis each: "0,3,5x0,2", empty where an axis has none. They live until the same thread parses the next.
+// Lists of a window table, an axis each: "0,3,5x0,2", empty where an axis has none. They live until the same thread
+// parses the next.
 Status ParseLists(std::string_view word, std::string_view text, poolgrad_problem* p, std::vector<int64_t> (&lists)[3],
                   const int64_t* (&pointers)[3], bool sets_outputs) {
   const auto axes = Split(text, 'x');
   if (static_cast<int>(axes.size()) != p->rank) {
-    return BadWord(word, "give a list per axis, numbers with commas between them, x between the lists: " + std::to_string(p->rank) +
-                             (p->rank == 1 ? " list" : " lists"));
+    return BadWord(word, "give a list per axis, numbers with commas between them, x between the lists: " +
+                             std::to_string(p->rank) + (p->rank == 1 ? " list" : " lists"));
   }
   for (int i = 0; i < p->rank; ++i) {
     lists[i].clear();
@@ -134,11 +135,30 @@ Status ParseLists(std::string_view word, std::string_view text, poolgrad_problem
 }
 
 // What the free-order words after the shape say, each of them once.
-enum Matter { kKernel, kStride, kDilation, kPadding, kRounding, kDialect, kTieRule, kNanRule, kBits, kCounting, kDivisor, kDevice, kRelu, kOutputs, kStarts, kSizes, kMatters };
-constexpr const char* kMatterNames[] = {"the kernel",    "the stride",  "the dilation", "the padding",
-                                        "the rounding",  "the dialect", "the ties",     "the NaN rule",
-                                        "the route bits", "whether padding counts", "the divisor", "the device",
-                                        "relu", "the number of outputs", "the starts", "the sizes"};
+enum Matter {
+  kKernel,
+  kStride,
+  kDilation,
+  kPadding,
+  kRounding,
+  kDialect,
+  kTieRule,
+  kNanRule,
+  kBits,
+  kCounting,
+  kDivisor,
+  kDevice,
+  kRelu,
+  kOutputs,
+  kStarts,
+  kSizes,
+  kMatters
+};
+constexpr const char* kMatterNames[] = {
+    "the kernel",  "the stride", "the dilation", "the padding",           "the rounding",
+    "the dialect", "the ties",   "the NaN rule", "the route bits",        "whether padding counts",
+    "the divisor", "the device", "relu",         "the number of outputs", "the starts",
+    "the sizes"};
 
 Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
   const auto value_of = [&](std::string_view key) { return word.substr(key.size()); };
@@ -232,13 +252,15 @@ std::string Tables(const poolgrad_problem& p) {
     std::string text = word;
     for (int i = 0; i < p.rank; ++i) {
       if (i > 0) text += "x";
-      for (int64_t o = 0; pointers[i] && o < p.outputs[i]; ++o) text += (o > 0 ? "," : "") + std::to_string(pointers[i][o]);
+      for (int64_t o = 0; pointers[i] && o < p.outputs[i]; ++o)
+        text += (o > 0 ? "," : "") + std::to_string(pointers[i][o]);
     }
     return text;
   };
   std::string text;
   if (any([&](int i) { return p.outputs[i] != 0 && !p.starts[i]; })) {
-    for (int i = 0; i < p.rank; ++i) text += (i == 0 ? " adaptive=" : "x") + std::to_string(p.starts[i] ? 0 : p.outputs[i]);
+    for (int i = 0; i < p.rank; ++i)
+      text += (i == 0 ? " adaptive=" : "x") + std::to_string(p.starts[i] ? 0 : p.outputs[i]);
   }
   if (any([&](int i) { return p.starts[i] != nullptr; })) text += lists(" starts=", p.starts);
   if (any([&](int i) { return p.sizes[i] != nullptr; })) text += lists(" sizes=", p.sizes);

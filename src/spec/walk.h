@@ -1,5 +1,5 @@
-// Walking a problem one element at a time: memory order to place and back, the taps of a window, the windows over an input.
-// For code that wants to be obvious rather than fast.
+// Walking a problem one element at a time: memory order to place and back, the taps of a window, the windows over an
+// input. For code that wants to be obvious rather than fast.
 #pragma once
 
 #include <cstdint>

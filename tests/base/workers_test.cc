@@ -1,4 +1,5 @@
-// The team of threads: every task once, the caller sees what workers wrote, whatever the counts and the pauses between calls.
+// The team of threads: every task once, the caller sees what workers wrote, whatever the counts and the pauses between
+// calls.
 #include "base/workers.h"
 
 #include <gtest/gtest.h>

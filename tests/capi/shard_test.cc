@@ -1,5 +1,5 @@
-// A problem split in space: ranks simulated in one process through the C ABI must give the bits of the whole, outputs, routes and dx
-// alike, for any window and any cuts: uneven, empty, with halos wider than a neighbour.
+// A problem split in space: ranks simulated in one process through the C ABI must give the bits of the whole, outputs,
+// routes and dx alike, for any window and any cuts: uneven, empty, with halos wider than a neighbour.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,8 +31,13 @@ struct Tensor {
   Bytes bytes;
 
   Tensor(const Box& b, const poolgrad_problem& p, int64_t size)
-      : box(b), batch(p.batch), channels(p.channels), element(size), last(p.layout == POOLGRAD_CHANNELS_LAST),
-        bytes(box.empty() ? 0 : static_cast<size_t>(batch * channels * b.size(0) * b.size(1) * b.size(2) * size), 0xEE) {}
+      : box(b),
+        batch(p.batch),
+        channels(p.channels),
+        element(size),
+        last(p.layout == POOLGRAD_CHANNELS_LAST),
+        bytes(box.empty() ? 0 : static_cast<size_t>(batch * channels * b.size(0) * b.size(1) * b.size(2) * size),
+              0xEE) {}
 
   uint8_t* At(int64_t n, int64_t c, int64_t d, int64_t h, int64_t w) {
     const int64_t place = ((d - box.begin[0]) * box.size(1) + h - box.begin[1]) * box.size(2) + w - box.begin[2];
@@ -102,7 +107,8 @@ class Split {
   Split(const poolgrad_problem& whole, XorShift& random) : whole_(whole), random_(random) {
     for (int i = 0; i < whole.rank; ++i) {
       parts_[i] = random.Between(1, whole.rank == 1 ? 8 : whole.rank == 2 ? 3 : 2);
-      for (int64_t k = 0; k <= parts_[i]; ++k) cuts_[i].push_back(k == 0 ? 0 : k == parts_[i] ? whole.in[i] : random.Between(0, whole.in[i]));
+      for (int64_t k = 0; k <= parts_[i]; ++k)
+        cuts_[i].push_back(k == 0 ? 0 : k == parts_[i] ? whole.in[i] : random.Between(0, whole.in[i]));
       std::sort(cuts_[i].begin(), cuts_[i].end());
       pointers_[i] = cuts_[i].data();
     }
@@ -127,7 +133,8 @@ class Split {
     int64_t filled = 0;
     ForEachRank([&](const int64_t* from) {
       int64_t begin[3], end[3];
-      ASSERT_EQ(poolgrad_shard_halo(&whole_, parts_, pointers_, from, to, halo, begin, end), POOLGRAD_OK) << poolgrad_last_error();
+      ASSERT_EQ(poolgrad_shard_halo(&whole_, parts_, pointers_, from, to, halo, begin, end), POOLGRAD_OK)
+          << poolgrad_last_error();
       const Box box = BoxOf(whole_.rank, begin, end);
       if (box.empty()) return;
       local.Copy(all, box);
@@ -145,13 +152,19 @@ class Split {
     const Planned one(bytes_kept);
     const int64_t zeros[3] = {0, 0, 0};
     const Box in = BoxOf(whole_.rank, zeros, whole_.in), out = BoxOf(whole_.rank, zeros, one.info.out);
-    const int64_t element = SizeOf(static_cast<poolgrad_dtype>(whole_.dtype)), code = average ? 0 : one.info.route_bits / 8;
-    Tensor x(in, whole_, element), dx(in, whole_, element), y(out, whole_, element), dy(out, whole_, element), routes(out, whole_, code);
+    const int64_t element = SizeOf(static_cast<poolgrad_dtype>(whole_.dtype)),
+                  code = average ? 0 : one.info.route_bits / 8;
+    Tensor x(in, whole_, element), dx(in, whole_, element), y(out, whole_, element), dy(out, whole_, element),
+        routes(out, whole_, code);
     x.bytes = oracle::RandomValues(random_.Next(), static_cast<poolgrad_dtype>(whole_.dtype), one.info.x_elements);
     dy.bytes = oracle::RandomGradients(random_.Next(), static_cast<poolgrad_dtype>(whole_.dtype), one.info.y_elements);
-    ASSERT_EQ(poolgrad_forward(one.plan, x.bytes.data(), y.bytes.data(), average ? nullptr : routes.bytes.data(), nullptr), POOLGRAD_OK);
+    ASSERT_EQ(
+        poolgrad_forward(one.plan, x.bytes.data(), y.bytes.data(), average ? nullptr : routes.bytes.data(), nullptr),
+        POOLGRAD_OK);
     if (IsGradient(whole_)) {
-      ASSERT_EQ(poolgrad_backward(one.plan, dy.bytes.data(), average ? nullptr : routes.bytes.data(), dx.bytes.data(), nullptr), POOLGRAD_OK);
+      ASSERT_EQ(poolgrad_backward(one.plan, dy.bytes.data(), average ? nullptr : routes.bytes.data(), dx.bytes.data(),
+                                  nullptr),
+                POOLGRAD_OK);
     }
 
     Tensor got_y(out, whole_, element), got_routes(out, whole_, code), got_dx(in, whole_, element);
@@ -165,8 +178,10 @@ class Split {
       ASSERT_NE(plan.plan, nullptr);
       for (int i = 0; i < whole_.rank; ++i) ASSERT_EQ(plan.info.out[i], s.out_end[i] - s.out_begin[i]);
       Tensor part_y(owned, whole_, element), part_routes(owned, whole_, code);
-      ASSERT_EQ(poolgrad_forward(plan.plan, local.bytes.data(), part_y.bytes.data(), average ? nullptr : part_routes.bytes.data(), nullptr),
-                POOLGRAD_OK) << poolgrad_last_error();
+      ASSERT_EQ(poolgrad_forward(plan.plan, local.bytes.data(), part_y.bytes.data(),
+                                 average ? nullptr : part_routes.bytes.data(), nullptr),
+                POOLGRAD_OK)
+          << poolgrad_last_error();
       got_y.Copy(part_y, owned);
       if (!average) got_routes.Copy(part_routes, owned);
     });
@@ -187,8 +202,10 @@ class Split {
         if (!average) Exchange(at, POOLGRAD_HALO_DY, got_routes, local_routes);
         const Planned plan(s.backward);
         ASSERT_NE(plan.plan, nullptr);
-        ASSERT_EQ(poolgrad_backward(plan.plan, local_dy.bytes.data(), average ? nullptr : local_routes.bytes.data(), part_dx.bytes.data(),
-                                    nullptr), POOLGRAD_OK) << poolgrad_last_error();
+        ASSERT_EQ(poolgrad_backward(plan.plan, local_dy.bytes.data(), average ? nullptr : local_routes.bytes.data(),
+                                    part_dx.bytes.data(), nullptr),
+                  POOLGRAD_OK)
+            << poolgrad_last_error();
       }
       got_dx.Copy(part_dx, mine);
     });

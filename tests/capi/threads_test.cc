@@ -16,13 +16,18 @@ namespace {
 
 // Large enough that a plan really splits it.
 constexpr const char* kProblems[] = {
-    "max f32 nchw 4x16x64x64 k3 s2 p1",    "max f32 nhwc 4x64x64x16 k3 s2 p1",
-    "max f32 nchw 2x16x64x64 k2 s2 torch", "max f64 nhwc 2x48x48x24 k3 s1 p1",
-    "max f16 nchw 4x16x96x64 k5 s1 p2",    "max f32 nhwc 2x64x64x24 k2 ties=split",
-    "avg f32 nchw 4x16x64x64 k3 s2 p1",    "max bf16 ncdhw 2x8x16x48x32 k2x3x3 s1",
+    "max f32 nchw 4x16x64x64 k3 s2 p1",
+    "max f32 nhwc 4x64x64x16 k3 s2 p1",
+    "max f32 nchw 2x16x64x64 k2 s2 torch",
+    "max f64 nhwc 2x48x48x24 k3 s1 p1",
+    "max f16 nchw 4x16x96x64 k5 s1 p2",
+    "max f32 nhwc 2x64x64x24 k2 ties=split",
+    "avg f32 nchw 4x16x64x64 k3 s2 p1",
+    "max bf16 ncdhw 2x8x16x48x32 k2x3x3 s1",
     "max f32 ncw 4x64x4096 k4 s4",
     // An image so large that backward from x cuts it into bands.
-    "max f32 nhwc 1x96x512x32 k3 s2 p1",   "max bf16 ncw 1x2x800000 k5 s2 p2",
+    "max f32 nhwc 1x96x512x32 k3 s2 p1",
+    "max bf16 ncw 1x2x800000 k5 s2 p2",
 };
 
 struct Results {
@@ -154,7 +159,8 @@ TEST(Threads, AHostsOpenMpTeamRunsEveryTaskOnce) {
   const Plan plan{std::string(kProblems[0])};
   const Inputs in(plan);
   const Results expected = RunAll(plan, in, Exec().threads(1));
-  // As GOMP_parallel does: every member runs the same function, the caller is one of them. A nested call gets no others.
+  // As GOMP_parallel does: every member runs the same function, the caller is one of them. A nested call gets no
+  // others.
   const auto team = [](void (*member)(void*), void* data, unsigned threads, unsigned) {
     std::vector<std::thread> others;
     for (unsigned i = 1; i < threads; ++i) others.emplace_back(member, data);

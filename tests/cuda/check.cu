@@ -1,11 +1,12 @@
 // Every CUDA algorithm against the reference, on random problems, on the GPU of this machine.
 //
-// A plain program (no test framework), so that it can be built on any machine with nvcc. `cuda_check [problems] [seed] [threads]`
-// prints one line per failure and one at the end; exits 0 when all is well, 1 when not, 77 when there is no CUDA device.
+// A plain program (no test framework), so that it can be built on any machine with nvcc. `cuda_check [problems] [seed]
+// [threads]` prints one line per failure and one at the end; exits 0 when all is well, 1 when not, 77 when there is no
+// CUDA device.
 //
-// Each random problem runs every operation by every algorithm that takes it, twice, into poisoned buffers with guard bytes behind
-// them, and compares bits with the reference. Inputs hold ties, both zeros, infinities and NaNs; routes for backward are the
-// real ones or random bytes. Several host threads work at once, each on a stream of its own.
+// Each random problem runs every operation by every algorithm that takes it, twice, into poisoned buffers with guard
+// bytes behind them, and compares bits with the reference. Inputs hold ties, both zeros, infinities and NaNs; routes
+// for backward are the real ones or random bytes. Several host threads work at once, each on a stream of its own.
 #include <cuda_runtime.h>
 
 #include <atomic>
@@ -56,13 +57,15 @@ class Buffer {
     }
     bytes_ = bytes, shift_ = shift;
     Must(cudaMemsetAsync(data_, kPoison, need, stream), "cudaMemsetAsync");
-    if (from && bytes) Must(cudaMemcpyAsync(data_ + shift, from, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+    if (from && bytes)
+      Must(cudaMemcpyAsync(data_ + shift, from, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
     return data_ + shift;
   }
   // The contents; fails the problem when the guard was written.
   std::vector<uint8_t> Read(cudaStream_t stream, const std::string& what, const std::string& problem) {
     std::vector<uint8_t> all(bytes_ + kGuard);
-    Must(cudaMemcpyAsync(all.data(), data_ + shift_, all.size(), cudaMemcpyDeviceToHost, stream), (what + ", " + problem).c_str());
+    Must(cudaMemcpyAsync(all.data(), data_ + shift_, all.size(), cudaMemcpyDeviceToHost, stream),
+         (what + ", " + problem).c_str());
     Must(cudaStreamSynchronize(stream), (what + ", " + problem).c_str());
     for (size_t i = bytes_; i < all.size(); ++i) {
       if (all[i] != kPoison) {
@@ -81,18 +84,21 @@ class Buffer {
 
 using Random = std::mt19937_64;
 
-int64_t Pick(Random& r, int64_t lo, int64_t hi) { return lo + static_cast<int64_t>(r() % static_cast<uint64_t>(hi - lo + 1)); }
+int64_t Pick(Random& r, int64_t lo, int64_t hi) {
+  return lo + static_cast<int64_t>(r() % static_cast<uint64_t>(hi - lo + 1));
+}
 bool Chance(Random& r, int percent) { return Pick(r, 1, 100) <= percent; }
 
 // An extent of 1 to `most`, small ones more often.
 int64_t PickSmall(Random& r, int64_t most) { return Pick(r, 1, Pick(r, 1, most)); }
 
-// Any window: kernels up to 31 along each axis, dilated, strided, in any layout and type that kernels of their own take.
+// Any window: kernels up to 31 along each axis, dilated, strided, in any layout and type that kernels of their own
+// take.
 poolgrad_problem AnyWindow(Random& r) {
   poolgrad_problem p;
   poolgrad_problem_init(&p);
-  const int dtypes[] = {POOLGRAD_F32, POOLGRAD_F32,  POOLGRAD_BF16, POOLGRAD_BF16, POOLGRAD_F16,
-                        POOLGRAD_F64, POOLGRAD_I8,   POOLGRAD_U8,   POOLGRAD_I32};
+  const int dtypes[] = {POOLGRAD_F32, POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_BF16, POOLGRAD_F16,
+                        POOLGRAD_F64, POOLGRAD_I8,  POOLGRAD_U8,   POOLGRAD_I32};
   p.dtype = dtypes[Pick(r, 0, 8)];
   p.layout = static_cast<int32_t>(Pick(r, 0, 1));
   p.rank = static_cast<int32_t>(Pick(r, 1, 3));
@@ -243,14 +249,19 @@ struct Worker {
       const bool to_x = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
       const std::vector<uint8_t>& in = to_x ? y_data : x_data;
       const bool writes_routes = op == POOLGRAD_OP_FORWARD_ROUTES;
-      const bool reads_routes = keeps && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_GATHER || op == POOLGRAD_OP_UNPOOL);
+      const bool reads_routes =
+          keeps && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_GATHER || op == POOLGRAD_OP_UNPOOL);
       std::vector<uint8_t> routes_data = true_routes;
       if (reads_routes && Chance(r, 25)) {
         for (uint8_t& byte : routes_data) byte = static_cast<uint8_t>(r());
       }
       std::vector<uint8_t> expected(static_cast<size_t>(to_x ? p.x_bytes() : p.y_bytes()));
-      RunReference(p, op, {in.data(), x_data.data(), writes_routes ? true_routes.data() : reads_routes ? routes_data.data() : nullptr,
-                           expected.data()});
+      RunReference(p, op,
+                   {in.data(), x_data.data(),
+                    writes_routes  ? true_routes.data()
+                    : reads_routes ? routes_data.data()
+                                   : nullptr,
+                    expected.data()});
       const bool computed = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || !keeps ||
                             (op == POOLGRAD_OP_GATHER && p.routes.masks);
       for (const CudaAlgorithm& a : CudaAlgorithms()) {
@@ -258,7 +269,9 @@ struct Worker {
         const std::string what = std::string(a.name) + " " + Name(op);
         const CudaKernel kernel = a.make(p, op);
         // Pointers of any alignment an element allows.
-        const auto shift = [&](int64_t unit) { return Chance(r, 15) ? static_cast<size_t>(unit * Pick(r, 1, 3)) : size_t{0}; };
+        const auto shift = [&](int64_t unit) {
+          return Chance(r, 15) ? static_cast<size_t>(unit * Pick(r, 1, 3)) : size_t{0};
+        };
         const size_t element = static_cast<size_t>(SizeOf(p.dtype));
         std::vector<uint8_t> first;
         for (int repeat = 0; repeat < 2; ++repeat) {
@@ -276,10 +289,12 @@ struct Worker {
             break;
           }
           std::vector<uint8_t> got = result.Read(stream, what, text);
-          if (!Same(p, got, expected, computed)) Fail(what + " differs from the reference", text + Difference(p, got, expected));
+          if (!Same(p, got, expected, computed))
+            Fail(what + " differs from the reference", text + Difference(p, got, expected));
           if (repeat == 1 && got != first) Fail(what + " differs from its own first run", text);
           first = std::move(got);
-          if (writes_routes && routes.Read(stream, what, text) != true_routes) Fail(what + " routes differ from the reference", text);
+          if (writes_routes && routes.Read(stream, what, text) != true_routes)
+            Fail(what + " routes differ from the reference", text);
         }
       }
     }
@@ -300,7 +315,8 @@ struct Worker {
     }
   }
 
-  static std::string Difference(const Problem& p, const std::vector<uint8_t>& got, const std::vector<uint8_t>& expected) {
+  static std::string Difference(const Problem& p, const std::vector<uint8_t>& got,
+                                const std::vector<uint8_t>& expected) {
     const size_t size = static_cast<size_t>(SizeOf(p.dtype));
     size_t first = 0, count = 0;
     for (size_t i = got.size() / size; i-- > 0;) {
@@ -313,13 +329,14 @@ struct Worker {
       });
     };
     char text[160];
-    std::snprintf(text, sizeof text, "  [%zu of %zu differ, the first at %zu: %g, expected %g]", count, got.size() / size, first,
-                  value(got), value(expected));
+    std::snprintf(text, sizeof text, "  [%zu of %zu differ, the first at %zu: %g, expected %g]", count,
+                  got.size() / size, first, value(got), value(expected));
     return text;
   }
 };
 
-// Forward with routes and backward of one problem, captured in a graph and replayed; then the same on two streams at once.
+// Forward with routes and backward of one problem, captured in a graph and replayed; then the same on two streams at
+// once.
 void CheckGraphAndStreams() {
   poolgrad_problem raw;
   if (poolgrad_problem_parse("max f32 nchw 4x16x56x56 k3 s2 p1", &raw) != POOLGRAD_OK) return Fail("parse", "graph");
@@ -334,10 +351,11 @@ void CheckGraphAndStreams() {
   const CudaAlgorithm& fast = CudaAlgorithms()[0];
   const auto enqueue = [&](int w) {
     Worker& k = workers[w];
-    Status a = fast.make(p, POOLGRAD_OP_FORWARD_ROUTES).launch(p, POOLGRAD_OP_FORWARD_ROUTES,
-                                                               {dev_x[w], nullptr, dev_routes[w], dev_y[w]}, nullptr, k.stream);
-    Status b = fast.make(p, POOLGRAD_OP_BACKWARD).launch(p, POOLGRAD_OP_BACKWARD, {dev_dy[w], nullptr, dev_routes[w], dev_dx[w]},
-                                                         nullptr, k.stream);
+    Status a =
+        fast.make(p, POOLGRAD_OP_FORWARD_ROUTES)
+            .launch(p, POOLGRAD_OP_FORWARD_ROUTES, {dev_x[w], nullptr, dev_routes[w], dev_y[w]}, nullptr, k.stream);
+    Status b = fast.make(p, POOLGRAD_OP_BACKWARD)
+                   .launch(p, POOLGRAD_OP_BACKWARD, {dev_dy[w], nullptr, dev_routes[w], dev_dx[w]}, nullptr, k.stream);
     if (!a.ok() || !b.ok()) Fail("graph or stream: " + a.sentence() + b.sentence(), FormatProblem(raw));
   };
   for (int w = 0; w < 2; ++w) {
@@ -356,8 +374,10 @@ void CheckGraphAndStreams() {
   Must(cudaStreamEndCapture(workers[0].stream, &graph), "end capture");
   Must(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
   for (int i = 0; i < 3; ++i) Must(cudaGraphLaunch(exec, workers[0].stream), "graph launch");
-  if (workers[0].result.Read(workers[0].stream, "graph", "graph") != dx) Fail("a replayed graph gives another dx", FormatProblem(raw));
-  if (workers[0].routes.Read(workers[0].stream, "graph", "graph") != routes) Fail("a replayed graph gives other routes", FormatProblem(raw));
+  if (workers[0].result.Read(workers[0].stream, "graph", "graph") != dx)
+    Fail("a replayed graph gives another dx", FormatProblem(raw));
+  if (workers[0].routes.Read(workers[0].stream, "graph", "graph") != routes)
+    Fail("a replayed graph gives other routes", FormatProblem(raw));
   Must(cudaGraphExecDestroy(exec), "destroy");
   Must(cudaGraphDestroy(graph), "destroy");
   for (int i = 0; i < 20; ++i) {
@@ -365,8 +385,10 @@ void CheckGraphAndStreams() {
     enqueue(1);
   }
   for (Worker& k : workers) {
-    if (k.result.Read(k.stream, "streams", "streams") != dx) Fail("two streams at once give another dx", FormatProblem(raw));
-    if (k.indices.Read(k.stream, "streams", "streams") != y) Fail("two streams at once give another y", FormatProblem(raw));
+    if (k.result.Read(k.stream, "streams", "streams") != dx)
+      Fail("two streams at once give another dx", FormatProblem(raw));
+    if (k.indices.Read(k.stream, "streams", "streams") != y)
+      Fail("two streams at once give another y", FormatProblem(raw));
   }
 }
 
@@ -413,7 +435,8 @@ void CheckLarge() {
     run(POOLGRAD_OP_BACKWARD, {y, nullptr, routes, dx});
     std::vector<uint8_t> got_y(want_y.size()), got_dx(want_dx.size());
     Must(cudaMemcpy(got_y.data(), y + p.y_bytes() - last.y_bytes(), got_y.size(), cudaMemcpyDeviceToHost), "copy back");
-    Must(cudaMemcpy(got_dx.data(), dx + p.x_bytes() - last.x_bytes(), got_dx.size(), cudaMemcpyDeviceToHost), "copy back");
+    Must(cudaMemcpy(got_dx.data(), dx + p.x_bytes() - last.x_bytes(), got_dx.size(), cudaMemcpyDeviceToHost),
+         "copy back");
     if (got_y != want_y) Fail("y past 2^31 elements differs", text);
     if (got_dx != want_dx) Fail("dx past 2^31 elements differs", text);
     for (uint8_t* buffer : {x, y, routes, dx}) Must(cudaFree(buffer), "cudaFree");
@@ -424,10 +447,13 @@ void CheckLarge() {
 void CheckErrors() {
   poolgrad_problem raw;
   poolgrad_plan* plan = nullptr;
-  if (poolgrad_problem_parse("max f32 nchw 1x1x8x8 k2 s2 cuda:99", &raw) != POOLGRAD_OK) return Fail("parse", "cuda:99");
-  if (poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_DEVICE_ERROR) Fail("a plan for device 99 was made", "cuda:99");
+  if (poolgrad_problem_parse("max f32 nchw 1x1x8x8 k2 s2 cuda:99", &raw) != POOLGRAD_OK)
+    return Fail("parse", "cuda:99");
+  if (poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_DEVICE_ERROR)
+    Fail("a plan for device 99 was made", "cuda:99");
   const Problem p = *Resolve(raw);
-  const Status status = CudaAlgorithms()[0].make(p, POOLGRAD_OP_FORWARD).launch(p, POOLGRAD_OP_FORWARD, {}, nullptr, nullptr);
+  const Status status =
+      CudaAlgorithms()[0].make(p, POOLGRAD_OP_FORWARD).launch(p, POOLGRAD_OP_FORWARD, {}, nullptr, nullptr);
   if (status.ok()) Fail("a launch on device 99 succeeded", "cuda:99");
   if (cudaPeekAtLastError() != cudaSuccess) Fail("an error was left in the runtime", "cuda:99");
 }
@@ -478,7 +504,8 @@ int Main(int argc, char** argv) {
   const int threads = argc > 3 ? std::atoi(argv[3]) : 4;
   std::atomic<int> next{0};
   std::atomic<int64_t> runs{0};
-  // Half the problems as they come, where strips are short; half with strips as long as they get. Neither may change a bit.
+  // Half the problems as they come, where strips are short; half with strips as long as they get. Neither may change a
+  // bit.
   const int64_t usual = cuda::enough_threads;
   for (const int share : {0, 1}) {
     cuda::enough_threads = share ? 1 : usual;

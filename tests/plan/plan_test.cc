@@ -137,9 +137,11 @@ TEST(Plan, AnUnknownSimdTargetIsAnError) {
   EXPECT_NE(plan.status().sentence().find("POOLGRAD_SIMD is 'avx2'"), std::string::npos) << plan.status().sentence();
 }
 
-// What a plan chose, it keeps: made for one instruction set, it runs with it (and its scratch) whatever is asked for later.
+// What a plan chose, it keeps: made for one instruction set, it runs with it (and its scratch) whatever is asked for
+// later.
 TEST(Plan, APlanKeepsItsSimdTarget) {
-  for (const char* text : {"max f32 nchw 1x3x40x40 k3 s2 p1", "max bf16 nhwc 2x24x24x24 k3 s1 p1", "max f32 ncw 2x3x999 k5 s2"}) {
+  for (const char* text :
+       {"max f32 nchw 1x3x40x40 k3 s2 p1", "max bf16 nhwc 2x24x24x24 k3 s1 p1", "max f32 ncw 2x3x999 k5 s2"}) {
     for (const int64_t made_for : oracle::SimdTargets()) {
       oracle::UseSimdTarget(made_for);
       const Plan plan = PlanOf(text);

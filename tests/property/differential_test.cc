@@ -70,25 +70,26 @@ TEST(Differential, EveryPairOfRules) {
         }
 }
 
-// Kernels that take floats for integers because none is negative must notice the one that is, wherever it lies; and zeros must
-// beat padding.
+// Kernels that take floats for integers because none is negative must notice the one that is, wherever it lies; and
+// zeros must beat padding.
 TEST(Differential, OneValueThatIsNoPositiveNumber) {
   struct Type {
     const char* name;
     int64_t size;
     uint32_t sign, infinity, one;
   };
-  for (const Type& type : {Type{"f32", 4, 0x80000000u, 0x7F800000u, 0x3F800000u}, Type{"bf16", 2, 0x8000u, 0x7F80u, 0x3F80u},
-                           Type{"f16", 2, 0x8000u, 0x7C00u, 0x3C00u}}) {
+  for (const Type& type : {Type{"f32", 4, 0x80000000u, 0x7F800000u, 0x3F800000u},
+                           Type{"bf16", 2, 0x8000u, 0x7F80u, 0x3F80u}, Type{"f16", 2, 0x8000u, 0x7C00u, 0x3C00u}}) {
     for (const char* shape :
          {"nchw 1x2x8x36 k2 s2", "nchw 1x2x9x35 k3 s2 p1", "nchw 1x2x9x35 k3 s2 ties=last", "nchw 1x2x6x35 k3 s1 p1",
           "nchw 1x1x6x64 k4 s4 p0 ceil", "nchw 1x1x9x36 k3 s3", "nchw 2x9x3x3 k3", "nchw 1x1x12x24 k7 s1 p3",
-          "nhwc 1x6x6x19 k2 s2", "nhwc 1x7x7x33 k3 s2 p1", "nhwc 1x6x6x9 k3 s1 p1", "nhwc 2x3x3x40 k3", "nhwc 1x9x9x17 k5 s1 p2"}) {
+          "nhwc 1x6x6x19 k2 s2", "nhwc 1x7x7x33 k3 s2 p1", "nhwc 1x6x6x9 k3 s1 p1", "nhwc 2x3x3x40 k3",
+          "nhwc 1x9x9x17 k5 s1 p2"}) {
       const poolgrad_problem raw = *ParseProblem(std::string("max ") + type.name + " " + shape);
       const Problem problem = *Resolve(raw);
       const int64_t elements = problem.x_elements();
-      for (const uint32_t odd_one : {type.sign, type.sign | type.one, type.infinity | 1u, type.sign | type.infinity | 1u,
-                                     type.sign | type.infinity, type.infinity}) {
+      for (const uint32_t odd_one : {type.sign, type.sign | type.one, type.infinity | 1u,
+                                     type.sign | type.infinity | 1u, type.sign | type.infinity, type.infinity}) {
         for (const int64_t at : {int64_t{0}, elements / 2 + 1, elements - 1}) {
           std::vector<uint8_t> x(static_cast<size_t>(elements * type.size));
           for (int64_t i = 0; i < elements; ++i) {

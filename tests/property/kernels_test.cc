@@ -76,7 +76,8 @@ TEST(Kernels, EachCaseGetsTheKernelThatTheTableSays) {
   if (SimdAlgorithms(POOLGRAD_OP_FORWARD).empty()) GTEST_SKIP() << "this build has no vector kernels";
   int compared = 0;
   for (const int64_t target : SimdTargets()) {
-    const std::string path = std::string(POOLGRAD_CASES) + "/../tests/property/golden/choices_" + SimdTargetName(target) + ".txt";
+    const std::string path =
+        std::string(POOLGRAD_CASES) + "/../tests/property/golden/choices_" + SimdTargetName(target) + ".txt";
     const std::string choices = ChoicesOf(target);
     if (std::getenv("UPDATE_GOLDEN")) std::ofstream(path) << choices;
     std::ifstream file(path);
@@ -98,7 +99,8 @@ TEST(Kernels, EveryKernelOfEveryTypeRanOnDrawnProblems) {
   std::set<std::string> missing;
   ForEachCell([&](const std::string&, const Problem& p, poolgrad_op op) {
     for (const Algorithm& algorithm : SimdAlgorithms(op)) {
-      if (!algorithm.make(p, op, {SimdTargets().front(), 2}).refusal) missing.insert(std::string(algorithm.name) + " " + Name(p.dtype));
+      if (!algorithm.make(p, op, {SimdTargets().front(), 2}).refusal)
+        missing.insert(std::string(algorithm.name) + " " + Name(p.dtype));
     }
   });
   ASSERT_GT(missing.size(), 20u);

@@ -166,7 +166,8 @@ TEST(Geometry, ATableAnswersAsItsListsSay) {
     ASSERT_FALSE(a.has_empty_window());
     bool disjoint = true;
     for (int64_t o = 0; o + 1 < out; ++o) {
-      disjoint = disjoint && starts[static_cast<size_t>(o)] + sizes[static_cast<size_t>(o)] <= starts[static_cast<size_t>(o + 1)];
+      disjoint = disjoint &&
+                 starts[static_cast<size_t>(o)] + sizes[static_cast<size_t>(o)] <= starts[static_cast<size_t>(o + 1)];
     }
     ASSERT_EQ(a.disjoint(), disjoint);
   });

@@ -462,7 +462,8 @@ Checked CheckProblem(const poolgrad_problem& raw, uint64_t data_seed, const Effo
     refused.refused = true;
     return refused;
   }
-  const TimeLimit limit(("problem '" + FormatProblem(raw) + "' with data seed " + std::to_string(data_seed)).c_str(), kPatience);
+  const TimeLimit limit(("problem '" + FormatProblem(raw) + "' with data seed " + std::to_string(data_seed)).c_str(),
+                        kPatience);
   return Checker(raw, *problem, RandomData(*problem, data_seed), data_seed, effort).Run();
 }
 

@@ -48,7 +48,8 @@ void DrawWindow(Draw& draw, poolgrad_problem* p, int axis) {
   if (p->dialect == POOLGRAD_DIALECT_JAX && draw.OneIn(4)) p->pad_hi[axis] = draw.Between(-2, 0);
 }
 
-// Windows by table on some axis: adaptive, of one size (fractional), or of any sizes. Kernels stay as large as they were.
+// Windows by table on some axis: adaptive, of one size (fractional), or of any sizes. Kernels stay as large as they
+// were.
 void DrawTable(Draw& draw, poolgrad_problem* p) {
   static std::vector<int64_t> lists[64][2];  // a problem is checked before so many more were drawn
   static size_t next = 0;
@@ -324,7 +325,8 @@ std::vector<uint8_t> Values(XorShift& random, Palette palette, poolgrad_dtype dt
       std::memcpy(bytes.data() + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
     }
     if (palette == Palette::kRectifiedButForOne && elements > 0) {
-      const int64_t from_end = random.Between(0, random.Between(0, 1) ? elements - 1 : std::min<int64_t>(8, elements - 1));
+      const int64_t from_end =
+          random.Between(0, random.Between(0, 1) ? elements - 1 : std::min<int64_t>(8, elements - 1));
       const T value = random.Between(0, 1) ? Special<T>(random) : FromDouble<T>(-1.0);
       std::memcpy(bytes.data() + (elements - 1 - from_end) * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
     }

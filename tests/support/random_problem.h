@@ -37,8 +37,8 @@ class XorShift final : public Draw {
 // (a padding that the dialect refuses, say), which the caller must expect.
 poolgrad_problem DrawProblem(Draw& draw);
 
-// Values of `dtype` for one tensor: a palette chosen by the seed (ties, all negative, none negative, NaN and infinities, denormals,
-// any bits at all, ...) and then values of it.
+// Values of `dtype` for one tensor: a palette chosen by the seed (ties, all negative, none negative, NaN and
+// infinities, denormals, any bits at all, ...) and then values of it.
 std::vector<uint8_t> RandomValues(uint64_t seed, poolgrad_dtype dtype, int64_t elements);
 
 // Values that sums are made of: mostly ordinary numbers of mixed magnitude, so that the order of a sum shows in its

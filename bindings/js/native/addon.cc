@@ -1,5 +1,6 @@
-// The C ABI as a Node addon. Every function works on the memory of the typed arrays it is given: nothing is copied but structs
-// and strings. It assumes what src/plan.ts guarantees: arrays of the right type and length, handles made by `create`.
+// The C ABI as a Node addon. Every function works on the memory of the typed arrays it is given: nothing is copied but
+// structs and strings. It assumes what src/plan.ts guarantees: arrays of the right type and length, handles made by
+// `create`.
 //
 // Errors: a status other than OK throws new PoolgradError(status, sentence), the class given to `open`.
 #include <napi.h>
@@ -27,8 +28,7 @@ struct State {
 bool Failed(Napi::Env env, poolgrad_status status) {
   if (status == POOLGRAD_OK) return false;
   const Napi::Function error = env.GetInstanceData<State>()->error.Value();
-  const Napi::Value thrown =
-      error.New({Napi::Number::New(env, status), Napi::String::New(env, poolgrad_last_error())});
+  const Napi::Value thrown = error.New({Napi::Number::New(env, status), Napi::String::New(env, poolgrad_last_error())});
   napi_throw(env, thrown);
   return true;
 }
@@ -43,8 +43,8 @@ T* Data(const Value& value) {
   return reinterpret_cast<T*>(static_cast<uint8_t*>(array.ArrayBuffer().Data()) + array.ByteOffset());
 }
 
-// The same for an array that is about to be written. A large new one has no memory behind it yet; asked for in huge pages, it
-// comes in hundreds of faults instead of tens of thousands, which would take longer than the work itself.
+// The same for an array that is about to be written. A large new one has no memory behind it yet; asked for in huge
+// pages, it comes in hundreds of faults instead of tens of thousands, which would take longer than the work itself.
 void* Result(const Value& value) {
   void* data = Data(value);
 #ifdef __linux__
@@ -152,8 +152,8 @@ void Jacobian(const Info& info) {
                                        Data<double>(info[4])));
 }
 void RoutesToIndices(const Info& info) {
-  Failed(info.Env(), poolgrad_routes_to_indices(Plan(info), Data(info[1]), Numbering(info[2]), Data<int64_t>(info[3]),
-                                                nullptr));
+  Failed(info.Env(),
+         poolgrad_routes_to_indices(Plan(info), Data(info[1]), Numbering(info[2]), Data<int64_t>(info[3]), nullptr));
 }
 void RoutesFromIndices(const Info& info) {
   Failed(info.Env(),

@@ -1,5 +1,6 @@
 // Included before the core's vector kernels: in this module they are made for f32 alone. All other types go through the
-// reference, because every type more would cost as much as the whole module may weigh (300 kB), and TensorFlow.js computes in f32.
+// reference, because every type more would cost as much as the whole module may weigh (300 kB), and TensorFlow.js
+// computes in f32.
 #pragma once
 
 #include "base/dtype.h"

@@ -1,6 +1,6 @@
 // The C heap of a module that lives inside another module's memory: every block comes from the host's malloc and free.
-// The host promises no more than 8-byte alignment, and only malloc and free; so each block carries the host's address in front
-// of it, and starts where its alignment wants.
+// The host promises no more than 8-byte alignment, and only malloc and free; so each block carries the host's address
+// in front of it, and starts where its alignment wants.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

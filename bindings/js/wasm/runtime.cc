@@ -1,5 +1,5 @@
-// What the core expects of a C++ runtime, where Debian's libc++ for WebAssembly leaves it out or would reach for the host:
-// with these the module imports nothing, so it runs in any page, worker or process as it is.
+// What the core expects of a C++ runtime, where Debian's libc++ for WebAssembly leaves it out or would reach for the
+// host: with these the module imports nothing, so it runs in any page, worker or process as it is.
 #include <cstdarg>
 #include <cstdlib>
 #include <version>

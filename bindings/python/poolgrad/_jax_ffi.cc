@@ -1,8 +1,10 @@
-// XLA FFI handlers over poolgrad's C ABI: forward, forward with routes, scatter and gather, on the CPU and on a CUDA stream.
+// XLA FFI handlers over poolgrad's C ABI: forward, forward with routes, scatter and gather, on the CPU and on a CUDA
+// stream.
 //
-// Built where JAX is present (poolgrad/jax.py does it on first use), since the FFI's headers come with jaxlib. The problem
-// arrives as its one-line text with batch 1; the batch is whatever the buffers hold, so leading axes that vmap added are folded
-// into it. Plans are made once and kept. Buffer sizes are checked against the plan before anything runs.
+// Built where JAX is present (poolgrad/jax.py does it on first use), since the FFI's headers come with jaxlib. The
+// problem arrives as its one-line text with batch 1; the batch is whatever the buffers hold, so leading axes that vmap
+// added are folded into it. Plans are made once and kept. Buffer sizes are checked against the plan before anything
+// runs.
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -82,7 +84,8 @@ ffi::Error Run(const Call& call, poolgrad_op op, const Buffer& x, const Buffer& 
   if (static_cast<int64_t>(x.element_count()) != p.info.x_elements ||
       static_cast<int64_t>(y.element_count()) != p.info.y_elements ||
       (routes != nullptr && static_cast<int64_t>(routes->element_count()) != p.info.route_bytes)) {
-    return ffi::Error::InvalidArgument("the buffers have sizes other than those of the problem '" + std::string(call.text) + "'");
+    return ffi::Error::InvalidArgument("the buffers have sizes other than those of the problem '" +
+                                       std::string(call.text) + "'");
   }
 
   poolgrad_exec exec = {};
@@ -93,15 +96,21 @@ ffi::Error Run(const Call& call, poolgrad_op op, const Buffer& x, const Buffer& 
     if (status != POOLGRAD_OK) return LastError(status);
     if (exec.scratch_bytes > 0) {
       const auto memory = call.scratch->Allocate(exec.scratch_bytes, 64);
-      if (!memory.has_value()) return ffi::Error::Internal("XLA could not allocate poolgrad's scratch memory on the GPU");
+      if (!memory.has_value())
+        return ffi::Error::Internal("XLA could not allocate poolgrad's scratch memory on the GPU");
       exec.scratch = *memory;
     }
   }
   void* const kept = routes == nullptr ? nullptr : routes->untyped_data();
   switch (op) {
-    case POOLGRAD_OP_BACKWARD: status = poolgrad_backward(p.plan, y.untyped_data(), kept, x.untyped_data(), &exec); break;
-    case POOLGRAD_OP_GATHER: status = poolgrad_gather(p.plan, x.untyped_data(), kept, y.untyped_data(), &exec); break;
-    default: status = poolgrad_forward(p.plan, x.untyped_data(), y.untyped_data(), kept, &exec);
+    case POOLGRAD_OP_BACKWARD:
+      status = poolgrad_backward(p.plan, y.untyped_data(), kept, x.untyped_data(), &exec);
+      break;
+    case POOLGRAD_OP_GATHER:
+      status = poolgrad_gather(p.plan, x.untyped_data(), kept, y.untyped_data(), &exec);
+      break;
+    default:
+      status = poolgrad_forward(p.plan, x.untyped_data(), y.untyped_data(), kept, &exec);
   }
   return status == POOLGRAD_OK ? ffi::Error::Success() : LastError(status);
 }
@@ -123,8 +132,7 @@ auto Bind() { return ffi::Ffi::Bind().Attr<std::string_view>("problem"); }
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    poolgrad_jax_forward_cpu,
-    +[](std::string_view text, Buffer x, Out y) { return Forward({text}, x, y); },
+    poolgrad_jax_forward_cpu, +[](std::string_view text, Buffer x, Out y) { return Forward({text}, x, y); },
     Bind().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     poolgrad_jax_forward_routes_cpu,
@@ -143,7 +151,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
 
 // Which GPU: XLA says, where its headers are new enough to be asked; elsewhere the first.
 #ifdef POOLGRAD_JAX_DEVICE_ORDINAL
-#define POOLGRAD_JAX_ON_STREAM Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::ScratchAllocator>().Ctx<ffi::DeviceOrdinal>()
+#define POOLGRAD_JAX_ON_STREAM \
+  Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::ScratchAllocator>().Ctx<ffi::DeviceOrdinal>()
 #define POOLGRAD_JAX_STREAM std::string_view text, void *stream, ffi::ScratchAllocator scratch, int32_t device
 #else
 #define POOLGRAD_JAX_ON_STREAM Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::ScratchAllocator>()
@@ -153,7 +162,9 @@ static constexpr int32_t device = 0;
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     poolgrad_jax_forward_cuda,
-    +[](POOLGRAD_JAX_STREAM, Buffer x, Out y) { return Forward({text, device, stream, &scratch}, x, y); },
+    +[](POOLGRAD_JAX_STREAM, Buffer x, Out y) {
+      return Forward({text, device, stream, &scratch}, x, y);
+    },
     POOLGRAD_JAX_ON_STREAM.Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     poolgrad_jax_forward_routes_cuda,

@@ -97,7 +97,8 @@ Made Make(const Problem& p, poolgrad_op op, const Host& host) {
   Made made = MakeOfType(kWay, p, routes, host);
   if (made.refusal) return made;
   AddShortcut(kWay, p, routes, &made.kernel);
-  if (p.relu && !AddRectifier(p, host, &made.kernel)) return "its pieces of y are not alike, so relu cannot follow them";
+  if (p.relu && !AddRectifier(p, host, &made.kernel))
+    return "its pieces of y are not alike, so relu cannot follow them";
   return made;
 }
 

@@ -1,7 +1,8 @@
 // relu: y is never below 0, and a window whose winner is not above 0 (or a NaN that its rule let win) has no route.
 //
-// Rectifying keeps the order of values, so it may wait until winners are known: whatever kernel pooled, this goes over its outputs
-// and their routes once more while they are in cache (Kernel::finish). So relu is one rule here and none in the kernels.
+// Rectifying keeps the order of values, so it may wait until winners are known: whatever kernel pooled, this goes over
+// its outputs and their routes once more while they are in cache (Kernel::finish). So relu is one rule here and none in
+// the kernels.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -28,8 +29,9 @@ RunFn RectifierOf(const Problem&) { return nullptr; }
 
 #else
 
-// Which lanes outlive the rectifier (spec/rules.h, PassesRelu). Halves are held as their bits, in int16_t; `infinity` is theirs.
-template <class S, class D = hn::ScalableTag<S>>
+// Which lanes outlive the rectifier (spec/rules.h, PassesRelu). Halves are held as their bits, in int16_t; `infinity`
+// is theirs.
+template <class S, class D = hn::ScalableTag<S> >
 HWY_INLINE hn::Mask<D> Passes(hn::Vec<D> v, [[maybe_unused]] S infinity) {
   const D d;
   if constexpr (std::is_floating_point_v<S>) {
@@ -43,12 +45,13 @@ HWY_INLINE hn::Mask<D> Passes(hn::Vec<D> v, [[maybe_unused]] S infinity) {
 }
 
 // Sets the codes of dropped outputs (0xFF, else 0) to all ones.
-HWY_INLINE void DropCodes(hn::Vec<hn::ScalableTag<uint8_t>> dropped, int32_t bits, uint8_t* codes) {
+HWY_INLINE void DropCodes(hn::Vec<hn::ScalableTag<uint8_t> > dropped, int32_t bits, uint8_t* codes) {
   const hn::ScalableTag<uint8_t> d8;
   HWY_ALIGN uint8_t packed[hn::MaxLanes(d8)];
   size_t bytes = hn::Lanes(d8);
   switch (bits) {
-    case 8: return hn::StoreU(hn::Or(hn::LoadU(d8, codes), dropped), d8, codes);
+    case 8:
+      return hn::StoreU(hn::Or(hn::LoadU(d8, codes), dropped), d8, codes);
     case 4:
       StorePacked<4>(dropped, packed);
       bytes /= 2;
@@ -122,7 +125,8 @@ void Rectify(const Problem& p, const Args& args, int64_t begin, int64_t end, std
   int64_t at = begin * each;
   const int64_t last = end * each;
   auto* y = static_cast<S*>(args.result);
-  const bool packed = args.routes == nullptr || f.line * f.bits == 8 * f.line_bytes;  // lines follow one another without gaps
+  const bool packed =
+      args.routes == nullptr || f.line * f.bits == 8 * f.line_bytes;  // lines follow one another without gaps
   while (at < last) {
     const int64_t line = at / f.line;
     const int64_t within = at % f.line;
@@ -137,13 +141,19 @@ RunFn RectifierOf(const Problem& p) {
   return p.dtype == POOLGRAD_F32 ? Rectify<float> : nullptr;
 #else
   switch (p.dtype) {
-    case POOLGRAD_F32: return Rectify<float>;
-    case POOLGRAD_F64: return Rectify<double>;
+    case POOLGRAD_F32:
+      return Rectify<float>;
+    case POOLGRAD_F64:
+      return Rectify<double>;
     case POOLGRAD_F16:
-    case POOLGRAD_BF16: return Rectify<int16_t>;
-    case POOLGRAD_I8: return Rectify<int8_t>;
-    case POOLGRAD_U8: return Rectify<uint8_t>;
-    case POOLGRAD_I32: return Rectify<int32_t>;
+    case POOLGRAD_BF16:
+      return Rectify<int16_t>;
+    case POOLGRAD_I8:
+      return Rectify<int8_t>;
+    case POOLGRAD_U8:
+      return Rectify<uint8_t>;
+    case POOLGRAD_I32:
+      return Rectify<int32_t>;
   }
   return nullptr;
 #endif

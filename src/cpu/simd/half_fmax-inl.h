@@ -1,7 +1,8 @@
 // Maxima and comparisons of f16 on Arm processors that have them (ASIMDHP), of eight halves held as int16_t.
 //
-// The instructions are written as numbers, into which the assembler puts those of the registers: not every assembler knows their
-// names, and to have them by a compiler's option would let it use them where nobody asked whether they exist.
+// The instructions are written as numbers, into which the assembler puts those of the registers: not every assembler
+// knows their names, and to have them by a compiler's option would let it use them where nobody asked whether they
+// exist.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_HALF_FMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -21,7 +22,7 @@ asm(".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,
     ".endr");
 
 // `result` = the instruction of this number on a and b.
-#define POOLGRAD_HALF_INSTRUCTION(number, result, a, b)                                         \
+#define POOLGRAD_HALF_INSTRUCTION(number, result, a, b) \
   asm(".inst " #number " | .Lpoolgrad_%2 << 16 | .Lpoolgrad_%1 << 5 | .Lpoolgrad_%0" : "=w"(result) : "w"(a), "w"(b))
 
 HWY_BEFORE_NAMESPACE();

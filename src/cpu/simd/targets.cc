@@ -44,8 +44,8 @@ Result<SimdSet> ChooseSimd() {
     if (std::strcmp(set.name, wanted) == 0) return set;
     known += (known.empty() ? "" : ", ") + std::string(set.name);
   }
-  return Status::Invalid(std::string("the environment variable POOLGRAD_SIMD is '") + wanted +
-                         "'; this machine has " + (known.empty() ? "none of the instruction sets that were built" : known));
+  return Status::Invalid(std::string("the environment variable POOLGRAD_SIMD is '") + wanted + "'; this machine has " +
+                         (known.empty() ? "none of the instruction sets that were built" : known));
 }
 
 }  // namespace poolgrad

@@ -1,13 +1,14 @@
 // Which instruction sets are compiled, and the choice among them. Included before any Highway header.
 //
-// The sets that kernels are compiled for, each for a reason; a newer Highway's further ones are not, since each would multiply the
-// build for no measured gain:
+// The sets that kernels are compiled for, each for a reason; a newer Highway's further ones are not, since each would
+// multiply the build for no measured gain:
 //   NEON   every 64-bit Arm processor
 //   SSE4   every x86 processor of the last fifteen years
 //   AVX2   most of them
 //   AVX3   AVX-512 as Skylake has it
 //   WASM   the 128-bit instructions of WebAssembly
-//   SCALAR Highway's stand-in where the compiler's baseline has no SIMD: no kernel exists for it, every algorithm refuses there
+//   SCALAR Highway's stand-in where the compiler's baseline has no SIMD: no kernel exists for it, every algorithm
+//   refuses there
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 #endif
 
 // The function FUNC of instruction set `simd` (Host::simd). For use under HWY_ONCE, where all of them are declared.
-#define POOLGRAD_DISPATCH(FUNC, simd)                                                                            \
+#define POOLGRAD_DISPATCH(FUNC, simd)                                                                                \
   ::poolgrad::PickTarget<decltype(&HWY_STATIC_DISPATCH(FUNC))>(simd, POOLGRAD_AT_AVX3(FUNC), POOLGRAD_AT_AVX2(FUNC), \
                                                                POOLGRAD_AT_SSE4(FUNC), &HWY_STATIC_DISPATCH(FUNC))
 
@@ -29,7 +30,8 @@ namespace poolgrad {
 
 inline constexpr int64_t kNoSimd = 0;
 
-// The bits of Host::simd that stand for AVX3, AVX2 and SSE4; other processors have one set, and it is the compiler's baseline.
+// The bits of Host::simd that stand for AVX3, AVX2 and SSE4; other processors have one set, and it is the compiler's
+// baseline.
 extern const int64_t kAvx3, kAvx2, kSse4;
 
 template <class F>

@@ -1,6 +1,7 @@
 // Loads and stores of every element type as vectors of the type that sums are made in: f32 for the halves, else itself.
 // Widening is exact and narrowing rounds to nearest even once, bit for bit as base/dtype.h does, on every target: where
-// Highway emulates half precision (SSE4, WebAssembly) it neither keeps infinities nor rounds, so we do it ourselves there.
+// Highway emulates half precision (SSE4, WebAssembly) it neither keeps infinities nor rounds, so we do it ourselves
+// there.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_TYPES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -68,7 +69,8 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> F16BitsFromF32(DF df, hn::Vec<DF> v
   const VU tiny = hn::Sub(shifted, hn::Set(du, 0x3F000000u));
   const VU nan = hn::Or(hn::Set(du, 0x7E00u), hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3FFu)));
   VU half = hn::IfThenElse(hn::RebindMask(du, hn::Lt(signed_magnitude, hn::Set(di, 0x38800000))), tiny, normal);
-  half = hn::IfThenElse(hn::RebindMask(du, hn::Gt(signed_magnitude, hn::Set(di, 0x477FEFFF))), hn::Set(du, 0x7C00u), half);
+  half =
+      hn::IfThenElse(hn::RebindMask(du, hn::Gt(signed_magnitude, hn::Set(di, 0x477FEFFF))), hn::Set(du, 0x7C00u), half);
   half = hn::IfThenElse(hn::RebindMask(du, hn::Gt(signed_magnitude, hn::Set(di, 0x7F800000))), nan, half);
   return hn::Or(half, sign);
 }
@@ -95,8 +97,8 @@ HWY_INLINE hn::Vec<D> LoadWide(D d, const T* from) {
       return hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(from)));
     } else {
       const hn::Rebind<uint16_t, D> dh;
-      return F32FromF16Bits(d, hn::PromoteTo(hn::RebindToUnsigned<D>(),
-                                             hn::LoadU(dh, reinterpret_cast<const uint16_t*>(from))));
+      return F32FromF16Bits(
+          d, hn::PromoteTo(hn::RebindToUnsigned<D>(), hn::LoadU(dh, reinterpret_cast<const uint16_t*>(from))));
     }
   } else if constexpr (std::is_same_v<T, BF16>) {
     const hn::Rebind<uint16_t, D> dh;

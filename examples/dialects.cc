@@ -17,7 +17,7 @@ int main() {
       {Dialect::torch, "torch", {0, 3, 4, 7}},
       {Dialect::tensorflow, "tensorflow", {0, 2, 4, 6}},
       {Dialect::tfjs, "tfjs", {0, 2, 5, -1}},
-      {Dialect::jax, "jax", {0, 3, 5, 7}},
+      {Dialect::jax, "jax", {0, 3, 4, 6}},
       {Dialect::onnx, "onnx", {0, 3, 4, 6}},
   };
   const float nan = std::nanf("");

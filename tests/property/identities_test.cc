@@ -153,7 +153,10 @@ TEST(Identities, WhatIsRoutedSumsToDy) {
     if (drawn.problem.ties == POOLGRAD_TIES_ALL) return;  // gives dy to each
     const Doubles dy = Draws(random, drawn.y.size());
     double routed = 0;
-    for (size_t o = 0; o < dy.size(); ++o) routed += std::isinf(drawn.y[o]) ? 0 : dy[o];
+    const bool relu = drawn.problem.relu;
+    for (size_t o = 0; o < dy.size(); ++o) {
+      routed += std::isinf(drawn.y[o]) || (relu && drawn.y[o] == 0) ? 0 : dy[o];
+    }
     double received = 0;
     for (const double v : drawn.Backward(dy)) received += v;
     ASSERT_NEAR(received, routed, 1e-9 * (1 + std::abs(routed)));

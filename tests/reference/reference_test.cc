@@ -146,13 +146,20 @@ Second PoolAgain(const Problem& p, const std::vector<double>& x) {
           int64_t index = n * xs[0] + c * xs[1];
           bool inside = true;
           for (int a = 0; a < 3; ++a) {
-            const int64_t i = at[a] * p.axis[a].stride + k[a] * p.axis[a].dilation - p.axis[a].pad_lo;
-            inside = inside && i >= 0 && i < in[a];
+            const AxisTable* table = p.axis[a].table.get();
+            const auto o_at = static_cast<size_t>(at[a]);
+            const int64_t i = table ? table->starts[o_at] + k[a]
+                                    : at[a] * p.axis[a].stride + k[a] * p.axis[a].dilation - p.axis[a].pad_lo;
+            inside = inside && i >= 0 && i < in[a] && (!table || k[a] < table->sizes[o_at]);
             index += i * xs[static_cast<size_t>(a) + 2];
           }
           if (inside) taps.emplace_back(x[static_cast<size_t>(index)], index);
         }
         const auto yi = static_cast<size_t>(n * ys[0] + c * ys[1] + at[0] * ys[2] + at[1] * ys[3] + at[2] * ys[4]);
+        if (p.relu) {  // the rectifier first, then the maximum; what it held back has no gradient
+          second.y[yi] = 0;
+          std::erase_if(taps, [](const auto& tap) { return tap.first <= 0; });
+        }
         if (taps.empty()) continue;
         double best = -INFINITY;
         for (const auto& [value, index] : taps) best = std::max(best, value);

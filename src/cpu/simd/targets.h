@@ -13,6 +13,11 @@
 
 #include <cstdint>
 
+// Clang and newer GCC would have Highway's emulation of 128-bit vectors for it instead, and every kernel once more.
+#ifndef HWY_BROKEN_EMU128
+#define HWY_BROKEN_EMU128 1
+#endif
+
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (~(HWY_NEON | HWY_SSE4 | HWY_AVX2 | HWY_AVX3 | HWY_WASM | HWY_SCALAR))
 #endif

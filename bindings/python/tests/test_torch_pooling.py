@@ -225,7 +225,9 @@ def all_layers():
 def test_convert_takes_all_layers():
     torch.manual_seed(2)
     theirs = all_layers()
-    ours = P.convert(copy.deepcopy(theirs))
+    for name, layer in P.convert(copy.deepcopy(theirs)).items():
+        assert type(layer) is getattr(nn if "Avg" in name else P, name)
+    ours = P.convert(copy.deepcopy(theirs), averages=True)
     for name, layer in ours.items():
         assert type(layer) is getattr(P, name)
         x = torch.randn(2, 3, *(7,) * int(name[-2]))

@@ -143,6 +143,14 @@ def test_unpool_by_torchs_operators_is_the_same(keep):
     assert torch.equal(one.grad, other.grad)
 
 
+def test_an_empty_batch():
+    x = torch.zeros(0, 3, 6, 6, requires_grad=True)
+    for run in (lambda: P.fractional_max_pool2d(x, 2, 3), lambda: P.adaptive_max_pool2d(x, 3), lambda: P.avg_pool2d(x, 2)):
+        y = run()
+        assert y.shape == (0, 3, 3, 3)
+        y.sum().backward()
+
+
 def separate(shape):
     count = 1
     for n in shape:

@@ -26,7 +26,7 @@ def nothing_stays():
     before = [getattr(module, name) for module, name in NAMES]
     yield
     assert [getattr(module, name) for module, name in NAMES] == before
-    assert not _everywhere._inside and not _everywhere._torchs
+    assert not any(_everywhere._inside.values()) and not _everywhere._torchs
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_third_partys_model(calls):
     model.zero_grad()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with P.everywhere():
+        with P.everywhere(averages=True):
             found = model(x)
             assert len(calls) >= 10
             found.square().sum().backward()
@@ -87,7 +87,7 @@ def test_only_routes_are_kept():
     x = torch.randn(1, 4, 8, 8, requires_grad=True)
     for run in (lambda: F.max_pool2d(x, 2), lambda: taken_by_name(x, 2), lambda: torch.max_pool2d(x, 2), lambda: nn.MaxPool2d(2)(x)):
         kept = []
-        with P.everywhere(), torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.dtype), t)[1], lambda t: t):
+        with P.everywhere(averages=True), torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.dtype), t)[1], lambda t: t):
             run()
         assert kept == [torch.uint8]
 
@@ -110,7 +110,7 @@ def test_every_function_is_ours_and_gives_what_torch_gives(monkeypatch):
     expected = [getattr(module, name)(*arguments, **keywords) for module, name, arguments, keywords in calls]
     monkeypatch.setattr(functional._autograd, "make_pool", lambda plan, make=functional._autograd.make_pool: (made.append(plan), make(plan))[1])
     functional._plan.cache_clear(), functional._straight.cache_clear()
-    with P.everywhere(), warnings.catch_warnings():
+    with P.everywhere(averages=True), warnings.catch_warnings():
         warnings.simplefilter("error")
         for (module, name, arguments, keywords), theirs in zip(calls, expected):
             torch.testing.assert_close(getattr(module, name)(*arguments, **keywords), theirs)
@@ -121,10 +121,10 @@ def test_every_function_is_ours_and_gives_what_torch_gives(monkeypatch):
 
 def test_nesting_and_the_process_switch():
     theirs = torch.max_pool2d
-    with P.everywhere():
+    with P.everywhere(averages=True):
         ours = torch.max_pool2d
         assert ours is not theirs
-        with P.everywhere():
+        with P.everywhere(averages=True):
             assert torch.max_pool2d is ours
         assert torch.max_pool2d is ours
         P.everywhere(True)
@@ -133,16 +133,32 @@ def test_nesting_and_the_process_switch():
     P.everywhere(False)
     P.everywhere(False)
     assert torch.max_pool2d is theirs
-    with pytest.raises(ZeroDivisionError), P.everywhere():
+    with pytest.raises(ZeroDivisionError), P.everywhere(averages=True):
         raise ZeroDivisionError
     assert torch.max_pool2d is theirs
     with pytest.raises(TypeError, match="on is 1; it must be True, False, or left out"):
         P.everywhere(1)
 
 
+def test_averages_are_asked_for():
+    largest, mean = torch.max_pool2d, F.avg_pool2d
+    with P.everywhere():
+        assert torch.max_pool2d is not largest and F.avg_pool2d is mean
+        ours = torch.max_pool2d
+        with P.everywhere(averages=True):
+            assert torch.max_pool2d is ours and F.avg_pool2d is not mean
+        assert torch.max_pool2d is ours and F.avg_pool2d is mean
+    P.everywhere(True)
+    P.everywhere(True, averages=True)
+    assert F.avg_pool2d is not mean
+    P.everywhere(True)
+    assert torch.max_pool2d is not largest and F.avg_pool2d is mean
+    P.everywhere(False)
+
+
 def test_what_others_put_there_since_stays():
     theirs = F.avg_pool2d
-    with P.everywhere():
+    with P.everywhere(averages=True):
         assert F.avg_pool2d is not theirs
         F.avg_pool2d = "somebody else's"
     assert F.avg_pool2d == "somebody else's"
@@ -152,7 +168,7 @@ def test_what_others_put_there_since_stays():
 def test_refusals_go_to_torch_with_one_warning():
     _everywhere._told.clear()
     x = torch.arange(16).reshape(1, 1, 4, 4)
-    with P.everywhere(), warnings.catch_warnings(record=True) as told:
+    with P.everywhere(averages=True), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for _ in range(3):
             assert torch.equal(F.avg_pool2d(x, 2), torch.tensor([[[[2, 4], [10, 12]]]]))
@@ -175,7 +191,7 @@ def test_tracing_subclasses_and_autocast():
             return super().__torch_function__(function, types, args, kwargs or {})
 
     theirs, x = F.adaptive_avg_pool2d, torch.randn(1, 2, 6, 6)
-    with P.everywhere():
+    with P.everywhere(averages=True):
         assert type(F.adaptive_avg_pool2d(x.as_subclass(Tensor), 3)) is Tensor
         assert theirs in Tensor.seen
         traced = torch.jit.trace(lambda x: F.max_pool2d(x, 2), x)
@@ -194,7 +210,7 @@ def test_threads():
 
     def work():
         for _ in range(50):
-            with P.everywhere():
+            with P.everywhere(averages=True):
                 if not torch.equal(F.max_pool2d(x, 2), expected):
                     wrong.append(1)
             if not torch.equal(F.max_pool2d(x, 2), expected):

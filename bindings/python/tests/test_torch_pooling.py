@@ -143,6 +143,14 @@ def test_unpool_by_torchs_operators_is_the_same(keep):
     assert torch.equal(one.grad, other.grad)
 
 
+def test_an_empty_batch():
+    x = torch.zeros(0, 3, 6, 6, requires_grad=True)
+    for run in (lambda: P.fractional_max_pool2d(x, 2, 3), lambda: P.adaptive_max_pool2d(x, 3), lambda: P.avg_pool2d(x, 2)):
+        y = run()
+        assert y.shape == (0, 3, 3, 3)
+        y.sum().backward()
+
+
 def separate(shape):
     count = 1
     for n in shape:
@@ -225,7 +233,9 @@ def all_layers():
 def test_convert_takes_all_layers():
     torch.manual_seed(2)
     theirs = all_layers()
-    ours = P.convert(copy.deepcopy(theirs))
+    for name, layer in P.convert(copy.deepcopy(theirs)).items():
+        assert type(layer) is getattr(nn if "Avg" in name else P, name)
+    ours = P.convert(copy.deepcopy(theirs), averages=True)
     for name, layer in ours.items():
         assert type(layer) is getattr(P, name)
         x = torch.randn(2, 3, *(7,) * int(name[-2]))

@@ -1,7 +1,7 @@
 """poolgrad for PyTorch (1.13 to 2.11, CPU and CUDA): the pooling of torch.nn, saving only routes for backward.
 
 >>> import poolgrad.torch
->>> model = poolgrad.torch.convert(model)             # every pooling module of the model, in place
+>>> model = poolgrad.torch.convert(model)             # every max pooling module of the model, in place
 >>> model = poolgrad.torch.convert(model, fuse=True)  # and a ReLU before a max pool becomes a part of it
 >>> y = poolgrad.torch.max_pool2d(x, 3, stride=2, padding=1)
 >>> with poolgrad.torch.everywhere():                 # whoever calls torch's pooling functions calls poolgrad's

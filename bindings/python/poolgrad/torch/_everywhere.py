@@ -119,56 +119,71 @@ def _exchanges() -> List[Tuple[Any, str, Callable[..., Any]]]:
 # ---- the switch ----------------------------------------------------------------------------------------------------------------
 
 _lock = threading.Lock()
-_inside = 0  # how many have entered and not left; everywhere(True) is one of them
-_for_the_process = False
+_inside = {False: 0, True: 0}  # by whether averages: how many have entered and not left; everywhere(True) is one of them
+_for_the_process: Tuple[bool, ...] = ()
 _torchs: Dict[Tuple[Any, str], Tuple[Any, Any]] = {}  # (module, name): (torch's, what we put there)
 
 
-def _enter() -> None:
-    global _inside
-    with _lock:
-        _inside += 1
-        if _inside > 1:
-            return
+def _kinds(averages: bool) -> Tuple[bool, ...]:
+    return (False, True) if averages else (False,)
+
+
+def _is_average(name: str) -> bool:
+    return "avg" in name
+
+
+def _enter(kinds: Tuple[bool, ...]) -> None:
+    for average in kinds:
+        _inside[average] += 1
+        if _inside[average] > 1:
+            continue
         for module, name, ours in _exchanges():
-            theirs = getattr(module, name)
-            put = or_torchs(ours, theirs)
-            setattr(module, name, put)
-            _torchs[module, name] = (theirs, put)
+            if _is_average(name) is average:
+                theirs = getattr(module, name)
+                put = or_torchs(ours, theirs)
+                setattr(module, name, put)
+                _torchs[module, name] = (theirs, put)
 
 
-def _leave() -> None:
-    global _inside
-    with _lock:
-        _inside -= 1
-        if _inside:
-            return
-        for (module, name), (theirs, put) in _torchs.items():
+def _leave(kinds: Tuple[bool, ...]) -> None:
+    for average in kinds:
+        _inside[average] -= 1
+        if _inside[average]:
+            continue
+        for module, name in [key for key in _torchs if _is_average(key[1]) is average]:
+            theirs, put = _torchs.pop((module, name))
             if getattr(module, name, None) is put:  # what others have put there since is theirs to take back
                 setattr(module, name, theirs)
-        _torchs.clear()
 
 
 class _Everywhere:
+    def __init__(self, kinds: Tuple[bool, ...]) -> None:
+        self._kinds = kinds
+
     def __enter__(self) -> None:
-        _enter()
+        with _lock:
+            _enter(self._kinds)
 
     def __exit__(self, *_: Any) -> None:
-        _leave()
+        with _lock:
+            _leave(self._kinds)
 
 
-def everywhere(on: Optional[bool] = None) -> Any:
+def everywhere(on: Optional[bool] = None, *, averages: bool = False) -> Any:
     """`with everywhere():` has torch's pooling functions run by poolgrad, wherever they are called from; everywhere(True) does so
-    for the process, until everywhere(False).
+    for the process, until everywhere(False). averages=True takes average pooling, too; it is slower than torch's on the CPU, and adaptive
+    averages differ in their last bits.
 
     Where poolgrad refuses (a type, a device, a layout), torch's function runs, and a warning says why, once for every reason.
     """
     global _for_the_process
     if on is None:
-        return _Everywhere()
+        return _Everywhere(_kinds(averages))
     if not isinstance(on, bool):
         raise PoolTypeError(f"on is {on!r}; it must be True, False, or left out for a context manager")
-    if on != _for_the_process:
-        _for_the_process = on
-        (_enter if on else _leave)()
+    with _lock:
+        wanted = _kinds(averages) if on else ()
+        _enter(wanted)
+        _leave(_for_the_process)
+        _for_the_process = wanted
     return None

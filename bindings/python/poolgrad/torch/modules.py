@@ -98,6 +98,7 @@ class PassedReLU(nn.ReLU):
 
 
 _OURS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d, **LAYERS}
+_AVERAGES = {theirs for theirs in _OURS if "Avg" in theirs.__name__}
 _THEIRS = {ours: theirs for theirs, ours in _OURS.items()}
 _FUSED = {MaxPool1d: ReLUMaxPool1d, MaxPool2d: ReLUMaxPool2d, MaxPool3d: ReLUMaxPool3d}
 _FUSED_BACK = {ReLUMaxPool1d: nn.MaxPool1d, ReLUMaxPool2d: nn.MaxPool2d, ReLUMaxPool3d: nn.MaxPool3d, PassedReLU: nn.ReLU}
@@ -106,9 +107,11 @@ _Model = TypeVar("_Model", bound=nn.Module)
 
 
 def convert(
-    model: _Model, back: bool = False, *, fuse: bool = False, report: Optional[Callable[[str], Any]] = print
+    model: _Model, back: bool = False, *, fuse: bool = False, averages: bool = False, report: Optional[Callable[[str], Any]] = print
 ) -> _Model:
-    """Makes every pooling module of `model` (itself included) poolgrad's, in place, and returns the model.
+    """Makes every max pooling module of `model` (itself included; adaptive, fractional and unpooling ones, too) poolgrad's, in place, and
+    returns the model. averages=True takes average pooling, too; it is slower than torch's on the CPU, and adaptive averages differ in
+    their last bits.
 
     Names, hooks, settings and the training flag stay; subclasses that others made of torch's are left alone. With back=True,
     poolgrad's become torch's again; one that torch cannot run (its ties or padding) is an error, and then nothing is changed.
@@ -124,7 +127,8 @@ def convert(
     if back:
         _convert_back(model)
         return model
-    for module in [module for module in model.modules() if type(module) in _OURS]:
+    wanted = _OURS.keys() if averages else _OURS.keys() - _AVERAGES
+    for module in [module for module in model.modules() if type(module) in wanted]:
         module.__class__ = _OURS[type(module)]
     if fuse:
         _fuse(model, report or (lambda _: None))

@@ -198,7 +198,7 @@ def _pool_gathered(x: torch.Tensor, kernel: Tuple[int, ...], starts: List[torch.
     taps = [_taps(begin, k) for begin, k in zip(starts, kernel)]
     spread = x
     for axis, tap in enumerate(taps, 2):
-        at = tap.reshape(*tap.shape[:2], *(-1 if i == axis else 1 for i in range(2, rank + 2)))
+        at = tap.reshape(*tap.shape[:2], *(tap.shape[2] if i == axis else 1 for i in range(2, rank + 2)))
         spread = spread.gather(axis, at.expand(*(at.shape[i] if i in (0, 1, axis) else n for i, n in enumerate(spread.shape))))
     pool = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[rank - 1]
     if not return_indices:

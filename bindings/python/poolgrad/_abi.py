@@ -154,8 +154,8 @@ def make_openmp_exec(threads: int, parallel: int) -> Exec:
 
 _V, _P = c_void_p, POINTER
 _SIGNATURES: Dict[str, Any] = {
-    "poolgrad_problem_init": (None, [_P(Problem)]),
-    "poolgrad_problem_parse": (c_int32, [c_char_p, _P(Problem)]),
+    "poolgrad_problem_init_sized": (None, [_P(Problem), c_size_t]),
+    "poolgrad_problem_parse_sized": (c_int32, [c_char_p, _P(Problem), c_size_t]),
     "poolgrad_problem_format": (c_int32, [_P(Problem), c_char_p, c_size_t, _P(c_size_t)]),
     "poolgrad_plan_create": (c_int32, [_P(Problem), _P(PlanOptions), _P(_V)]),
     "poolgrad_plan_destroy": (None, [_V]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_uint64, c_void_p, sizeof
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _abi
@@ -143,7 +143,7 @@ def make_problem(
             "spatial axes"
         )
     problem = _abi.Problem()
-    _abi.library().poolgrad_problem_init(byref(problem))
+    _abi.library().poolgrad_problem_init_sized(byref(problem), sizeof(problem))
     problem.kind = code("kind", kind, _abi.KINDS)
     problem.dtype = dtype
     problem.layout = code("layout", layout, _abi.LAYOUTS)
@@ -235,7 +235,7 @@ def parse_problem(text: str) -> _abi.Problem:
     if "\0" in text:
         raise ValueError(f"text is {text!r}; a problem's text has no NUL in it")
     problem = _abi.Problem()
-    status = _abi.library().poolgrad_problem_parse(text.encode(), byref(problem))
+    status = _abi.library().poolgrad_problem_parse_sized(text.encode(), byref(problem), sizeof(problem))
     if status:
         _abi.raise_status(status)
     return problem
@@ -247,7 +247,7 @@ class CorePlan:
     words: Words = (
         (r"\bpad_(?:lo|hi)\[(\d)\]", r"padding[\1]"),
         (r"\bin\[(\d)\]", r"the input's size on spatial axis \1"),
-        (r"\(only the jax dialect crops\)", "(only dialect='jax' crops)"),
+        ("the jax dialect alone crops", "dialect='jax' alone crops"),
     )
 
     def __init__(self, problem: _abi.Problem, algorithm: Optional[str] = None) -> None:

@@ -376,7 +376,7 @@ def test_sentences_are_in_the_callers_words():
     x = np.zeros((1, 2, 6, 6), np.float32)
     plan = poolgrad.Plan(x.shape, 2)
     cases = [
-        (ValueError, r"padding\[0\] is -1; padding must be at least 0 \(only dialect='jax' crops\)",
+        (ValueError, r"padding\[0\] is -1; padding must be at least 0; dialect='jax' alone crops by negative padding",
          lambda: poolgrad.max_pool(x, 2, padding=-1)),
         (ValueError, r"padding\[1\] is -2", lambda: poolgrad.max_pool(x, 2, padding=[(0, 0), (0, -2)])),
         (ValueError, "op is 'nope'; it must be one of: forward", lambda: plan.scratch_bytes("nope")),

@@ -104,7 +104,7 @@ class TorchPlan(CorePlan):
         (r"\boutputs\[", "output_size["),
         (r"\bdivisor is", "divisor_override is"),
         (r"rounding is ceil\w*; (.*), so leave rounding floor", r"ceil_mode is True; \1, so leave it False"),
-        (r" \(only the jax dialect crops\)", ""),
+        ("; the jax dialect alone crops by negative padding", ""),
         (r"the torch dialect allows at most half of the window", "it may be at most half of the window"),
         *CorePlan.words,
     )

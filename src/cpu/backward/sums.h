@@ -81,10 +81,7 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, bo
   if (!phased && l.images > 1 && outputs * kImagesInStep <= 2 * tuning.sums_piece &&
       image_bytes * kImagesInStep <= tuning.sums_cache_2 / 2) {
     l.whole = true;
-    // Where hardly anything is added to what was zeroed, the longer the runs of whole lines the better.
-    const bool sparse = direct && outputs * 16 <= image_bytes / sum_bytes;
-    const int64_t cache = sparse ? tuning.sums_cache_2 / 4 * 3 : tuning.sums_cache;
-    const int64_t fitting = std::max<int64_t>(kImagesInStep, cache / image_bytes);
+    const int64_t fitting = std::max<int64_t>(kImagesInStep, tuning.sums_cache / image_bytes);
     const int64_t fair = host.threads > 1 ? CeilDiv(l.images, 4 * host.threads) : l.images;
     const int64_t wanted = std::min(fitting, std::max(fair, tuning.sums_piece / outputs));
     l.group = std::min(l.images, CeilDiv(wanted, kImagesInStep) * kImagesInStep);

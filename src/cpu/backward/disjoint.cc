@@ -7,6 +7,9 @@
 //   channels first  windows of up to four columns that tile the width: one vector per column, interleaved when stored
 // What is written are bits: dy as 0 + dy makes it (unpool: as it is) and the codes are spread to lanes of scratch
 // first. Everything else is bwd_scatter's: short rows, few channels, wide windows channels first, f64 and bytes.
+//
+// Tried and left: dx written past the caches where it is larger than they are; it took 1.2 times as long (f32, AVX-512,
+// one thread).
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -32,6 +35,8 @@ struct DisjointLayout {
   int64_t lanes;  // the channels, or 1
   int64_t piece;  // positions of outputs taken together
 };
+
+inline constexpr int64_t kLeastColumns = 8;  // of outputs, channels first: shorter rows cost more than one by one
 
 inline Range OwnedBy(const Axis& a, int64_t o) {
   return {o == 0 ? 0 : std::clamp<int64_t>(a.start(o), 0, a.in),
@@ -241,8 +246,8 @@ void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end,
 
 template <class Bits>
 Selected DisjointOf(const Problem& p, const DisjointLayout& l) {
-  const int64_t vector = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Bits>()));
-  if ((p.channels_last() ? l.lanes : p.width().out) < vector) return {};
+  const int64_t least = p.channels_last() ? static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Bits>())) : kLeastColumns;
+  if ((p.channels_last() ? l.lanes : p.width().out) < least) return {};
   return {RunDisjoint<Bits>, Disjoint<Bits>(p, Args{}, l, nullptr).bytes};
 }
 

@@ -101,27 +101,42 @@ class Places {
     bool over[3];  // whether windows reach over the border
   };
 
-  // Where outputs begin from where the first one of a piece does: as many rows, or images, as a piece has.
+  // Where outputs begin from where the first one of a piece does: as many rows, or images, as a piece has. The first
+  // row is counted out; every other is the first one further on. Vectors write past a row, into the next one.
   template <class T, class S>
   void FindRamps(const Sums<T, S>& s) {
+    const DU du;
+    const DI di;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(du));
     const Axis* a = p_.axis;
     const int64_t positions = std::min(s.l.piece, a[2].out);
     const int64_t slices = s.l.whole ? s.l.piece / p_.out_plane() * a[0].out : 1;
     const int64_t rows = s.l.whole ? a[1].out : std::min(s.l.piece / positions, a[1].out);
-    int64_t n = 0;
-    for (int64_t i = 0; i < slices; ++i) {
+    const int64_t row = positions * s.lanes;
+    for (int64_t o = 0; o < positions; ++o) {
+      const VI w = hn::Set(di, static_cast<int32_t>(o * a[2].stride));
+      for (int64_t c = 0; c < s.lanes; c += lanes) {
+        hn::StoreU(hn::Iota(du, static_cast<uint32_t>(o * a[2].stride * s.step[2] + c)), du, ramp_ + o * s.lanes + c);
+        hn::StoreU(w, di, at_[2] + o * s.lanes + c);
+      }
+    }
+    // Positions along an axis are only looked at where boxes have borders that windows reach over.
+    bool looked_at[3];
+    for (int i = 0; i < 3; ++i) {
+      looked_at[i] = s.l.bands[i] > 1 || a[i].start(0) < 0 || a[i].start(a[i].out - 1) + a[i].extent() > a[i].in;
+    }
+    for (int64_t i = 0, n = 0; i < slices; ++i) {
       const int64_t d = i % a[0].out * a[0].stride;
-      for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t r = 0; r < rows; ++r, n += row) {
         const int64_t h = r * a[1].stride;
-        for (int64_t o = 0; o < positions; ++o) {
-          const int64_t w = o * a[2].stride;
-          const int64_t place = i / a[0].out * s.plane + d * s.step[0] + h * s.step[1] + w * s.step[2];
-          for (int64_t c = 0; c < s.lanes; ++c, ++n) {
-            ramp_[n] = static_cast<uint32_t>(place + c);
-            at_[0][n] = static_cast<int32_t>(d);
-            at_[1][n] = static_cast<int32_t>(h);
-            at_[2][n] = static_cast<int32_t>(w);
+        const VU on = hn::Set(du, static_cast<uint32_t>(i / a[0].out * s.plane + d * s.step[0] + h * s.step[1]));
+        for (int64_t k = 0; k < row; k += lanes) {
+          if (n > 0) {
+            hn::StoreU(hn::Add(hn::LoadU(du, ramp_ + k), on), du, ramp_ + n + k);
+            if (looked_at[2]) hn::StoreU(hn::LoadU(di, at_[2] + k), di, at_[2] + n + k);
           }
+          if (looked_at[1]) hn::StoreU(hn::Set(di, static_cast<int32_t>(h)), di, at_[1] + n + k);
+          if (looked_at[0]) hn::StoreU(hn::Set(di, static_cast<int32_t>(d)), di, at_[0] + n + k);
         }
       }
     }

@@ -29,7 +29,7 @@ test-core:
 	@tools/setup core tests cli
 	@cmake --preset release -DPOOLGRAD_TESTS=ON $(CCACHE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
-	@ctest --test-dir $(BUILD) --output-on-failure
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
 # The seconds are for each sanitizer.
 test-sanitize:

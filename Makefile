@@ -97,7 +97,7 @@ clean:
 
 # What surrounds the library. The packages of dist/, and each of them tried in an empty place; the site, into dist/site; the code blocks of the
 # documentation that C++'s own tests do not run, and the notebook; static checks; what must be true before a release.
-.PHONY: package test-package docs test-docs lint release
+.PHONY: package test-package docs test-docs lint lint-tidy release
 
 package:
 	@tools/setup core cli js package
@@ -120,7 +120,12 @@ test-docs: build
 
 lint:
 	@tools/setup core lint
-	@tools/lint
+	@tools/lint format python shell js
+
+# clang-tidy over the floors without kernels; minutes.
+lint-tidy:
+	@tools/setup core lint
+	@tools/lint tidy
 
 release: package test-package
 	@packaging/release.sh

@@ -129,7 +129,10 @@ def main():
         ),
     ):
         print(f"{title}, {options.channels} channels, f32, k3 s2 p1")
-        print(f"{'ranks':>6} {'halo MB/rank fwd':>17} {'bwd':>7} {'kernel us fwd':>14} {'bwd':>8} {'network us fwd':>15} {'bwd':>8} {'efficiency':>11}")
+        print(
+            f"{'ranks':>6} {'halo MB/rank fwd':>17} {'bwd':>7} {'kernel us fwd':>14} {'bwd':>8} {'network us fwd':>15} {'bwd':>8} "
+            f"{'efficiency':>11}"
+        )
         for ranks in (1, 8, 64, 128, 256, 512, 1024):
             _, forward, backward, messages, (x, y) = exchange(sides(ranks), *window, False, ranks, options.channels, 4, 1)
             x_bytes, y_bytes, codes = (n * options.channels * b for n, b in ((x, 4), (y, 4), (y, 1)))
@@ -139,7 +142,8 @@ def main():
             network = [n / (options.link_gbps * 1e3) + options.latency_us * min(messages, 26) * (n > 0) for n in (forward, backward)]
             efficiency = sum(kernel) / (sum(kernel) + sum(network))
             print(
-                f"{ranks:6} {forward / 1e6:17.2f} {backward / 1e6:7.2f} {kernel[0]:14.1f} {kernel[1]:8.1f} {network[0]:15.1f} {network[1]:8.1f} {efficiency:11.2f}"
+                f"{ranks:6} {forward / 1e6:17.2f} {backward / 1e6:7.2f} {kernel[0]:14.1f} {kernel[1]:8.1f} {network[0]:15.1f} "
+                f"{network[1]:8.1f} {efficiency:11.2f}"
             )
         print()
 

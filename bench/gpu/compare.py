@@ -252,7 +252,8 @@ def row_of(cell, op, times, ours, bandwidth):
     others = {name: value for name, value in times.items() if name != ours.name}
     best = min(others, key=lambda name: others[name][0]) if others else None
     return {
-        "case": cell.name, "text": cell.text, "taps": math.prod(cell.kernel), "dtype": cell.dtype, "layout": cell.layout, "op": op, "algorithm": ours.algorithms[op],
+        "case": cell.name, "text": cell.text, "taps": math.prod(cell.kernel), "dtype": cell.dtype, "layout": cell.layout, "op": op,
+        "algorithm": ours.algorithms[op],
         "ms": ms, "fraction": least / ms * 1e3 / bandwidth, "repeats": repeats, "best_peer": best,
         "ratio": others[best][0] / ms if best else None,
         "peers": {name: {"ms": v[0], "fraction": least / v[0] * 1e3 / bandwidth, "repeats": v[1]} for name, v in others.items()},

@@ -7,8 +7,9 @@
 namespace poolgrad {
 
 struct CpuTuning {
-  // plan: under this much memory traffic per thread, waking a thread costs more than it saves.
-  int64_t bytes_per_thread = 192 << 10;
+  // plan: under this much memory traffic per thread, waking a thread costs more than it saves. (A core reads it from
+  // memory in about 10 us, twice what waking one takes.)
+  int64_t bytes_per_thread = 64 << 10;
 
   // Backward from x: bytes of x, dy and dx of one piece. Windows across the edge of a band are done in both its pieces,
   // and their winners looked at one by one, which costs more than a piece that does not fit the cache: bands are only

@@ -262,13 +262,19 @@ Status LaunchGenericOp(const Problem& p, poolgrad_op op, const Args& args, void*
 
 CudaKernel MakeGeneric(const Problem&, poolgrad_op) { return {LaunchGenericOp, 0}; }
 
+// clang-format off
 constexpr CudaAlgorithm kAlgorithms[] = {
-    {"cuda_rectified", RefuseRectified, MakeRectified},  {"cuda_small_window", RefuseSmallWindow, MakeSmallWindow},
-    {"cuda_planes", RefusePlanesOp, MakePlanes},         {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
-    {"cuda_vectors", RefuseVectorsOp, MakeVectors},      {"cuda_gather", RefuseGatherOp, MakeGather},
-    {"cuda_any_window", RefuseAnyOp, MakeAny},           {"cuda_rectified", RefuseRectified, MakeRectified},
-    {"cuda_two_passes", RefuseTwoPasses, MakeTwoPasses}, {"cuda_generic", RefuseGeneric, MakeGeneric},
+    {"cuda_small_window", RefuseSmallWindow, MakeSmallWindow},
+    {"cuda_planes", RefusePlanesOp, MakePlanes},
+    {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
+    {"cuda_vectors", RefuseVectorsOp, MakeVectors},
+    {"cuda_gather", RefuseGatherOp, MakeGather},
+    {"cuda_any_window", RefuseAnyOp, MakeAny},
+    {"cuda_rectified", RefuseRectified, MakeRectified},
+    {"cuda_two_passes", RefuseTwoPasses, MakeTwoPasses},
+    {"cuda_generic", RefuseGeneric, MakeGeneric},
 };
+// clang-format on
 
 Status LaunchFirst(const Problem& p, poolgrad_op op, const Args& args, void* stream) {
   for (const CudaAlgorithm& a : kAlgorithms) {

@@ -89,7 +89,7 @@ def test_fractional_equals_torch(rng, rank, shared):
         compare(f"fractional_max_pool{rank}d", x, kernel, size, **options)
     x = torch.randn(2, 3, *(9,) * rank)
     name = f"fractional_max_pool{rank}d"
-    for option in ({"output_ratio": 0.6}, {"output_size": 4}):  # the same random numbers
+    for option in ({"output_ratio": (0.6,) * rank}, {"output_size": 4}):  # the same random numbers
         torch.manual_seed(5)
         found = getattr(P, name)(x, 2, **option)
         torch.manual_seed(5)

@@ -184,7 +184,7 @@ def _make(rank: int, shapes: str, relu: bool = False) -> Callable[..., Any]:
                 kernel_size, stride, padding, dilation = frozen(kernel_size, stride, padding, dilation)
             try:
                 if may_cast and _autocast_enabled():
-                    input = _cast(probes[bool(return_indices)], rank, input)
+                    input = _cast(probes[1 if return_indices else 0], rank, input)
                 pool, plan = _plan(
                     input.shape, input.stride(), input.dtype, input.device, rank, kernel_size, stride, padding, dilation,
                     ceil_mode, ties, relu,
@@ -199,7 +199,7 @@ def _make(rank: int, shapes: str, relu: bool = False) -> Callable[..., Any]:
         window = (kernel_size, stride, padding, dilation, ceil_mode)
         return _general(
             max_pool, rank, input, lambda _: make_window(rank, *window, ties, relu=relu), return_indices, window,
-            {"return_indices": return_indices, "ties": ties}, probes[bool(return_indices)],
+            {"return_indices": return_indices, "ties": ties}, probes[1 if return_indices else 0],
         )  # fmt: skip
 
     max_pool.__name__ = max_pool.__qualname__ = f"{'relu_' if relu else ''}max_pool{rank}d"

@@ -35,7 +35,8 @@ char* LastError() {
 }
 
 poolgrad_status Fail(poolgrad_status code, const char* sentence) {
-  constexpr size_t kRoom = 1024;  // copied, not printed: printing would bring the files of the C library into WebAssembly
+  constexpr size_t kRoom =
+      1024;  // copied, not printed: printing would bring the files of the C library into WebAssembly
   const size_t length = std::strlen(sentence);
   std::memcpy(LastError(), sentence, std::min(length + 1, kRoom));
   if (length >= kRoom) std::memcpy(LastError() + kRoom - 4, "...", 4);

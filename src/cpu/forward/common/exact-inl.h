@@ -253,7 +253,7 @@ void RunExactChannels(const ExactRow<S>& row, int64_t ow, Range some, S* y, uint
   for (int64_t begin = some.begin; begin < some.end; begin += kSome) {
     const int64_t end = std::min(begin + kSome, some.end);
     for (int64_t c = begin; c < end; c += lanes) {
-      row.Block(ow, c, std::min(lanes, end - c), y + c, line && !f.masks ? codes + c - begin : nullptr,
+      row.Block(ow, c, std::min(lanes, end - c), y + c, line && !f.masks ? codes + (c - begin) : nullptr,
                 line && f.masks ? line + c * f.mask_bytes() : nullptr);
     }
     if (line && !f.masks) PackCodes(codes, end - begin, f.bits, line + begin * f.bits / 8);
@@ -277,7 +277,7 @@ HWY_NOINLINE void RunExactRow(const Problem& p, const S* plane, int64_t od, int6
     for (int64_t begin = ow.begin; begin < ow.end; begin += kSome) {
       const int64_t end = std::min(begin + kSome, ow.end);
       for (int64_t o = begin; o < end; o += step) {
-        row.Block(o, 0, std::min(step, end - o), y + o, routes && !sets ? codes + o - begin : nullptr,
+        row.Block(o, 0, std::min(step, end - o), y + o, routes && !sets ? codes + (o - begin) : nullptr,
                   sets ? routes + o * bytes : nullptr);
       }
       if (routes && !sets) PackRow(p, codes, {begin, end}, routes);

@@ -18,8 +18,14 @@
 #define HWY_BROKEN_EMU128 1
 #endif
 
+// A file that defines POOLGRAD_NO_AVX3 leaves the widest out, where it was not measured to be worth its compile time;
+// processors that have it run the file's AVX2.
 #ifndef HWY_DISABLED_TARGETS
+#ifdef POOLGRAD_NO_AVX3
+#define HWY_DISABLED_TARGETS (~(HWY_NEON | HWY_SSE4 | HWY_AVX2 | HWY_WASM | HWY_SCALAR))
+#else
 #define HWY_DISABLED_TARGETS (~(HWY_NEON | HWY_SSE4 | HWY_AVX2 | HWY_AVX3 | HWY_WASM | HWY_SCALAR))
+#endif
 #endif
 
 // The function FUNC of instruction set `simd` (Host::simd). For use under HWY_ONCE, where all of them are declared.
@@ -41,8 +47,9 @@ extern const int64_t kAvx3, kAvx2, kSse4;
 
 template <class F>
 F PickTarget(int64_t simd, F avx3, F avx2, F sse4, F baseline) {
-  F found = simd == kAvx3 ? avx3 : simd == kAvx2 ? avx2 : simd == kSse4 ? sse4 : baseline;
-  return found ? found : baseline;
+  if (simd == kAvx3 && avx3) return avx3;
+  if ((simd == kAvx3 || simd == kAvx2) && avx2) return avx2;
+  return simd != kNoSimd && sse4 ? sse4 : baseline;
 }
 
 }  // namespace poolgrad

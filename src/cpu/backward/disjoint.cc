@@ -34,6 +34,7 @@ struct DisjointLayout {
   bool unpool;
   int64_t lanes;  // the channels, or 1
   int64_t piece;  // positions of outputs taken together
+  bool one_row;   // channels first: all of dx is tiled without a gap
 };
 
 inline constexpr int64_t kLeastColumns = 8;  // of outputs, channels first: shorter rows cost more than one by one
@@ -72,7 +73,7 @@ class Disjoint {
  public:
   // With null scratch it only counts what it needs.
   Disjoint(const Problem& problem, const Args& args, const DisjointLayout& l, std::byte* scratch)
-      : p_(problem), args_(args), l_(l) {
+      : p_(problem), args_(args), l_(l), in_(problem.width().in) {
     ScratchTaker take(scratch);
     const int64_t n = l.piece * l.lanes + kRowSlack;
     all_values_ = take.Take<Bits>(n);
@@ -91,6 +92,7 @@ class Disjoint {
     const int64_t last = (end - 1) / a[1].out * a[1].in + OwnedBy(a[1], (end - 1) % a[1].out).end;
     past_ = in_order ? static_cast<Bits*>(args_.result) + last * a[2].in * l_.lanes : nullptr;
     const int64_t together = std::max<int64_t>(1, l_.piece / a[2].out);  // rows that are read at once
+    if (l_.one_row) return RunOneRow(begin, end, together);
     int64_t oh = begin % a[1].out;
     int64_t od = begin / a[1].out % a[0].out;
     int64_t image = begin / a[1].out / a[0].out;
@@ -125,6 +127,19 @@ class Disjoint {
   }
 
  private:
+  // Rows of dx that windows tile without a rest follow one another: one long row.
+  void RunOneRow(int64_t begin, int64_t end, int64_t together) {
+    const Axis& w = p_.width();
+    for (int64_t unit = begin; unit < end; unit += together) {
+      const int64_t rows = std::min(together, end - unit);
+      Read(unit, rows, {0, w.out});
+      values_ = all_values_;
+      codes_ = all_codes_;
+      in_ = rows * w.in;
+      WriteFirst(0, {0, rows * w.out}, static_cast<Bits*>(args_.result) + unit * w.in);
+    }
+  }
+
   void Read(int64_t row, int64_t rows, Range ow) {
     const int64_t n = rows * ow.size() * l_.lanes;
     const Bits* const source = static_cast<const Bits*>(args_.source) + (row * p_.width().out + ow.begin) * l_.lanes;
@@ -193,7 +208,7 @@ class Disjoint {
       default:
         WriteColumns<4>(first_tap, ow, row);
     }
-    if (ow.end == a.out) Zero(row, {std::min(a.in, a.out * a.kernel), a.in});
+    if (ow.end == a.out) Zero(row, {std::min(in_, ow.end * a.kernel), in_});
   }
 
   template <int kColumns>
@@ -214,7 +229,7 @@ class Disjoint {
       if constexpr (kColumns == 3) hn::StoreInterleaved3(kept[0], kept[1], kept[2], d, to);
       if constexpr (kColumns == 4) hn::StoreInterleaved4(kept[0], kept[1], kept[2], kept[3], d, to);
     };
-    const int64_t end = std::min(ow.end * kColumns, p_.width().in);  // the last window may lie in the row in part
+    const int64_t end = std::min(ow.end * kColumns, in_);  // the last window may lie in the row in part
     int64_t i = 0;
     for (; (ow.begin + i + n) * kColumns <= end; i += n) write(i, row + (ow.begin + i) * kColumns);
     if (past_ && (ow.begin + i) * kColumns < end && past_ - row >= (ow.begin + i + n) * kColumns) {
@@ -231,6 +246,7 @@ class Disjoint {
   const Problem& p_;
   const Args& args_;
   const DisjointLayout& l_;
+  int64_t in_;  // columns of the row at work
   Bits* all_values_;
   Bits* all_codes_;
   Bits* spare_;
@@ -288,6 +304,8 @@ Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
   layout->unpool = op == POOLGRAD_OP_UNPOOL;
   layout->lanes = p.channels_last() ? p.channels : 1;
   layout->piece = std::max<int64_t>(1, 2 * Tuning().sums_piece / layout->lanes);
+  layout->one_row = !p.channels_last() && p.in_plane() == w.in && p.taps() == w.kernel && w.in == w.out * w.kernel &&
+                    w.out <= layout->piece;
   const Selected selected = POOLGRAD_DISPATCH(SelectDisjoint, host.simd)(p, *layout);
   if (!selected.run) return "rows are too short for this processor's vectors, or the type has none";
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;

@@ -100,6 +100,7 @@ class Sums {
       covered = covered && span[i].out.size() > 0;
     }
     begun_ = done_ = span[l.roll].in.begin;
+    FindInside();
     if (l.direct) {
       LayDirect();
     } else {
@@ -174,14 +175,26 @@ class Sums {
     }
   }
 
+  // Outputs along the width whose windows lie in the box: pieces of long rows end there, so that only short ones have
+  // to look at every place.
+  void FindInside() {
+    const Axis& w = p.axis[2];
+    const Range in = span[2].in;
+    inside_ = span[2].out;
+    if (inside_.size() <= kSumSlack) return;
+    while (inside_.size() > 0 && w.start(inside_.begin) < in.begin) ++inside_.begin;
+    while (inside_.size() > 0 && w.start(inside_.end - 1) + w.extent() > in.end) --inside_.end;
+  }
+
   // Rows [begin, end) of outputs of slice od, in pieces.
   template <class Adder>
   HWY_INLINE void Pieces(Adder& adder, int64_t od, int64_t begin, int64_t end) {
     const Range ow = span[2].out;
     if (ow.size() > l.piece || !flat() || ow.size() < p.axis[2].out) {
       for (int64_t oh = begin; oh < end; ++oh) {
-        for (int64_t o = ow.begin; o < ow.end; o += l.piece) {
-          adder.Add(*this, Batch{0, images, od, oh, 1, {o, std::min(o + l.piece, ow.end)}, false});
+        for (int64_t o = ow.begin, past; o < ow.end; o = past) {
+          past = std::min(o + l.piece, o < inside_.begin ? inside_.begin : o < inside_.end ? inside_.end : ow.end);
+          adder.Add(*this, Batch{0, images, od, oh, 1, {o, past}, false});
         }
       }
       return;
@@ -346,8 +359,9 @@ class Sums {
   S* sums_ = nullptr;       // of origin_
   int64_t origin_[3] = {};  // of the rolling axis, if staged, it moves
   int64_t slices_ = 0;      // kept, if staged
-  int64_t begun_ = 0;       // slices before are zeroed, if direct
-  int64_t done_ = 0;        // slices before have left, if staged
+  Range inside_ = {};
+  int64_t begun_ = 0;  // slices before are zeroed, if direct
+  int64_t done_ = 0;   // slices before have left, if staged
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -13,6 +13,9 @@ namespace poolgrad {
 namespace {
 
 Made MakeOfType(ForwardWay way, const Problem& p, bool routes, const Host& host) {
+  if (way == ForwardWay::kTransposed) {
+    return MakeForwardTransposed(p, routes ? POOLGRAD_OP_FORWARD_ROUTES : POOLGRAD_OP_FORWARD, host);
+  }
   switch (p.dtype) {
     case POOLGRAD_F32:
       return (IsGeneral(way) ? MakeForwardF32 : MakeForwardF32Special)(way, p, routes, host.simd);

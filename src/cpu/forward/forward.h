@@ -28,6 +28,9 @@ bool HasHalfFmax();
 // What finishes outputs of a problem with relu; null where there is no SIMD.
 RunFn MakeRectifier(const Problem& problem, int64_t simd);
 
+// Of planes turned over, by the kernel of channels last that suits them.
+Made MakeForwardTransposed(const Problem& problem, poolgrad_op op, const Host& host);
+
 Made MakeForwardAverage(const Problem& problem, int64_t simd);
 
 inline constexpr const char* kNoSimdHere = "this processor has none of the SIMD instruction sets that were built";

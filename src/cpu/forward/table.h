@@ -8,7 +8,7 @@
 namespace poolgrad {
 
 // The ways to pool forward, fastest first: the order in which a plan asks them.
-enum class ForwardWay { kGlobal, kTiled, kRows, kLarge, kRoutes3x3, kValues, kRoutes, kAverage, kExact };
+enum class ForwardWay { kGlobal, kTiled, kRows, kLarge, kRoutes3x3, kTransposed, kValues, kRoutes, kAverage, kExact };
 
 // How elements are held: as themselves; or, where no value of x is negative, as the bits of floats (simd/order-inl.h).
 // `halves` are f16 and bf16.
@@ -17,7 +17,7 @@ enum class Held { kF32, kHalves, kF64, kInt, kBits32, kBits16 };
 using Sets = uint32_t;  // of instruction sets
 inline constexpr Sets kOnNone = 0, kOnSse4 = 1, kOnAvx2 = 2, kOnAvx3 = 4, kOnNeon = 8, kOnWasm = 16;
 inline constexpr Sets kOnWide = kOnAvx2 | kOnAvx3, kOnFast = kOnWide | kOnNeon, kOnNative = kOnFast | kOnSse4,
-                      kOnAll = kOnNative | kOnWasm, kOnNoAvx3 = kOnNative & ~kOnAvx3;
+                      kOnAll = kOnNative | kOnWasm;
 
 struct ForwardRow {
   ForwardWay way;
@@ -28,7 +28,7 @@ struct ForwardRow {
 // WebAssembly has f32 alone, for the size of the module. Bits of f32 are worth it where winners of zero ask for a look
 // at the inputs (Arm), bits of halves there too, where they have
 // no instructions of their own; on x86 they gain 1.0 to 1.1.
-// f64 by AVX-512 gains 1.0 to 1.1 over AVX2, which those processors run instead.
+// f64 by AVX-512 gains 1.0 to 1.1 over AVX2: f64.cc leaves it out, and those processors run AVX2.
 // clang-format off
 inline constexpr ForwardRow kForwardTable[] = {
     //                                          f32        halves     f64        integers   bits32     bits16
@@ -37,10 +37,11 @@ inline constexpr ForwardRow kForwardTable[] = {
     {ForwardWay::kRows, "fwd_cl_rows",          kOnFast | kOnWasm, kOnFast,     kOnNone,   kOnNone,   kOnNeon,   kOnNeon},
     {ForwardWay::kLarge, "fwd_cl_large",        kOnFast,   kOnAvx3 | kOnNeon,   kOnNone,   kOnNone,   kOnNone,   kOnNone},
     {ForwardWay::kRoutes3x3, "fwd_cf_routes3x3", kOnNeon,  kOnNone,   kOnNone,   kOnNone,   kOnNeon,   kOnNone},
-    {ForwardWay::kValues, "fwd_values",         kOnAll,    kOnNative, kOnNoAvx3, kOnNative, kOnNeon,   kOnNeon},
-    {ForwardWay::kRoutes, "fwd_routes",         kOnAll,    kOnNative, kOnNoAvx3, kOnNative, kOnNone,   kOnNone},
+    {ForwardWay::kTransposed, "fwd_cf_transposed", kOnNative, kOnNative, kOnNative, kOnNative, kOnNone,  kOnNone},
+    {ForwardWay::kValues, "fwd_values",         kOnAll,    kOnNative, kOnNative, kOnNative, kOnNeon,   kOnNeon},
+    {ForwardWay::kRoutes, "fwd_routes",         kOnAll,    kOnNative, kOnNative, kOnNative, kOnNone,   kOnNone},
     {ForwardWay::kAverage, "fwd_average",       kOnAll,    kOnNative, kOnNative, kOnNone,   kOnNone,   kOnNone},
-    {ForwardWay::kExact, "fwd_exact",           kOnAll,    kOnNative, kOnNoAvx3, kOnNative, kOnNone,   kOnNone},
+    {ForwardWay::kExact, "fwd_exact",           kOnAll,    kOnNative, kOnNative, kOnNative, kOnNone,   kOnNone},
 };
 // clang-format on
 

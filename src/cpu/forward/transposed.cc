@@ -1,0 +1,186 @@
+// fwd_cf_transposed: short rows, channels first. Vectors along a row would be nearly empty, so planes become lanes: a
+// block of planes is turned over into scratch, where it is an image with channels last, pooled there by the kernel that
+// such an image gets, and turned back. Its codes are packed while planes are still lanes, so that short lines cost no
+// more than long ones.
+#define POOLGRAD_NO_AVX3  // squares of 16 bytes
+#include "cpu/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/forward/transposed.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/cpu.h"
+#include "cpu/forward/forward.h"
+#include "cpu/scratch.h"
+#include "cpu/simd/transpose-inl.h"
+#include "cpu/tuning.h"
+#include "hwy/highway.h"
+
+#ifndef POOLGRAD_CPU_FORWARD_TRANSPOSED_ONCE_
+#define POOLGRAD_CPU_FORWARD_TRANSPOSED_ONCE_
+namespace poolgrad {
+
+struct TransposedLayout {
+  Problem block;  // channels last; its channels are planes, its codes at least bytes
+  Kernel kernel;  // of it
+};
+
+// What a block keeps in scratch.
+struct TransposedScratch {
+  TransposedScratch(const Problem& p, const TransposedLayout& l, std::byte* memory) {
+    ScratchTaker take(memory);
+    x = take.Take<std::byte>(l.block.x_bytes());
+    y = take.Take<std::byte>(l.block.y_bytes());
+    codes = take.Take<uint8_t>(l.block.routes.bytes());
+    packed = take.Take<uint8_t>(
+        p.routes.bits < 8 ? p.out_plane() / p.width().out * p.routes.line_bytes * l.block.channels : 0);
+    inner = take.Take<std::byte>(l.kernel.scratch_bytes);
+    bytes = take.used();
+  }
+  std::byte* x;
+  std::byte* y;
+  uint8_t* codes;
+  uint8_t* packed;
+  std::byte* inner;
+  int64_t bytes;
+};
+
+}  // namespace poolgrad
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR
+
+RunFn TransposedOf(const Problem&) { return nullptr; }
+
+#else
+
+// Rows of `outputs` positions, a code in a byte of each of `lanes` lanes, to rows of line_bytes.
+void PackLanes(const RouteFormat& f, int64_t outputs, int64_t lanes, const uint8_t* codes, uint8_t* packed) {
+  const hn::CappedTag<uint8_t, 16> d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  const auto mask = hn::Set(d, static_cast<uint8_t>(f.none()));
+  const int64_t per_byte = 8 / f.bits;
+  for (int64_t row = 0; row < outputs; row += f.line, codes += f.line * lanes) {
+    for (int64_t first = 0; first < f.line; first += per_byte, packed += lanes) {
+      const int64_t n = std::min(per_byte, f.line - first);
+      for (int64_t c = 0; c < lanes; c += step) {  // lanes come in sixteens
+        auto byte = hn::Zero(d);
+        for (int64_t k = n - 1; k >= 0; --k) {
+          const auto code = hn::And(hn::LoadU(d, codes + (first + k) * lanes + c), mask);
+          const hn::Repartition<uint16_t, decltype(d)> d16;  // nothing is shifted out of a byte that holds less
+          const auto wide = hn::BitCast(d16, byte);
+          byte = hn::Or(hn::BitCast(d, f.bits == 2 ? hn::ShiftLeft<2>(wide) : hn::ShiftLeft<4>(wide)), code);
+        }
+        hn::StoreU(byte, d, packed + c);
+      }
+    }
+  }
+}
+
+// Units are planes. Bits: the unsigned integer of the element's size.
+template <class Bits>
+void RunTransposed(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  const auto& l = *static_cast<const TransposedLayout*>(args.layout);
+  const TransposedScratch s(p, l, scratch);
+  const int64_t in = p.in_plane(), out = p.out_plane(), lanes = l.block.channels;
+  const RouteFormat& f = p.routes;
+  for (int64_t plane = begin; plane < end; plane += lanes) {
+    const int64_t n = std::min(lanes, end - plane);
+    if (n < lanes) std::memset(s.x, 0, static_cast<size_t>(l.block.x_bytes()));
+    Transpose(static_cast<const Bits*>(args.source) + plane * in, n, in, in, reinterpret_cast<Bits*>(s.x), lanes);
+    Args inner;
+    inner.source = s.x;
+    inner.result = s.y;
+    inner.routes = args.routes ? s.codes : nullptr;
+    l.kernel.Run(l.block, inner, 0, l.kernel.units, s.inner);
+    Transpose(reinterpret_cast<const Bits*>(s.y), out, n, lanes, static_cast<Bits*>(args.result) + plane * out, out);
+    if (!args.routes) continue;
+    const int64_t bytes = out / f.line * f.line_bytes;
+    uint8_t* const routes = args.routes + plane * bytes;
+    if (f.bits == 16) {
+      Transpose(reinterpret_cast<const uint16_t*>(s.codes), out, n, lanes, reinterpret_cast<uint16_t*>(routes), out);
+    } else if (f.bits == 32) {
+      Transpose(reinterpret_cast<const uint32_t*>(s.codes), out, n, lanes, reinterpret_cast<uint32_t*>(routes), out);
+    } else {
+      if (f.bits < 8) PackLanes(f, out, lanes, s.codes, s.packed);
+      Transpose(f.bits < 8 ? s.packed : s.codes, bytes, n, lanes, routes, bytes);
+    }
+  }
+}
+
+RunFn TransposedOf(const Problem& p) {
+  switch (SizeOf(p.dtype)) {
+    case 1:
+      return RunTransposed<uint8_t>;
+    case 2:
+      return RunTransposed<uint16_t>;
+    case 4:
+      return RunTransposed<uint32_t>;
+    default:
+      return RunTransposed<uint64_t>;
+  }
+}
+
+#endif  // HWY_TARGET == HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace poolgrad {
+
+HWY_EXPORT(TransposedOf);
+
+Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
+  if (p.channels_last()) return "it needs channels first";
+  const int64_t planes = p.batch * p.channels;
+  if (planes < 8) return "there are too few planes to fill lanes";
+  const int64_t vector = std::min(CeilDiv(planes, 16), std::max<int64_t>(1, 4 / SizeOf(p.dtype))) * 16;
+  const CpuTuning& tuning = Tuning();
+  // What general kernels do for each row they do for few outputs here; for values alone they lie along rows of x. A
+  // signal has nothing but rows, and those of outputs far apart are slow to collect.
+  const bool signal = p.out_plane() == p.width().out && p.width().stride > 2;
+  const bool few = signal || op == POOLGRAD_OP_FORWARD_ROUTES;
+  const int64_t row = (few ? p.width().out : p.width().in) * SizeOf(p.dtype);
+  if (row > (signal ? tuning.transposed_signal : tuning.transposed_row)) {
+    return "rows are long enough for vectors along them";
+  }
+  const int64_t each = vector * (p.in_plane() + p.out_plane()) * SizeOf(p.dtype);
+  if (each > tuning.transposed_block) return "planes are too large to be held side by side";
+  // Blocks of about the same size, of whole vectors.
+  const int64_t most = std::clamp<int64_t>(tuning.transposed_block / each, 1, 4);
+  const int64_t blocks = CeilDiv(planes, most * vector);
+
+  auto layout = std::make_shared<TransposedLayout>();
+  Problem& q = layout->block = p;
+  q.layout = POOLGRAD_CHANNELS_LAST;
+  q.batch = 1;
+  q.channels = CeilDiv(CeilDiv(planes, blocks), vector) * vector;
+  q.relu = false;
+  q.routes.bits = std::max(8, p.routes.bits);
+  SetRouteLines(&q);
+  for (const Algorithm& way : ForwardAlgorithms()) {
+    Made made = way.make(q, op, Host{host.simd, 1});
+    if (made.refusal) continue;
+    layout->kernel = std::move(made.kernel);
+    break;
+  }
+  Kernel kernel;
+  kernel.run = POOLGRAD_DISPATCH(TransposedOf, host.simd)(p);
+  if (!kernel.run || !layout->kernel.run) return kNoSimdHere;
+  kernel.units = planes;
+  kernel.scratch_bytes = TransposedScratch(p, *layout, nullptr).bytes;
+  kernel.layout = std::move(layout);
+  return kernel;
+}
+
+}  // namespace poolgrad
+#endif  // HWY_ONCE

@@ -164,6 +164,7 @@ class _Wire:
         calls = tuple(_of_numbers(numbers.tolist()) for numbers in all_)
         if call.understood:
             _check_agreement(calls)
+            _cuts(calls, _places(call, ranks.size))  # or an error: what is remembered below was right
         if call.fixed_shapes:
             if len(ranks.agreed) >= 1024:
                 ranks.agreed.clear()  # on all ranks at once: they all come by here together

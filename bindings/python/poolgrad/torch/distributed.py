@@ -116,9 +116,7 @@ class _Ranks:
 
     def __init__(self, group: Any) -> None:
         self.size, self.me = dist.get_world_size(group), dist.get_rank(group)
-        backend = dist.get_backend(group)
-        self.by_cpu = backend == "gloo"  # which moves no memory of a GPU
-        self.together = backend == "nccl"  # whose messages wait for each other unless they are posted at once
+        self.by_cpu = dist.get_backend(group) == "gloo"  # which moves no memory of a GPU
         self.numbers = [rank if group is dist.group.WORLD else dist.get_global_rank(group, rank) for rank in range(self.size)]
         self.calls = self.agreements = 0
         self.agreed: Dict[_Call, Any] = {}
@@ -178,13 +176,9 @@ class _Wire:
         tag = ((self.call * 64 + self.agreement % 64) * 4 + step) % (1 << 31)
         numbers = self.ranks.numbers
         try:
-            if self.ranks.together:
-                posts = [dist.P2POp(dist.irecv, buffer, numbers[rank], self.group) for rank, buffer in receives]
-                posts += [dist.P2POp(dist.isend, buffer, numbers[rank], self.group) for rank, buffer in sends]
-                works = dist.batch_isend_irecv(posts) if posts else []
-            else:
-                works = [dist.irecv(buffer, numbers[rank], self.group, tag) for rank, buffer in receives]
-                works += [dist.isend(buffer, numbers[rank], self.group, tag) for rank, buffer in sends]
+            posts = [dist.P2POp(dist.irecv, buffer, numbers[rank], self.group, tag) for rank, buffer in receives]
+            posts += [dist.P2POp(dist.isend, buffer, numbers[rank], self.group, tag) for rank, buffer in sends]
+            works = dist.batch_isend_irecv(posts) if posts else []  # at once: NCCL's messages would wait for each other
         except RuntimeError as error:
             raise _failed(error) from error
 

@@ -7,7 +7,7 @@ BUILD := build/release
 JOBS  := $(shell nproc)
 CCACHE := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 
-.PHONY: all build demo test test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-torch-suite test-js \
+.PHONY: all build demo test test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-torch-suite test-mpi test-js \
         test-explorer \
         bench bench-peers fuzz cuda explorer explorer-serve install clean
 
@@ -22,7 +22,7 @@ demo: build
 	@$(BUILD)/cli/poolgrad demo
 
 # Every part of the tests; each can run alone.
-test: test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-js test-explorer test-docs
+test: test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-mpi test-js test-explorer test-docs
 	@echo "all tests passed"
 
 test-core:
@@ -56,6 +56,11 @@ test-python:
 test-torch-suite: build
 	@tools/setup core python
 	@bindings/python/tests/torch_suite/run.sh
+
+# A volume split among the processes of Open MPI.
+test-mpi: build
+	@tools/setup core mpi
+	@examples/mpi/test.sh $(BUILD)
 
 test-js:
 	@tools/setup core js

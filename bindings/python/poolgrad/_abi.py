@@ -23,6 +23,7 @@ TIES = {"first": 1, "last": 2, "split": 3, "all": 4}
 NANS = {"propagate_first": 1, "propagate_last": 2, "first_place": 3, "greater_equal": 4, "ignore": 5}
 DTYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 3, "i8": 4, "u8": 5, "i32": 6}
 NUMBERINGS = {"torch": 0, "tensorflow": 1, "tensorflow_batch": 2, "onnx": 3, "onnx_column": 4}
+HALOS = {"x": 0, "dy": 1}
 OPS = {"forward": 0, "forward_routes": 1, "backward": 2, "backward_x": 3, "gather": 4, "unpool": 5}
 
 INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY = 1, 2, 3
@@ -87,6 +88,26 @@ class Problem(ctypes.Structure):
         for field, axis, entries in state[1]:
             problem.set_table(field, axis, entries)
         return problem
+
+
+class Shard(ctypes.Structure):
+    """poolgrad_shard."""
+
+    _fields_ = [
+        ("struct_size", c_uint64),
+        ("in_begin", c_int64 * 3),
+        ("in_end", c_int64 * 3),
+        ("out_begin", c_int64 * 3),
+        ("out_end", c_int64 * 3),
+        ("read_begin", c_int64 * 3),
+        ("read_end", c_int64 * 3),
+        ("over_begin", c_int64 * 3),
+        ("over_end", c_int64 * 3),
+        ("has_forward", c_int32),
+        ("has_backward", c_int32),
+        ("forward", Problem),
+        ("backward", Problem),
+    ]
 
 
 class PlanOptions(ctypes.Structure):
@@ -172,6 +193,11 @@ _SIGNATURES: Dict[str, Any] = {
     "poolgrad_routes_to_indices": (c_int32, [_V, _V, c_int32, _V, _V]),
     "poolgrad_routes_from_indices": (c_int32, [_V, _V, c_int32, _V]),
     "poolgrad_unpool_indices": (c_int32, [_V, _V, _V, c_int32, _V, _V]),
+    "poolgrad_shard_of": (c_int32, [_P(Problem), _P(c_int64), _P(_P(c_int64)), _P(c_int64), _P(Shard)]),
+    "poolgrad_shard_halo": (
+        c_int32,
+        [_P(Problem), _P(c_int64), _P(_P(c_int64)), _P(c_int64), _P(c_int64), c_int32, _P(c_int64), _P(c_int64)],
+    ),
     "poolgrad_parallel_for_openmp": (None, [_V, c_int64, _V, _V]),
     "poolgrad_last_error": (c_char_p, []),
     "poolgrad_version": (c_char_p, []),

@@ -33,3 +33,11 @@ def test_train_cnn(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     run("train_cnn.py", tmp_path, "--epochs", "1")  # which fails unless both runs have the same losses, to the last bit
+
+
+def test_unet_split(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.distributed.is_available():
+        pytest.skip("torch was built without torch.distributed")
+    told = run("unet_split.py", tmp_path, "--size", "16", "--dtype", "float64")  # which fails unless both steps agree to 1e-12
+    assert "rank 1 of 2" in told

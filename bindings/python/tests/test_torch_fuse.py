@@ -52,6 +52,15 @@ def test_equals_relu_then_torch(rng, rank):
         assert same(mine.grad, theirs.grad), told
 
 
+@pytest.mark.parametrize("ties", ["last", "split", "all"])
+def test_other_ties(ties):
+    x = torch.tensor([[[-1.0, 2.0, 2.0, -3.0, -1.0, -2.0]]], requires_grad=True)
+    y = P.relu_max_pool1d(x, 3, ties=ties)
+    assert y.tolist() == [[[2.0, 0.0]]]
+    y.backward(torch.tensor([[[6.0, 7.0]]]))
+    assert x.grad[0, 0].tolist() == {"last": [0, 0, 6, 0, 0, 0], "split": [0, 3, 3, 0, 0, 0], "all": [0, 6, 6, 0, 0, 0]}[ties]
+
+
 def saved_by(run):
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t), t)[1], lambda t: t):

@@ -8,6 +8,7 @@
 ...     y = model(x)
 """
 
+from . import distributed  # noqa: F401
 from ._everywhere import everywhere
 from .functional import max_pool1d, max_pool2d, max_pool3d, relu_max_pool1d, relu_max_pool2d, relu_max_pool3d
 from .layers import (

@@ -96,14 +96,20 @@ def make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
 def _with_first_taps(plan: TorchPlan, indices: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Indices as torch has them after a ReLU: a window with nothing above 0, which has no route, is one of nothing but zeros there,
     and its index that of a window of equals."""
-    _, dtype, device, channels_last, window = plan.args
-    plane = type(plan)((1, 1, *plan.tensor_x[-plan.rank :]), dtype, device, channels_last, window._replace(relu=False))
-    equals = plane.indices(plane.forward_routes(torch.zeros(plane.tensor_x, dtype=dtype, device=device))[1])
-    equals = equals.reshape(equals.shape[len(equals.shape) - len(plan.tensor_y) :])
+    (_, dtype, device, channels_last, window), make = plan.args, type(plan)
+    rank, x_shape, y_shape = plan.rank, plan.tensor_x, plan.tensor_y
+    kept: List[torch.Tensor] = []
+
+    def equals() -> torch.Tensor:
+        if not kept:  # made when first asked for: few ask, and sets of ties have no indices
+            plane = make((1, 1, *x_shape[-rank:]), dtype, device, channels_last, window._replace(relu=False))
+            found = plane.indices(plane.forward_routes(torch.zeros(plane.tensor_x, dtype=dtype, device=device))[1])
+            kept.append(found.reshape(found.shape[len(found.shape) - len(y_shape) :]))
+        return kept[0]
 
     def filled(routes: torch.Tensor) -> torch.Tensor:
         found = indices(routes)
-        return torch.where(found < 0, equals, found)
+        return torch.where(found < 0, equals(), found)
 
     return filled
 

@@ -25,7 +25,7 @@ class PoolTypeError(TypeError, RuntimeError):
     """A wrong type. Also a RuntimeError, which is what torch's own pooling raises."""
 
 
-_DTYPES = {
+DTYPES = {
     torch.float32: _abi.DTYPES["f32"],
     torch.float64: _abi.DTYPES["f64"],
     torch.float16: _abi.DTYPES["f16"],
@@ -34,7 +34,7 @@ _DTYPES = {
     torch.uint8: _abi.DTYPES["u8"],
     torch.int32: _abi.DTYPES["i32"],
 }
-_CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
+CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
 class Window(NamedTuple):
@@ -96,6 +96,35 @@ def _tables(window: Window) -> Dict[str, Any]:
     return {"starts": tuple(window.starts[end - count : end] for end, count in zip(ends, window.outputs))}
 
 
+def problem_of(shape: Tuple[int, ...], dtype: Any, device: Any, channels_last: bool, window: Window) -> _abi.Problem:
+    """The poolgrad_problem of a tensor of torch's; the library has not looked at it yet."""
+    rank = len(window.kernel)
+    dtype_code = DTYPES.get(dtype)
+    if dtype_code is None:
+        raise PoolTypeError(f"input has the type {dtype}; poolgrad takes {', '.join(str(known) for known in DTYPES)}")
+    if len(shape) not in (rank + 1, rank + 2):
+        raise PoolValueError(
+            f"input has the shape {tuple(shape)}; {window.name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
+        )
+    if device.type not in ("cpu", "cuda", "meta"):  # meta: shapes only
+        raise PoolValueError(f"input is on {device}; poolgrad runs on cpu and cuda")
+    n = shape[0] if len(shape) == rank + 2 else 1
+    channels, spatial = shape[-rank - 1], shape[-rank:]
+    low, high = window.padding[:rank], window.padding[rank:]
+    words = {value: word for word, value in _abi.PADDINGS.items()}
+    return make_problem(
+        (n, *spatial, channels) if channels_last else (n, channels, *spatial), dtype_code,
+        *((window.kernel, window.stride) if not window.outputs else (window.kernel if window.starts else None, None)),
+        tuple(zip(low, high)) if window.padding_kind == 0 else words[window.padding_kind], window.dilation,
+        kind=_KINDS[window.kind], rounding="ceil" if window.ceil_mode else "floor",
+        layout="channels_last" if channels_last else "channels_first",
+        ties={value: word for word, value in _abi.TIES.items()}[window.ties],
+        nan="propagate_last", dialect="torch", relu=window.relu, **_tables(window),
+        count_padding=window.count_padding if window.kind else None, divisor=window.divisor or None,
+        device=int(device.type == "cuda"), device_index=_device_index(device),
+    )  # fmt: skip
+
+
 class TorchPlan(CorePlan):
     """Runs one pooling on tensors of one shape, type, device and memory format."""
 
@@ -109,41 +138,20 @@ class TorchPlan(CorePlan):
         *CorePlan.words,
     )
 
-    def __init__(self, shape: Tuple[int, ...], dtype: Any, device: Any, channels_last: bool, window: Window) -> None:
+    def __init__(
+        self, shape: Tuple[int, ...], dtype: Any, device: Any, channels_last: bool, window: Window, problem: Any = None
+    ) -> None:
+        """`problem` is given where this is a part of a larger one: x has the shape, and the window is the whole's."""
         rank = len(window.kernel)
-        dtype_code = _DTYPES.get(dtype)
-        if dtype_code is None:
-            raise PoolTypeError(f"input has the type {dtype}; poolgrad takes {', '.join(str(known) for known in _DTYPES)}")
-        if len(shape) not in (rank + 1, rank + 2):
-            raise PoolValueError(
-                f"input has the shape {tuple(shape)}; {window.name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
-            )
-        if device.type not in ("cpu", "cuda", "meta"):  # meta: shapes only
-            raise PoolValueError(f"input is on {device}; poolgrad runs on cpu and cuda")
         self.args = (shape, dtype, device, channels_last, window)
-        batch = shape[: len(shape) - rank - 1]
-        channels, spatial = shape[-rank - 1], shape[-rank:]
-        n = batch[0] if batch else 1
-        low, high = window.padding[:rank], window.padding[rank:]
-        words = {value: word for word, value in _abi.PADDINGS.items()}
-        padding = tuple(zip(low, high)) if window.padding_kind == 0 else words[window.padding_kind]
         self.device_index = _device_index(device)
         try:
-            problem = make_problem(
-                (n, *spatial, channels) if channels_last else (n, channels, *spatial), dtype_code,
-                *((window.kernel, window.stride) if not window.outputs else (window.kernel if window.starts else None, None)),
-                padding, window.dilation, kind=_KINDS[window.kind], rounding="ceil" if window.ceil_mode else "floor",
-                layout="channels_last" if channels_last else "channels_first",
-                ties={value: word for word, value in _abi.TIES.items()}[window.ties],
-                nan="propagate_last", dialect="torch", relu=window.relu, **_tables(window),
-                count_padding=window.count_padding if window.kind else None, divisor=window.divisor or None,
-                device=int(device.type == "cuda"), device_index=self.device_index,
-            )  # fmt: skip
-            super().__init__(problem)
+            super().__init__(problem or problem_of(*self.args))
         except ValueError as error:
             raise PoolValueError(str(error)) from None
+        batch, channels = shape[: len(shape) - rank - 1], shape[-rank - 1]
         self.dtype, self.device = dtype, device
-        self.format = _CHANNELS_LAST[rank] if channels_last else torch.contiguous_format
+        self.format = CHANNELS_LAST[rank] if channels_last else torch.contiguous_format
         outs = self.y_shape[1:-1] if channels_last else self.y_shape[2:]
         self.tensor_x = tuple(shape)
         self.tensor_y = (*batch, channels, *outs)

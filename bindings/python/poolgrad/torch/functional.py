@@ -16,7 +16,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from .._core import freeze
-from . import _autograd, _export, _library
+from . import _autograd, _dtensor, _export, _library
 from ._plain import PLAIN_TYPES, dispatch_modes, functorch_active, is_compiling, is_plain, is_tracing
 from ._plans import PoolTypeError, PoolValueError, TorchPlan, Window, lies_channels_last, make_window, plan_of
 
@@ -116,6 +116,8 @@ def _general(
     keywords: Dict[str, Any], probe: Probe,
 ) -> Any:  # fmt: skip
     """A call on what is not a plain tensor, or is not just to be run."""
+    if not is_compiling() and _dtensor.is_dtensor(input):
+        return _dtensor.pool(function.__name__, rank, input, lambda x: function(x, *arguments, **keywords))
     if has_torch_function_unary(input):
         return handle_torch_function(function, (input,), input, *arguments, **keywords)
     if not isinstance(input, torch.Tensor):

@@ -108,14 +108,18 @@ def _average_window(
     )  # fmt: skip
 
 
+def average_window(rank: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: Any, count_include_pad: Any, divisor: Any) -> Window:
+    kernel_size, stride, padding, _ = functional.frozen(kernel_size, stride, padding, 1)
+    try:
+        divisor = freeze("divisor_override", divisor)
+    except TypeError as error:
+        raise PoolTypeError(str(error)) from None
+    return _average_window(rank, kernel_size, stride, padding, bool(ceil_mode), bool(count_include_pad), divisor)
+
+
 def _average(function: Any, rank: int, probe: Any, input: Any, *window: Any) -> Any:
     def make(_: torch.Tensor) -> Window:
-        kernel_size, stride, padding, _ = functional.frozen(*window[:3], 1)
-        try:
-            divisor = freeze("divisor_override", window[5])
-        except TypeError as error:
-            raise PoolTypeError(str(error)) from None
-        return _average_window(rank, kernel_size, stride, padding, bool(window[3]), bool(window[4]), divisor)
+        return average_window(rank, *window)
 
     arguments = window if rank > 1 else window[:5]
     return functional.call(function, rank, input, make, False, arguments, {}, probe)

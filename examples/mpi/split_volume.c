@@ -200,7 +200,9 @@ int main(int argc, char** argv) {
   int64_t at[3];
   place_of(me, at);
   poolgrad_shard s;
-  check(poolgrad_shard_of(&whole, parts, cuts, at, &s));
+  poolgrad_problem forward, backward;
+  s.struct_size = sizeof s;
+  check(poolgrad_shard_of(&whole, parts, cuts, at, &s, &forward, &backward));
   const int64_t planes = whole.batch * whole.channels;
 
   poolgrad_info info, all_info;
@@ -222,7 +224,7 @@ int main(int argc, char** argv) {
 
   int64_t bytes = exchange(POOLGRAD_HALO_X, &x, &read);
   if (s.has_forward) {
-    poolgrad_plan* plan = plan_of(&s.forward, &info);
+    poolgrad_plan* plan = plan_of(&forward, &info);
     check(poolgrad_forward(plan, read.data, y.data, routes.data, NULL));
     poolgrad_plan_destroy(plan);
   }
@@ -230,7 +232,7 @@ int main(int argc, char** argv) {
   bytes += exchange(POOLGRAD_HALO_DY, &routes, &over_routes);
   memset(dx.data, 0, (size_t)(places(&dx) * planes) * 4);
   if (s.has_backward) {
-    poolgrad_plan* plan = plan_of(&s.backward, &info);
+    poolgrad_plan* plan = plan_of(&backward, &info);
     check(poolgrad_backward(plan, over_dy.data, over_routes.data, dx.data, NULL));
     poolgrad_plan_destroy(plan);
   }

@@ -313,15 +313,16 @@ typedef struct poolgrad_shard {
   int64_t over_begin[3], over_end[3]; /* outputs over its inputs, whose dy and routes backward reads */
   int32_t has_forward;                /* 0: it owns no output */
   int32_t has_backward;               /* 0: no window reaches its inputs; its dx is 0 */
-  poolgrad_problem forward;           /* x of `read` -> y and routes of `out` */
-  poolgrad_problem backward;          /* dy and routes of `over` -> dx of `in` */
 } poolgrad_shard;
 
-/* The shard of rank `at`. Its problems number taps as the whole does and keep routes in whole bytes per output, so that
+/* The shard of rank `at`; shard->struct_size is set by the caller. And its problems, structs as large as *whole's, or
+ * null: forward, x of `read` -> y and routes of `out`; backward, dy and routes of `over` -> dx of `in`. Where it has
+ * none, they are the whole's. They number taps as the whole does and keep routes in whole bytes per output, so that
  * a border's routes can be cut out and sent: backward then needs dy and routes of neighbours, never sums of dx, and has
  * the bits of one process. */
 POOLGRAD_API poolgrad_status poolgrad_shard_of(const poolgrad_problem* whole, const int64_t* parts,
-                                               const int64_t* const* cuts, const int64_t* at, poolgrad_shard* shard);
+                                               const int64_t* const* cuts, const int64_t* at, poolgrad_shard* shard,
+                                               poolgrad_problem* forward, poolgrad_problem* backward);
 
 typedef enum poolgrad_halo {
   POOLGRAD_HALO_X = 0, /* inputs that `to` reads forward and `from` owns */

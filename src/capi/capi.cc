@@ -105,6 +105,8 @@ Status CheckArrays(std::initializer_list<Array> arrays) {
   } while (false)
 
 // Where the structs of version 1.0 end.
+constexpr uint64_t kOldestShard = offsetof(poolgrad_shard, has_backward) + sizeof(poolgrad_shard::has_backward);
+constexpr uint64_t kOldestPart = offsetof(poolgrad_problem, whole_pad_hi) + sizeof(poolgrad_problem::whole_pad_hi);
 constexpr uint64_t kOldestProblem = offsetof(poolgrad_problem, pad_hi) + sizeof(poolgrad_problem::pad_hi);
 constexpr uint64_t kOldestOptions =
     offsetof(poolgrad_plan_options, algorithm) + sizeof(poolgrad_plan_options::algorithm);
@@ -410,15 +412,24 @@ poolgrad_status poolgrad_unpool_indices(const poolgrad_plan* plan, const void* y
 }
 
 poolgrad_status poolgrad_shard_of(const poolgrad_problem* given, const int64_t* parts, const int64_t* const* cuts,
-                                  const int64_t* at, poolgrad_shard* shard) {
+                                  const int64_t* at, poolgrad_shard* shard, poolgrad_problem* forward,
+                                  poolgrad_problem* backward) {
   return Guard([&]() -> Status {
     poolgrad_problem whole;
     POOLGRAD_TRY(TakeProblem(given, &whole));
     POOLGRAD_TRY(CheckCutPointers(whole, parts, cuts, at, "at"));
     POOLGRAD_TRY(NotNull(shard, "shard", "point to a poolgrad_shard"));
+    const uint64_t shard_size = shard->struct_size, problem_size = given->struct_size;
+    POOLGRAD_TRY(poolgrad::CheckStructSize(shard_size, "shard", kOldestShard));
+    if (problem_size < kOldestPart && (forward || backward)) {
+      return Status::Invalid("problem.struct_size is " + std::to_string(problem_size) + "; a part of a problem takes " +
+                             std::to_string(kOldestPart) + " bytes");
+    }
     auto made = poolgrad::ShardOf(whole, {parts, cuts}, at);
     if (!made.ok()) return made.status();
-    *shard = *made;
+    poolgrad::GiveSized(made->boxes, shard_size, shard);
+    if (forward) poolgrad::GiveSized(made->forward, problem_size, forward);
+    if (backward) poolgrad::GiveSized(made->backward, problem_size, backward);
     return {};
   });
 }

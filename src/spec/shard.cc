@@ -83,12 +83,13 @@ void CutAxis(const Axis& a, int i, Range outputs, Range inputs, poolgrad_problem
 
 }  // namespace
 
-Result<poolgrad_shard> ShardOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* at) {
+Result<Shard> ShardOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* at) {
   const Result<Problem> resolved = Resolve(whole);
   if (!resolved.ok()) return resolved.status();
   const Problem& p = *resolved;
   if (Status status = CheckCuts(p, cuts, at); !status.ok()) return status;
-  poolgrad_shard shard = {};
+  Shard made;
+  poolgrad_shard& shard = made.boxes;
   shard.struct_size = sizeof shard;
   shard.has_forward = shard.has_backward = 1;
   poolgrad_problem part = whole;
@@ -96,7 +97,7 @@ Result<poolgrad_shard> ShardOf(const poolgrad_problem& whole, const Cuts& cuts, 
   part.rounding = POOLGRAD_ROUND_FLOOR;
   part.count_padding = p.count_padding ? 1 : 0;
   if (p.kind == POOLGRAD_MAX && !p.routes.masks) part.route_bits = std::max(8, p.routes.bits);
-  shard.forward = shard.backward = part;
+  made.forward = made.backward = part;
   for (int i = 0; i < p.rank; ++i) {
     const Axis& a = p.axis[3 - p.rank + i];
     const Piece s = PieceOf(a, cuts.cuts[i], cuts.parts[i], at[i]);
@@ -111,28 +112,30 @@ Result<poolgrad_shard> ShardOf(const poolgrad_problem& whole, const Cuts& cuts, 
     } else {
       if (read.size() == 0) read = {std::min(read.begin, a.in - 1), std::min(read.begin, a.in - 1) + 1};
       shard.read_begin[i] = read.begin, shard.read_end[i] = read.end;
-      CutAxis(a, i, s.out, read, &shard.forward);
+      CutAxis(a, i, s.out, read, &made.forward);
     }
     if (s.in.size() == 0 || s.over.size() == 0) {
       shard.has_backward = 0;
     } else {
-      CutAxis(a, i, s.over, s.in, &shard.backward);
+      CutAxis(a, i, s.over, s.in, &made.backward);
     }
   }
-  return shard;
+  return made;
 }
 
 Status HaloOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* from, const int64_t* to,
               poolgrad_halo halo, int64_t* begin, int64_t* end) {
-  const Result<poolgrad_shard> giver = ShardOf(whole, cuts, from);
+  const Result<Shard> giver = ShardOf(whole, cuts, from);
   if (!giver.ok()) return giver.status();
-  const Result<poolgrad_shard> taker = ShardOf(whole, cuts, to);
+  const Result<Shard> taker = ShardOf(whole, cuts, to);
   if (!taker.ok()) return taker.status();
+  const poolgrad_shard& gives = giver->boxes;
+  const poolgrad_shard& takes = taker->boxes;
   const bool x = halo == POOLGRAD_HALO_X;
-  const bool wanted = x ? taker->has_forward : taker->has_backward;
+  const bool wanted = x ? takes.has_forward : takes.has_backward;
   for (int i = 0; i < whole.rank; ++i) {
-    begin[i] = std::max(x ? giver->in_begin[i] : giver->out_begin[i], x ? taker->read_begin[i] : taker->over_begin[i]);
-    end[i] = std::min(x ? giver->in_end[i] : giver->out_end[i], x ? taker->read_end[i] : taker->over_end[i]);
+    begin[i] = std::max(x ? gives.in_begin[i] : gives.out_begin[i], x ? takes.read_begin[i] : takes.over_begin[i]);
+    end[i] = std::min(x ? gives.in_end[i] : gives.out_end[i], x ? takes.read_end[i] : takes.over_end[i]);
     if (!wanted || end[i] < begin[i]) end[i] = begin[i];
   }
   return {};

@@ -13,7 +13,12 @@ struct Cuts {
   const int64_t* const* cuts;
 };
 
-Result<poolgrad_shard> ShardOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* at);
+struct Shard {
+  poolgrad_shard boxes = {};
+  poolgrad_problem forward, backward;
+};
+
+Result<Shard> ShardOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* at);
 
 // The box of inputs or outputs that `from` sends to `to`, per axis.
 Status HaloOf(const poolgrad_problem& whole, const Cuts& cuts, const int64_t* from, const int64_t* to,

@@ -122,9 +122,11 @@ class Split {
         for (at[2] = 0; at[2] < (whole_.rank > 2 ? parts_[2] : 1); ++at[2]) visit(at);
   }
 
-  poolgrad_shard Shard(const int64_t* at) {
+  poolgrad_shard Shard(const int64_t* at, poolgrad_problem* forward, poolgrad_problem* backward) {
     poolgrad_shard shard = {};
-    EXPECT_EQ(poolgrad_shard_of(&whole_, parts_, pointers_, at, &shard), POOLGRAD_OK) << poolgrad_last_error();
+    shard.struct_size = sizeof shard;
+    EXPECT_EQ(poolgrad_shard_of(&whole_, parts_, pointers_, at, &shard, forward, backward), POOLGRAD_OK)
+        << poolgrad_last_error();
     return shard;
   }
 
@@ -169,12 +171,13 @@ class Split {
 
     Tensor got_y(out, whole_, element), got_routes(out, whole_, code), got_dx(in, whole_, element);
     ForEachRank([&](const int64_t* at) {
-      const poolgrad_shard s = Shard(at);
+      poolgrad_problem forward;
+      const poolgrad_shard s = Shard(at, &forward, nullptr);
       const Box owned = BoxOf(whole_.rank, s.out_begin, s.out_end);
       if (!s.has_forward) return;
       Tensor local(BoxOf(whole_.rank, s.read_begin, s.read_end), whole_, element);
       Exchange(at, POOLGRAD_HALO_X, x, local);
-      const Planned plan(s.forward);
+      const Planned plan(forward);
       ASSERT_NE(plan.plan, nullptr);
       for (int i = 0; i < whole_.rank; ++i) ASSERT_EQ(plan.info.out[i], s.out_end[i] - s.out_begin[i]);
       Tensor part_y(owned, whole_, element), part_routes(owned, whole_, code);
@@ -189,7 +192,8 @@ class Split {
     EXPECT_EQ(routes.bytes, got_routes.bytes);
     if (!IsGradient(whole_)) return;
     ForEachRank([&](const int64_t* at) {
-      const poolgrad_shard s = Shard(at);
+      poolgrad_problem backward;
+      const poolgrad_shard s = Shard(at, nullptr, &backward);
       const Box mine = BoxOf(whole_.rank, s.in_begin, s.in_end);
       if (mine.empty()) return;
       Tensor part_dx(mine, whole_, element);
@@ -200,7 +204,7 @@ class Split {
         Tensor local_dy(over, whole_, element), local_routes(over, whole_, code);
         Exchange(at, POOLGRAD_HALO_DY, dy, local_dy);
         if (!average) Exchange(at, POOLGRAD_HALO_DY, got_routes, local_routes);
-        const Planned plan(s.backward);
+        const Planned plan(backward);
         ASSERT_NE(plan.plan, nullptr);
         ASSERT_EQ(poolgrad_backward(plan.plan, local_dy.bytes.data(), average ? nullptr : local_routes.bytes.data(),
                                     part_dx.bytes.data(), nullptr),
@@ -249,13 +253,43 @@ TEST(Shard, BadCutsAreNamed) {
   const int64_t parts[2] = {2, 1}, at[2] = {0, 0};
   const int64_t falls[] = {0, 9, 8}, whole[] = {0, 8}, short_one[] = {0, 4, 7};
   const int64_t* cuts[2] = {falls, whole};
-  poolgrad_shard shard;
-  EXPECT_EQ(poolgrad_shard_of(&p, parts, cuts, at, &shard), POOLGRAD_INVALID_ARGUMENT);
+  poolgrad_shard shard = {};
+  EXPECT_EQ(poolgrad_shard_of(&p, parts, cuts, at, &shard, nullptr, nullptr), POOLGRAD_INVALID_ARGUMENT);
+  EXPECT_STREQ(poolgrad_last_error(), "shard.struct_size is 0; it must be the sizeof of its struct, at least 208");
+  shard.struct_size = sizeof shard;
+  EXPECT_EQ(poolgrad_shard_of(&p, parts, cuts, at, &shard, nullptr, nullptr), POOLGRAD_INVALID_ARGUMENT);
   EXPECT_STREQ(poolgrad_last_error(), "cuts[0][2] is 8; cuts never fall, and the one before is 9");
   cuts[0] = short_one;
-  EXPECT_EQ(poolgrad_shard_of(&p, parts, cuts, at, &shard), POOLGRAD_INVALID_ARGUMENT);
+  EXPECT_EQ(poolgrad_shard_of(&p, parts, cuts, at, &shard, nullptr, nullptr), POOLGRAD_INVALID_ARGUMENT);
   EXPECT_STREQ(poolgrad_last_error(), "cuts[0] goes from 0 to 7; it must go from 0 to the axis' size, 8");
-  EXPECT_EQ(poolgrad_shard_of(&p, nullptr, cuts, at, &shard), POOLGRAD_INVALID_ARGUMENT);
+  EXPECT_EQ(poolgrad_shard_of(&p, nullptr, cuts, at, &shard, nullptr, nullptr), POOLGRAD_INVALID_ARGUMENT);
+}
+
+// A caller that was compiled with other sizes: nothing is written beyond its structs.
+TEST(Shard, StructsAreAsLargeAsTheirCallersAre) {
+  struct {
+    poolgrad_problem problem;
+    uint64_t more[2] = {0, 0};
+  } whole, forward;
+  ASSERT_EQ(poolgrad_problem_parse("max f32 nchw 1x1x8x8 k3 s1 p1", &whole.problem), POOLGRAD_OK);
+  const int64_t parts[2] = {2, 1}, at[2] = {0, 0}, halves[] = {0, 4, 8}, all[] = {0, 8};
+  const int64_t* cuts[2] = {halves, all};
+  poolgrad_shard shard = {};
+  shard.struct_size = sizeof shard;
+  whole.problem.struct_size = sizeof whole;  // a newer caller's
+  forward.more[0] = forward.more[1] = 7;
+  ASSERT_EQ(poolgrad_shard_of(&whole.problem, parts, cuts, at, &shard, &forward.problem, nullptr), POOLGRAD_OK);
+  EXPECT_EQ(forward.problem.struct_size, sizeof forward);
+  EXPECT_EQ(forward.more[1], 0u);
+  EXPECT_EQ(forward.problem.whole_in[0], 8);
+  whole.problem.struct_size = sizeof whole.problem;
+  forward.more[0] = 7;
+  ASSERT_EQ(poolgrad_shard_of(&whole.problem, parts, cuts, at, &shard, &forward.problem, nullptr), POOLGRAD_OK);
+  EXPECT_EQ(forward.more[0], 7u);
+  whole.problem.struct_size = 232;  // version 1.0's, which has no words for a part
+  EXPECT_EQ(poolgrad_shard_of(&whole.problem, parts, cuts, at, &shard, &forward.problem, nullptr),
+            POOLGRAD_INVALID_ARGUMENT);
+  EXPECT_EQ(poolgrad_shard_of(&whole.problem, parts, cuts, at, &shard, nullptr, nullptr), POOLGRAD_OK);
 }
 
 }  // namespace

@@ -105,8 +105,6 @@ class Shard(ctypes.Structure):
         ("over_end", c_int64 * 3),
         ("has_forward", c_int32),
         ("has_backward", c_int32),
-        ("forward", Problem),
-        ("backward", Problem),
     ]
 
 
@@ -193,7 +191,10 @@ _SIGNATURES: Dict[str, Any] = {
     "poolgrad_routes_to_indices": (c_int32, [_V, _V, c_int32, _V, _V]),
     "poolgrad_routes_from_indices": (c_int32, [_V, _V, c_int32, _V]),
     "poolgrad_unpool_indices": (c_int32, [_V, _V, _V, c_int32, _V, _V]),
-    "poolgrad_shard_of": (c_int32, [_P(Problem), _P(c_int64), _P(_P(c_int64)), _P(c_int64), _P(Shard)]),
+    "poolgrad_shard_of": (
+        c_int32,
+        [_P(Problem), _P(c_int64), _P(_P(c_int64)), _P(c_int64), _P(Shard), _P(Problem), _P(Problem)],
+    ),
     "poolgrad_shard_halo": (
         c_int32,
         [_P(Problem), _P(c_int64), _P(_P(c_int64)), _P(c_int64), _P(c_int64), c_int32, _P(c_int64), _P(c_int64)],

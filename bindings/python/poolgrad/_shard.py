@@ -6,7 +6,7 @@ nor a transport.
 
 from __future__ import annotations
 
-from ctypes import POINTER, byref, c_int64, cast
+from ctypes import POINTER, byref, c_int64, cast, sizeof
 from typing import Any, List, Optional, Sequence, Tuple
 
 from . import _abi
@@ -32,13 +32,13 @@ def sizes_of(box: Box) -> Tuple[int, ...]:
 class Shard:
     """What one rank has to do: boxes, and its two problems, or None where it has nothing to compute."""
 
-    def __init__(self, found: _abi.Shard, rank: int) -> None:
+    def __init__(self, found: _abi.Shard, forward: _abi.Problem, backward: _abi.Problem, rank: int) -> None:
         def box(name: str) -> Box:
             return tuple(zip(getattr(found, f"{name}_begin")[:rank], getattr(found, f"{name}_end")[:rank]))
 
         self.inputs, self.outputs, self.read, self.over = map(box, ("in", "out", "read", "over"))
-        self.forward = _abi.Problem.from_buffer_copy(found.forward) if found.has_forward else None
-        self.backward = _abi.Problem.from_buffer_copy(found.backward) if found.has_backward else None
+        self.forward = forward if found.has_forward else None
+        self.backward = backward if found.has_backward else None
 
 
 class Split:
@@ -52,9 +52,11 @@ class Split:
         self._cuts = (POINTER(c_int64) * 3)(*(cast(axis, POINTER(c_int64)) for axis in self._kept))
 
     def shard(self, at: At) -> Shard:
-        found = _abi.Shard()
-        self._ask(_abi.library().poolgrad_shard_of, (c_int64 * 3)(*at), byref(found))
-        return Shard(found, self.rank)
+        found = _abi.Shard(struct_size=sizeof(_abi.Shard))
+        forward, backward = _abi.Problem(), _abi.Problem()
+        place = (c_int64 * 3)(*at)
+        self._ask(_abi.library().poolgrad_shard_of, place, byref(found), byref(forward), byref(backward))
+        return Shard(found, forward, backward, self.rank)
 
     def halo(self, giver: At, taker: At, what: str) -> Box:
         """What `giver` sends to `taker`: a box of inputs ("x") or of outputs ("dy"); empty on some axis: nothing."""

@@ -94,6 +94,11 @@ const SCENES = {
     await visitor.preset('ties');
     await visitor.page.focus('[data-line="ties"]');
   },
+  'a ReLU in front, and its line': async (visitor) => {
+    await visitor.preset('relu');
+    await visitor.page.focus('[data-line="relu"]');
+  },
+  'adaptive windows': async (visitor) => visitor.preset('adaptive'),
   'a refusal': async (visitor) => visitor.set({ 'stride-0': '0' }),
   'a program and explicit padding': async (visitor) => {
     await visitor.preset('ceil');

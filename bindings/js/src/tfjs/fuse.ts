@@ -8,7 +8,7 @@ import { add, conv2d, customGrad, engine, sum, tidy, transpose, type Tensor, typ
 import { reluMaxPool, reluMaxPool3d } from './relu';
 
 /** What is used of tf.LayersModel and tf.Sequential. */
-export interface Model {
+export interface FusableModel {
   name: string;
   layers: { name: string; getClassName(): string }[];
 }
@@ -147,7 +147,7 @@ function pairsOf(model: Layer, back: boolean): FusedPair[] {
  * Fuses, in place, each ReLU that feeds one max pool and nothing else with it, and says of every such pair what became of it.
  * Outputs and gradients stay the same. Not seen are other models made from the same layers: those that take the ReLU's own output.
  */
-export function fuseReluMaxPool(model: Model, options: FuseOptions = {}): FusedPair[] {
+export function fuseReluMaxPool(model: FusableModel, options: FuseOptions = {}): FusedPair[] {
   if (!Array.isArray(model?.layers)) {
     throw new Error('fuseReluMaxPool was given something without layers; it takes a tf.LayersModel or tf.Sequential');
   }

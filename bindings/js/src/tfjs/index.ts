@@ -13,8 +13,8 @@ import { engineInHeap } from './heap';
 import { cpuHost, wasmHost, type CpuBackend, type WasmBackend } from './hosts';
 import { KERNELS, kernelFunc } from './kernels';
 
-export { fuseReluMaxPool, type FuseOptions, type FusedPair, type Model } from './fuse';
-export { reluMaxPool, reluMaxPool3d } from './relu';
+export { fuseReluMaxPool, type FuseOptions, type FusedPair, type FusableModel } from './fuse';
+export { reluMaxPool, reluMaxPool3d, type DimRoundingMode, type Pad } from './relu';
 
 export type BackendName = 'cpu' | 'wasm';
 

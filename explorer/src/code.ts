@@ -103,6 +103,9 @@ function cpp({ state, shape, line, numbers, info }: Job): Snippet {
         `  const std::vector<float> x(${info.xElements});  // your pixels`,
         `  const std::vector<float> dy(${info.yElements}, 1.0f);`,
       ];
+  const fields = `poolgrad::Problem::max<float>(poolgrad::Layout::${layout}, {${info.xShape.join(', ')}})\n` +
+    `                                ${calls.join('\n                                ')}`;
+  const byLine = state.relu || state.adaptive !== null;  // for which this face has no call
   const text = [
     '#include <cmath>',
     '#include <cstdio>',
@@ -110,8 +113,7 @@ function cpp({ state, shape, line, numbers, info }: Job): Snippet {
     '#include <poolgrad/poolgrad.hpp>',
     '',
     'int main() {',
-    `  const poolgrad::Plan pool(poolgrad::Problem::max<float>(poolgrad::Layout::${layout}, {${info.xShape.join(', ')}})`,
-    `                                ${calls.join('\n                                ')});`,
+    `  const poolgrad::Plan pool(${byLine ? `"${line}"` : fields});`,
     ...data,
     '  const auto [y, pullback] = poolgrad::vjp(pool, x);  // pullback keeps the routes, not x',
     '  const std::vector<float> dx = pullback(dy);',
@@ -121,7 +123,7 @@ function cpp({ state, shape, line, numbers, info }: Job): Snippet {
     '  std::puts("");',
     '}',
   ].join('\n');
-  return { text, note: `The plan may also be made from the line: poolgrad::Plan("${line}").` };
+  return { text, note: byLine ? '' : `The plan may also be made from the line: poolgrad::Plan("${line}").` };
 }
 
 /** Kernel, stride, padding and dilation as both Python faces take them. */
@@ -137,10 +139,15 @@ function pythonWindow(state: State): string[] {
   return words;
 }
 
+function outputs({ adaptive }: State): string | null {
+  return adaptive && `(${adaptive.join(', ')})`;
+}
+
 function numpyArguments({ state, shape }: Job): string[] {
-  const words = pythonWindow(state);
-  if (state.rounding) words.push(`rounding="${state.rounding}"`);
+  const words = state.adaptive ? [outputs(state)!] : pythonWindow(state);
+  if (state.rounding && !state.adaptive) words.push(`rounding="${state.rounding}"`);
   if (shape.layout === 'nhwc') words.push('layout="channels_last"');
+  if (state.relu) words.push('relu=True');
   if (state.ties) words.push(`ties="${state.ties}"`);
   if (state.nan) words.push(`nan="${state.nan}"`);
   if (state.dialect) words.push(`dialect="${state.dialect}"`);
@@ -148,7 +155,7 @@ function numpyArguments({ state, shape }: Job): string[] {
 }
 
 function numpy(job: Job): Snippet {
-  const { numbers, shape, info } = job;
+  const { numbers, shape, info, state } = job;
   const data = numbers
     ? [
         ...(usesSpecials(numbers) ? ['from numpy import inf, nan'] : []),
@@ -162,7 +169,7 @@ function numpy(job: Job): Snippet {
     'import numpy as np',
     'import poolgrad',
     ...data,
-    `y, routes = poolgrad.max_pool(x, ${numpyArguments(job).join(', ')}, return_routes=True)`,
+    `y, routes = poolgrad.${state.adaptive ? 'adaptive_' : ''}max_pool(x, ${numpyArguments(job).join(', ')}, return_routes=True)`,
     'dx = poolgrad.max_pool_grad(dy, routes)',
     'print(y, dx, sep="\\n")',
   ].join('\n');
@@ -188,15 +195,18 @@ function torchLacks(job: Job): string[] {
   const lacks: string[] = [];
   if (state.dialect && state.dialect !== 'torch') lacks.push(`dialect ${state.dialect}`);
   if (nanDiffers(job, 'propagate_last')) lacks.push(`NaN rule ${info.nan}`);
-  if (['ceil_keep', 'round'].includes(info.rounding)) lacks.push(`rounding ${info.rounding}`);
+  if (state.adaptive && state.ties && state.ties !== 'first') lacks.push(`tie rule ${state.ties}`);
+  if (!state.adaptive && ['ceil_keep', 'round'].includes(info.rounding)) lacks.push(`rounding ${info.rounding}`);
   return lacks;
 }
 
 function torch(job: Job): Snippet {
   const { state, numbers, shape, info } = job;
-  const words = pythonWindow(state);
-  if (info.rounding.startsWith('ceil')) words.push('ceil_mode=True');
-  if (state.ties) words.push(`ties="${state.ties}"`);
+  const words = state.adaptive ? [outputs(state)!] : pythonWindow(state);
+  if (info.rounding.startsWith('ceil') && !state.adaptive) words.push('ceil_mode=True');
+  if (state.ties && !state.adaptive) words.push(`ties="${state.ties}"`);
+  const name = state.adaptive ? 'adaptive_max_pool2d' : state.relu ? 'relu_max_pool2d' : 'max_pool2d';
+  const pooled = state.adaptive && state.relu ? 'torch.relu(x)' : 'x';
   const channelsLast = shape.layout === 'nhwc';
   const data = numbers
     ? [
@@ -210,15 +220,15 @@ function torch(job: Job): Snippet {
        `dy = torch.ones(${shape.batch}, ${shape.channels}, ${info.outSize.join(', ')})`];
   const text = [
     'import torch',
-    'from poolgrad.torch import max_pool2d',
+    `from poolgrad.torch import ${name}`,
     ...data,
-    `y = max_pool2d(x, ${words.join(', ')})`,
-    'y.backward(dy)  # autograd kept the routes, not x',
+    `y = ${name}(${pooled}, ${words.join(', ')})`,
+    `y.backward(dy)  # autograd kept the routes${pooled === 'x' ? ', not x' : " and the ReLU's output"}`,
     'print(y, x.grad, sep="\\n")',
   ].join('\n');
   const lacks = torchLacks(job);
   const note = lacks.length
-    ? `poolgrad.torch does what torch.nn.functional.max_pool2d does, so this program leaves out: ${lacks.join(', ')}.`
+    ? `poolgrad.torch does what torch's own pooling does, so this program leaves out: ${lacks.join(', ')}.`
     : '';
   return { text, note };
 }
@@ -227,8 +237,9 @@ function torch(job: Job): Snippet {
 function tfLacks(job: Job): string[] {
   const { state, info } = job;
   const lacks: string[] = [];
-  if (!isOne(state.dilation)) lacks.push('dilation');
-  if (state.padding === 'same_lower') lacks.push('padding same_lower');
+  if (state.adaptive) lacks.push('adaptive windows');
+  if (!isOne(state.dilation) && !state.adaptive) lacks.push('dilation');
+  if (state.padding === 'same_lower' && !state.adaptive) lacks.push('padding same_lower');
   if (state.ties && state.ties !== 'first') lacks.push(`tie rule ${state.ties}`);
   if (nanDiffers(job, 'ignore')) lacks.push(`NaN rule ${info.nan}`);
   if (info.rounding === 'ceil_drop') lacks.push('rounding ceil_drop');
@@ -272,10 +283,10 @@ function tfjs(job: Job): Snippet {
   const mode = numeric && rounding ? `, '${rounding}'` : '';
   const text = [
     "import * as tf from '@tensorflow/tfjs';",
-    "import 'poolgrad/tfjs';",
+    state.relu ? "import { reluMaxPool } from 'poolgrad/tfjs';" : "import 'poolgrad/tfjs';",
     '',
     ...scriptData(job, (values, sizes) => `tf.tensor4d(${values}, [${sizes.join(', ')}])`),
-    `const pool = (x) => tf.maxPool(x, ${either(state.kernel, '[', ']')}, ${either(state.stride, '[', ']')}, ${pad}${mode});`,
+    `const pool = (x) => ${state.relu ? 'reluMaxPool' : 'tf.maxPool'}(x, ${either(state.kernel, '[', ']')}, ${either(state.stride, '[', ']')}, ${pad}${mode});`,
     'pool(x).print();',
     'tf.grad(pool)(x, dy).print();',
   ].join('\n');

@@ -6,6 +6,8 @@ import { byId } from './svg';
 type Change = (changes: Partial<State>) => void;
 
 const PAIRS = ['kernel', 'stride', 'dilation'] as const;
+/** What the adaptive switch begins with: on most grids, windows of two sizes that overlap. */
+const ADAPTIVE: Pair = ['3', '3'];
 const CHOICES = ['padding', 'rounding', 'ties', 'nan', 'dialect'] as const;
 
 function input(id: string): HTMLInputElement {
@@ -43,6 +45,10 @@ export function changesFromLine(engine: Engine, text: string, state: State): Par
   const last = spec.layout === 'nhwc';
   const [rows, columns] = (last ? spec.shape.slice(1, 3) : spec.shape.slice(2, 4)) as [number, number];
   if (!fits(rows) || !fits(columns)) throw new Error(sizeSentence(rows, columns));
+  const adaptive = spec.adaptive === undefined ? null : pairOf(spec.adaptive);
+  if (spec.starts || adaptive?.includes('0')) {
+    throw new Error('The problem lists the windows of an axis; this page shows adaptive windows on both axes, or a kernel on both.');
+  }
   engine.cachedPlan(text);
   return {
     mode: 'grid',
@@ -50,7 +56,9 @@ export function changesFromLine(engine: Engine, text: string, state: State): Par
     columns,
     x: resizeX(state, rows, columns),
     layer: [String(spec.shape[0]), String(last ? spec.shape[3] : spec.shape[1])],
-    ...windowOf(spec),
+    adaptive,
+    ...(adaptive ? {} : windowOf(spec)),
+    relu: spec.relu ?? false,
     rounding: word(spec.rounding),
     ties: word(spec.ties),
     nan: word(spec.nan),
@@ -62,7 +70,7 @@ function word(name: string | undefined): string {
   return name === undefined || name === 'default' ? '' : name;
 }
 
-function pairOf(value: ProblemSpec['kernel'] | undefined): Pair {
+function pairOf(value: ProblemSpec['kernel']): Pair {
   const list = typeof value === 'number' ? [value, value] : (value ?? [1, 1]);
   return [String(list[0]), String(list[1])];
 }
@@ -88,6 +96,17 @@ export class Controls {
         });
       });
     }
+    ([0, 1] as const).forEach((at) => {
+      input(`outputs-${at}`).addEventListener('input', () => {
+        const adaptive: Pair = [...(state().adaptive ?? ADAPTIVE)];
+        adaptive[at] = input(`outputs-${at}`).value;
+        change({ adaptive });
+      });
+    });
+    const adaptive = input('adaptive');
+    adaptive.addEventListener('change', () => change({ adaptive: adaptive.checked ? ADAPTIVE : null, at: null, step: null }));
+    const relu = input('relu');
+    relu.addEventListener('change', () => change({ relu: relu.checked }));
     for (const name of CHOICES) {
       byId(name).addEventListener('change', () => change({ [name]: input(name).value as Padding }));
     }
@@ -134,6 +153,11 @@ export class Controls {
     const state = this.host.state();
     for (const name of PAIRS) state[name].forEach((value, at) => show(`${name}-${at}`, value));
     for (const name of CHOICES) show(name, state[name]);
+    state.adaptive?.forEach((value, at) => show(`outputs-${at}`, value));
+    input('adaptive').checked = state.adaptive !== null;
+    input('relu').checked = state.relu;
+    byId('kernel-fields').hidden = state.adaptive !== null;
+    byId('outputs-field').hidden = state.adaptive === null;
     state.pads.forEach((value, at) => show(`pad-${at}`, value));
     byId('pads-row').hidden = state.padding !== 'explicit';
     show('rows', String(state.rows));

@@ -1,8 +1,8 @@
-// The derivation in eight lines. Each line has its formula, a sentence, what it means for the numbers on the page right now,
+// The derivation in nine lines. Each line has its formula, a sentence, what it means for the numbers on the page right now,
 // and its own light in the picture (lighting.ts).
 import katex from 'katex';
 import { inputName, outputName, plainWeight } from './formula';
-import { exampleInput, exampleOutput, tiedOutputs, type LineName } from './lighting';
+import { exampleInput, exampleOutput, tiedOutputs, unrouted, type LineName } from './lighting';
 import { count, longNumber } from './numbers';
 import type { Pooled } from './pool';
 import { html, setText } from './svg';
@@ -62,6 +62,13 @@ const LINES: readonly Line[] = [
     preset: 'ties',
   },
   {
+    name: 'relu',
+    title: 'A ReLU in front',
+    tex: 'y_{kl} = \\max_{(i,j)\\in\\Omega(k,l)} \\max(x_{ij}, 0) = \\max\\Big(\\max_{(i,j)\\in\\Omega(k,l)} x_{ij},\\ 0\\Big)',
+    says: 'Rectifying keeps the order of values, so it may come after the maximum. A window with nothing above 0 has no winner and no route; its dy goes nowhere. The routes then serve for both, and neither needs x.',
+    preset: 'relu',
+  },
+  {
     name: 'matrix',
     title: 'All at once',
     tex: 'y = S\\,x, \\qquad dx = S^{\\!\\top} dy',
@@ -85,6 +92,7 @@ export interface Example {
 /** Whether the numbers on the page are a case of this line. */
 function applies(line: LineName, pooled: Pooled): boolean {
   if (line === 'disjoint') return pooled.coveredBy.every((outputs) => outputs.length < 2);
+  if (line === 'relu') return pooled.info.relu;
   return line !== 'ties' || tiedOutputs(pooled).length > 0;
 }
 
@@ -130,6 +138,11 @@ function here(line: LineName, pooled: Pooled, dy: ArrayLike<number>, dx: ArrayLi
       const tied = tiedOutputs(pooled);
       if (tied.length === 0) return 'Here: no window has a tie.';
       return `Here: ${count(tied.length, 'window')} with a tie, and ${TIE_WORDS[pooled.info.ties] ?? ''}.`;
+    }
+    case 'relu': {
+      if (!pooled.info.relu) return 'Here: no ReLU is in front.';
+      const without = unrouted(pooled).length;
+      return `Here: ${without} of ${count(pooled.y.length, 'window')} ${without === 1 ? 'has' : 'have'} nothing above 0, and no route.`;
     }
     case 'matrix': {
       const total = (values: ArrayLike<number>) => Array.from(values).reduce((a, b) => a + b, 0);

@@ -115,15 +115,18 @@ export function outputFormula(pooled: Pooled, x: ArrayLike<number>, dy: ArrayLik
     return winners.some((winner) => winner.input === input) ? `\\htmlClass{term-wins}{${text}}` : text;
   });
   if (covered.length > shown.length) values.push('\\cdots');
-  const plainValues = covered.map((input) => longNumber(x[input]!)).join(', ');
+  const { relu } = pooled.info;
+  if (relu) values.unshift(winners.length ? '0' : '\\htmlClass{term-wins}{0}');
+  const plainValues = [...(relu ? ['0'] : []), ...covered.map((input) => longNumber(x[input]!))].join(', ');
+  const pooledValue = relu ? '\\max(x_{ij}, 0)' : 'x_{ij}';
   const forward =
-    `y_{${name}} = \\max_{(i,j)\\in\\Omega(${row},${column})} x_{ij} = \\max\\{${values.join(', ')}\\} ` +
+    `y_{${name}} = \\max_{(i,j)\\in\\Omega(${row},${column})} ${pooledValue} = \\max\\{${values.join(', ')}\\} ` +
     `= \\htmlClass{term-wins}{${texNumber(value)}}`;
   const plain = `y[${row},${column}] = max{${plainValues}} = ${longNumber(value)}`;
   if (winners.length === 0) {
     return {
       tex: [[forward], [`\\frac{\\partial y_{${name}}}{\\partial x_{ij}} = 0 \\quad\\text{everywhere: no route}`]],
-      plain: `${plain}; nobody won, so dy[${row},${column}] goes nowhere`,
+      plain: `${plain}; ${relu ? 'nothing is above 0' : 'nobody won'}, so dy[${row},${column}] goes nowhere`,
     };
   }
   const routes = winners.slice(0, 4).map(

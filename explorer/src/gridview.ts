@@ -196,6 +196,7 @@ export class GridView {
   update(index: number, look: CellLook): void {
     const cell = this.cells[index]!;
     const old = cell.look;
+    if (old === look) return;
     cell.look = look;
     if (old?.classes !== look.classes) {
       cell.group.setAttribute('class', `cell ${look.classes}`);

@@ -26,7 +26,7 @@ export interface Lighting {
 }
 
 /** Lines of the derivation, each with its own light. */
-export type LineName = 'window' | 'winner' | 'local' | 'chain' | 'message' | 'disjoint' | 'ties' | 'matrix';
+export type LineName = 'window' | 'winner' | 'local' | 'chain' | 'message' | 'disjoint' | 'ties' | 'relu' | 'matrix';
 
 function dark(): Lighting {
   return {
@@ -48,15 +48,16 @@ export function placeIndex(place: Place, pooled: Pooled): number | null {
 
 function addOutput(light: Lighting, pooled: Pooled, output: number, directions: readonly Arrow['direction'][]): void {
   const { roles } = light;
-  light.outlines.push({ output, kind: 'gives' });
+  const routed = pooled.winners[output]!.length > 0;
+  light.outlines.push({ output, kind: routed ? 'gives' : 'idle' });
   for (const input of pooled.windows[output]!) if (!roles.x.has(input)) roles.x.set(input, 'covered');
   for (const { input } of pooled.winners[output]!) {
     roles.x.set(input, 'winner');
     if (directions.includes('backward')) roles.dx.set(input, 'gradient');
     for (const direction of directions) light.arrows.push({ direction, input, output });
   }
-  if (directions.includes('forward')) roles.y.set(output, 'output');
-  if (directions.includes('backward')) roles.dy.set(output, 'gradient');
+  if (directions.includes('forward')) roles.y.set(output, routed ? 'output' : 'idle');
+  if (directions.includes('backward')) roles.dy.set(output, routed ? 'gradient' : 'idle');
 }
 
 export function lightOutput(
@@ -119,6 +120,11 @@ export function tiedOutputs(pooled: Pooled): number[] {
   return pooled.tied.flatMap((tied, output) => (tied.length > 1 ? [output] : []));
 }
 
+/** Outputs whose window has no winner. */
+export function unrouted(pooled: Pooled): number[] {
+  return pooled.winners.flatMap((winners, output) => (winners.length ? [] : [output]));
+}
+
 export function lightLine(pooled: Pooled, line: LineName, output: number | null, input: number | null): Lighting {
   const all = pooled.windows.keys();
   const light = dark();
@@ -156,6 +162,14 @@ export function lightLine(pooled: Pooled, line: LineName, output: number | null,
           light.roles.dx.set(i, 'gradient');
           light.arrows.push({ direction: 'backward', input: i, output: o });
         }
+      }
+      return light;
+    case 'relu':
+      for (const o of unrouted(pooled)) {
+        light.outlines.push({ output: o, kind: 'idle' });
+        light.roles.y.set(o, 'idle');
+        light.roles.dy.set(o, 'idle');
+        for (const i of pooled.windows[o]!) light.roles.x.set(i, 'covered');
       }
       return light;
     case 'matrix':

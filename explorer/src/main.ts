@@ -36,7 +36,7 @@ interface Good {
   dx: Float32Array;
 }
 
-const SETTINGS = ['kernel', 'stride', 'dilation', 'padding', 'pads', 'rounding', 'ties', 'nan', 'dialect'] as const;
+const SETTINGS = ['kernel', 'stride', 'dilation', 'padding', 'pads', 'rounding', 'adaptive', 'relu', 'ties', 'nan', 'dialect'] as const;
 
 function withSettings(numbers: State, settings: State): State {
   const mixed = { ...numbers } as Record<string, unknown>;
@@ -58,6 +58,7 @@ class Page {
   /** The address of each example, to tell which one is on the page. */
   private readonly presets: { button: HTMLElement; preset: string }[] = [];
   private explained = '';
+  private measured = '';
 
   private readonly picture = new Picture(byId('picture-host'));
   private readonly jacobian = new JacobianView(byId('jacobian-host'), (output) => this.pointOutput(output));
@@ -393,14 +394,18 @@ class Page {
       this.explained = info.problem;
       setText(byId('explain'), explain());
     }
-    setText(byId('rules-now'), `In force: ties ${info.ties}, NaN ${info.nan}, ${info.rounding}.`);
+    setText(byId('rules-now'), `In force: ties ${info.ties}, NaN ${info.nan}${info.byTable.some(Boolean) ? '' : `, ${info.rounding}`}.`);
+    setText(byId('memory-lead'), `For ${info.relu ? 'a ReLU and this pool' : 'this shape'}, from forward until backward has run.`);
     let sentence = '';
     try {
       const shape = this.state.mode === 'image' ? this.image!.shape : gridShape((this.good as Good).state);
       const layer = { ...shape, batch: this.state.layer[0], channels: this.state.layer[1] };
       const state = this.state.mode === 'image' ? this.state : this.good!.state;
       const real = this.state.layer.join() === '1,1' ? info : this.engine.cachedPlan(problemText(state, layer)).info;
-      renderMemory(byId('memory'), real);
+      if (this.measured !== real.problem) {
+        this.measured = real.problem;
+        renderMemory(byId('memory'), real);
+      }
     } catch (error) {
       sentence = (error as Error).message;
     }

@@ -1,7 +1,8 @@
 // The bytes each library keeps from forward to backward for this layer, as bars of one scale.
 //
 // Ours is what the library's plan says. PyTorch saves the input and one 64-bit index per output; TensorFlow saves the
-// input and the output, and so does TensorFlow.js.
+// input and the output, and so does TensorFlow.js. With a ReLU in front the pair is meant: PyTorch's and TensorFlow's ReLU saves
+// its output, which is the pool's input and counts once; TensorFlow.js's saves its input.
 import type { PlanInfo } from '../../bindings/js/src/api/types';
 import { byteText } from './numbers';
 import { html } from './svg';
@@ -15,15 +16,15 @@ export interface Kept {
 }
 
 export function keptForBackward(info: PlanInfo): Kept[] {
-  return [
+  const { xBytes, yBytes, yElements } = info;
+  const input = info.relu ? "the ReLU's output" : 'the input';
+  const kept: Kept[] = [
     { who: 'poolgrad', what: `routes, ${info.routeBits} bits per output`, bytes: info.routeBytes },
-    { who: 'TensorFlow', what: 'the input and the output', bytes: info.xBytes + info.yBytes },
-    {
-      who: 'PyTorch',
-      what: `the input and ${TORCH_INDEX_BYTES} bytes per output`,
-      bytes: info.xBytes + TORCH_INDEX_BYTES * info.yElements,
-    },
+    { who: 'TensorFlow', what: info.relu ? `${input} and the pool's` : 'the input and the output', bytes: xBytes + yBytes },
+    { who: 'PyTorch', what: `${input} and ${TORCH_INDEX_BYTES} bytes per output`, bytes: xBytes + TORCH_INDEX_BYTES * yElements },
   ];
+  if (info.relu) kept.push({ who: 'TensorFlow.js', what: "the ReLU's input and output, and the pool's output", bytes: 2 * xBytes + yBytes });
+  return kept;
 }
 
 export function renderMemory(host: HTMLElement, info: PlanInfo): void {

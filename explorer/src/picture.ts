@@ -22,6 +22,16 @@ export interface PictureModel {
   showWindows: boolean;
 }
 
+/** What a kind of cell has of its own: `note` follows the number where it is read out, or stands alone beside a text. */
+type Own = Pick<CellLook, 'classes' | 'tint' | 'badge' | 'text'> & { note: string };
+
+/** A look, with what it was made of. */
+interface Look extends CellLook {
+  value: number;
+  columns: number;
+  note: string;
+}
+
 interface Arrangement {
   name: 'row' | 'square' | 'stack';
   lines: readonly (readonly GridName[])[];
@@ -39,7 +49,7 @@ const COLUMN_GAP = 34;
 const LINE_GAP = 18;
 
 function windowFrame({ info, rows, columns, outRows, outColumns }: Pooled): Frame {
-  const reach = (axis: 0 | 1, out: number) =>
+  const reach = (axis: 0 | 1, out: number) => info.byTable[axis] ? 0 :
     (out - 1) * info.stride[axis]! - info.padLo[axis]! + (info.kernel[axis]! - 1) * info.dilation[axis]! + 1;
   return {
     top: Math.max(0, info.padLo[0]!),
@@ -57,7 +67,7 @@ export class Picture {
   private model: PictureModel | null = null;
   private layoutKey = '';
   private width = 0;
-  private looks: Record<GridName, CellLook[]> = { x: [], y: [], dy: [], dx: [] };
+  private looks: Record<GridName, Look[]> = { x: [], y: [], dy: [], dx: [] };
 
   constructor(private readonly host: HTMLElement) {
     this.grids = {
@@ -142,37 +152,43 @@ export class Picture {
   }
 
   /** The look of every cell before any light falls on it. */
-  private baseLooks({ pooled, x, dy, dx, forwardDone, backwardDone }: PictureModel): Record<GridName, CellLook[]> {
+  private baseLooks({ pooled, x, dy, dx, forwardDone, backwardDone }: PictureModel): Record<GridName, Look[]> {
     const largest = dx.reduce((most, value) => (Number.isFinite(value) ? Math.max(most, Math.abs(value)) : most), 0);
-    const looks = (name: GridName, values: ArrayLike<number>, own: (index: number, value: number) => Partial<CellLook>) => {
+    const looks = (name: GridName, values: ArrayLike<number>, own: (index: number, value: number) => Partial<Own>) => {
       const { columns } = this.grids[name];
-      return Array.from(values, (value, index): CellLook => {
-        const look = own(index, value);
+      const before = this.looks[name];
+      return Array.from(values, (value, index): Look => {
+        const { classes = '', tint = 0, badge = '', note = '', text } = own(index, value);
+        const old = before[index];
+        // Most cells stay as they are: what is the same object is not written again.
+        if (old && Object.is(old.value, value) && old.columns === columns && old.classes === classes && old.tint === tint &&
+            old.badge === badge && old.note === note) return old;
         const where = `row ${Math.floor(index / columns)}, column ${index % columns}`;
-        return {
-          text: look.text ?? shortNumber(value),
-          classes: look.classes ?? '',
-          tint: look.tint ?? 0,
-          badge: look.badge ?? '',
-          label: `${name} at ${where}: ${look.label ?? longNumber(value)}`,
-        };
+        const label = `${name} at ${where}: ${text ? '' : longNumber(value)}${note}`;
+        return { value, columns, classes, tint, badge, note, text: text ?? shortNumber(value), label };
       });
     };
     const complete = forwardDone >= pooled.y.length;
+    const routed = (output: number) => pooled.winners[output]!.length > 0;
     const walked = (index: number) => complete ||
       pooled.coveredBy[index]!.some((o) => o < forwardDone && pooled.winners[o]!.some((w) => w.input === index));
     return {
-      x: looks('x', x, (index, value) => {
+      x: looks('x', x, (index) => {
         const wins = walked(index) ? pooled.wins[index]! : 0;
         return {
           classes: wins ? 'wins' : '',
           badge: wins > 1 ? `×${wins}` : '',
-          label: `${longNumber(value)}, in ${pooled.coveredBy[index]!.length} of the windows, wins ${pooled.wins[index]}`,
+          note: `, in ${pooled.coveredBy[index]!.length} of the windows, wins ${pooled.wins[index]}`,
         };
       }),
-      y: looks('y', pooled.y, (index) =>
-        index < forwardDone ? {} : { text: '·', label: 'not yet computed', classes: 'waiting' }),
-      dy: looks('dy', dy, (index) => ({ classes: backwardDone > 0 && index >= backwardDone ? 'waiting' : '' })),
+      y: looks('y', pooled.y, (index) => {
+        if (index >= forwardDone) return { text: '·', note: 'not yet computed', classes: 'waiting' };
+        return routed(index) ? {} : { classes: 'no-route', note: ', no route' };
+      }),
+      dy: looks('dy', dy, (index) => {
+        if (backwardDone > 0 && index >= backwardDone) return { classes: 'waiting' };
+        return routed(index) || index >= forwardDone ? {} : { classes: 'no-route', note: ', goes nowhere' };
+      }),
       dx: looks('dx', dx, (_, value) => {
         if (value === 0) return { classes: 'zero' };
         const share = largest > 0 && Number.isFinite(value) ? Math.abs(value) / largest : 0;
@@ -202,12 +218,20 @@ export class Picture {
 
   /** The rectangle a window spans on x, padding included. */
   private windowBox(pooled: Pooled, output: number, inset: number): Box {
-    const { stride, padLo, kernel, dilation } = pooled.info;
+    const { stride, padLo, kernel, dilation, byTable } = pooled.info;
+    if (byTable.some(Boolean)) return this.tableBox(pooled, output, inset);
     const row = Math.floor(output / pooled.outColumns) * stride[0]! - padLo[0]!;
     const column = (output % pooled.outColumns) * stride[1]! - padLo[1]!;
     const box = this.grids.x.boxOf(row, column);
     const extent = (axis: 0 | 1) => ((kernel[axis]! - 1) * dilation[axis]! + 1) * box.width;
     return { x: box.x + inset, y: box.y + inset, width: extent(1) - 2 * inset, height: extent(0) - 2 * inset };
+  }
+
+  /** The same of a window by table, which lies inside x: from its first input to its last. */
+  private tableBox({ windows, columns }: Pooled, output: number, inset: number): Box {
+    const corner = (input: number) => this.grids.x.boxOf(Math.floor(input / columns), input % columns);
+    const [from, to] = [corner(windows[output]!.at(0)!), corner(windows[output]!.at(-1)!)];
+    return { x: from.x + inset, y: from.y + inset, width: to.x + to.width - from.x - 2 * inset, height: to.y + to.height - from.y - 2 * inset };
   }
 
   private outline(pooled: Pooled, output: number, className: string, inset: number): SVGRectElement {
@@ -218,7 +242,8 @@ export class Picture {
     this.windows.replaceChildren();
     if (light || !showWindows) return;
     for (let output = 0; output < pooled.y.length; output += 1) {
-      this.windows.append(this.outline(pooled, output, 'window-faint', this.spread(pooled, output)));
+      const name = pooled.winners[output]!.length ? 'window-faint' : 'window-faint no-route';
+      this.windows.append(this.outline(pooled, output, name, this.spread(pooled, output)));
     }
   }
 

@@ -35,16 +35,23 @@ export interface Pooled {
 /** The page draws outputs up to this many rows and columns; the library itself has no such limit. */
 export const MAX_OUTPUT_SIDE = 24;
 
+/** What `entry` makes of every entry, row by row. Plain loops: an edit comes through here twice, with a frame to spend. */
+function byRow<T>({ rowStart }: Jacobian, entry: (at: number) => T): T[][] {
+  const rows: T[][] = [];
+  for (let row = 0; row + 1 < rowStart.length; row += 1) {
+    const entries: T[] = [];
+    for (let at = rowStart[row]!; at < rowStart[row + 1]!; at += 1) entries.push(entry(at));
+    rows.push(entries);
+  }
+  return rows;
+}
+
 function columnsByRow(jacobian: Jacobian): number[][] {
-  return Array.from({ length: jacobian.rowStart.length - 1 }, (_, row) =>
-    Array.from(jacobian.columns.subarray(jacobian.rowStart[row]!, jacobian.rowStart[row + 1]!)),
-  );
+  return byRow(jacobian, (at) => jacobian.columns[at]!);
 }
 
 function winnersByRow(jacobian: Jacobian): Winner[][] {
-  return columnsByRow(jacobian).map((columns, row) =>
-    columns.map((input, at) => ({ input, weight: jacobian.values[jacobian.rowStart[row]! + at]! })),
-  );
+  return byRow(jacobian, (at) => ({ input: jacobian.columns[at]!, weight: jacobian.values[at]! }));
 }
 
 function forward(plan: Plan, x: Float32Array): { y: Float32Array; routes: Uint8Array } {

@@ -45,6 +45,17 @@ export const PRESETS: readonly Preset[] = [
     dy: gradient([[4, 6], [12, 8]]),
     ties: 'split',
   }),
+  preset('relu', 'ReLU in front', 'max(x, 0) is pooled: where nothing is above 0 there is no route, and the gradient ends.', {
+    ...grid([[-3, -1, 2, -4], [-2, -5, 1, 3], [4, -1, -2, -6], [-7, 2, -1, -3]]),
+    stride: ['2', '2'],
+    dy: gradient([[1, 2], [3, 4]]),
+    relu: true,
+  }),
+  preset('adaptive', 'Adaptive', 'Five rows to three, seven columns to four: windows of different sizes that overlap.', {
+    ...grid(pattern(7).slice(0, 5)),
+    adaptive: ['3', '4'],
+    dy: gradient([[1, 2, 3, 4], [5, 6, 7, 8], [9, 1, 2, 3]]),
+  }),
   preset('nan', 'NaN', 'Where a NaN goes depends on whose rule is asked: change the dialect.', {
     ...grid([[NaN, 2, 3, 4], [5, 6, NaN, 8], [9, NaN, 1, 2], [NaN, 4, 7, 3]]),
     stride: ['2', '2'],

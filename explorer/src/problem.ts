@@ -31,6 +31,7 @@ function shapeWord({ batch, channels, rows, columns, layout }: Shape): string {
 }
 
 function geometryWords(state: State): string[] {
+  if (state.adaptive) return [`adaptive=${state.adaptive.join('x')}`, state.dialect];
   return [
     pair('k', state.kernel),
     pair('s', state.stride),
@@ -42,7 +43,7 @@ function geometryWords(state: State): string[] {
 }
 
 export function problemText(state: State, shape: Shape): string {
-  const rules = [state.ties && `ties=${state.ties}`, state.nan && `nan=${state.nan}`];
+  const rules = [state.relu && 'relu', state.ties && `ties=${state.ties}`, state.nan && `nan=${state.nan}`];
   const words = ['max', 'f32', shape.layout, shapeWord(shape), ...geometryWords(state), ...rules];
   return words.filter(Boolean).join(' ');
 }

@@ -34,6 +34,10 @@ export interface State {
   /** top, bottom, left, right; used when padding is explicit. */
   pads: [string, string, string, string];
   rounding: string;
+  /** Adaptive windows: how many rows and columns of outputs; null where kernel and stride say it. */
+  adaptive: Pair | null;
+  /** max(x, 0) is pooled. */
+  relu: boolean;
   ties: string;
   nan: string;
   dialect: string;
@@ -72,6 +76,8 @@ export function initialState(): State {
     padding: 'valid',
     pads: ['0', '0', '0', '0'],
     rounding: '',
+    adaptive: null,
+    relu: false,
     ties: '',
     nan: '',
     dialect: '',
@@ -147,6 +153,8 @@ export function encodeState(state: State): string {
   setWhenDifferent(query, 'p', state.padding === 'explicit' ? state.pads.join('x') : state.padding, plain.padding);
   setWhenDifferent(query, 'd', state.dilation.join('x'), plain.dilation.join('x'));
   setWhenDifferent(query, 'round', state.rounding, plain.rounding);
+  if (state.adaptive) query.set('adaptive', state.adaptive.join('x'));
+  if (state.relu) query.set('relu', 'on');
   setWhenDifferent(query, 'ties', state.ties, plain.ties);
   setWhenDifferent(query, 'nan', state.nan, plain.nan);
   setWhenDifferent(query, 'dialect', state.dialect, plain.dialect);
@@ -204,6 +212,8 @@ export function decodeState(fragment: string): State {
     state.padding = oneOf(padding, PADDINGS, state.padding);
   }
   state.rounding = oneOf(query.get('round'), ROUNDINGS, '');
+  state.adaptive = parseParts(query.get('adaptive'), 2) as Pair | null;
+  state.relu = query.get('relu') === 'on';
   state.ties = oneOf(query.get('ties'), TIES, '');
   state.nan = oneOf(query.get('nan'), NANS, '');
   state.dialect = oneOf(query.get('dialect'), DIALECTS, '');

@@ -1,5 +1,6 @@
-// The formula of what is lit, typeset by KaTeX once per frame: an edit that also moves the light asks twice. A line of terms takes
-// KaTeX as long as drawing a grid, so pieces that were set before are kept, and lines that stay are left alone.
+// The formula of what is lit, typeset once per frame: an edit that also moves the light asks twice. A line of terms would take
+// KaTeX longer than drawing a grid, and twenty elements per term; so sums of plain terms are set here, pieces that were set before
+// are kept, and lines that stay are left alone.
 import katex from 'katex';
 import type { Formula } from './formula';
 import { html, setText } from './svg';
@@ -13,13 +14,50 @@ const OPTIONS = { trust: true, strict: false, throwOnError: true, output: 'html'
 /** More pieces than any one grid has. */
 const MOST_PIECES = 2000;
 
+const GROUP = '\\{((?:[^{}]|\\{[^{}]*\\})*)\\}';
+
+/** What a sum of plain terms is made of, in the order in which it is tried. */
+const PLAIN: readonly [RegExp, (found: RegExpExecArray) => string | null][] = [
+  [new RegExp(`^\\\\htmlClass\\{([\\w-]+)\\}${GROUP}`), ([, name, body]) => wrapped(`class="${name!}"`, body!)],
+  [new RegExp(`^\\\\phantom${GROUP}`), ([, body]) => wrapped('class="phantom"', body!)],
+  [/^(d?[xy])_\{([\d,]+)\}/, ([, letter, place]) => `<i>${letter}</i><sub>${place}</sub>`],
+  [/^\\cdots/, () => '⋯'],
+  [/^\\cdot /, () => '\u2009⋅\u2009'],
+  [/^(?:\{\} )?([+=]) ?(?:\{\})?/, ([, sign]) => ` ${sign!} `],
+  [/^\\mathrm\{NaN\}/, () => 'NaN'],
+  [/^\\infty ?/, () => '∞'],
+  [/^-/, () => '−'],
+  [/^[\d.()]+/, ([text]) => text],
+  [/^ /, () => ''],
+];
+
+function wrapped(attribute: string, body: string): string | null {
+  const inside = plainTerms(body);
+  return inside === null ? null : `<span ${attribute}>${inside}</span>`;
+}
+
+/** Plain terms as a few elements in KaTeX's fonts; null for what only KaTeX can set. */
+function plainTerms(tex: string): string | null {
+  let markup = '';
+  for (let rest = tex; rest !== '';) {
+    const rule = PLAIN.find(([pattern]) => pattern.test(rest));
+    const found = rule?.[0].exec(rest);
+    const set = found ? rule![1](found) : null;
+    if (set === null) return null;
+    markup += set;
+    rest = rest.slice(found![0].length);
+  }
+  return markup;
+}
+
 const pieces = new Map<string, string>();
 
 function set(tex: string): string {
   let markup = pieces.get(tex);
   if (markup === undefined) {
     if (pieces.size >= MOST_PIECES) pieces.clear();
-    markup = katex.renderToString(`\\displaystyle ${tex}`, OPTIONS);
+    const plain = plainTerms(tex);
+    markup = plain === null ? katex.renderToString(`\\displaystyle ${tex}`, OPTIONS) : `<span class="katex plain-terms">${plain}</span>`;
     pieces.set(tex, markup);
   }
   return markup;

@@ -79,10 +79,11 @@ test('an edit on a 16×16 grid redraws within a frame', async () => {
       });
       rounds.push({ wall, cpu: (await busy()) - before });
     }
-    const middle = (part) => rounds.slice(4).map((round) => round[part]).sort((x, y) => x - y)[10];
-    const median = middle('wall');
-    console.log(`# edit of a 16×16 grid, ${name}: median ${median.toFixed(1)} ms, ` +
-      `${middle('cpu').toFixed(1)} ms of the page's own thread; script, style and layout (goal 16)`);
+    const sorted = (part) => rounds.slice(4).map((round) => round[part]).sort((x, y) => x - y);
+    const [wall, cpu] = [sorted('wall'), sorted('cpu')];
+    const median = wall[10];
+    console.log(`# edit of a 16×16 grid, ${name}: median ${median.toFixed(1)} ms, least ${wall[0].toFixed(1)}; ` +
+      `of the page's own thread ${cpu[10].toFixed(1)} ms, least ${cpu[0].toFixed(1)}; script, style and layout (goal 16)`);
     assert.ok(median < LOOSE_REDRAW_MS, `${median} ms`);
     await visitor.close();
   }
@@ -94,6 +95,11 @@ const SCENES = {
     await visitor.preset('ties');
     await visitor.page.focus('[data-line="ties"]');
   },
+  'a ReLU in front, and its line': async (visitor) => {
+    await visitor.preset('relu');
+    await visitor.page.focus('[data-line="relu"]');
+  },
+  'adaptive windows': async (visitor) => visitor.preset('adaptive'),
   'a refusal': async (visitor) => visitor.set({ 'stride-0': '0' }),
   'a program and explicit padding': async (visitor) => {
     await visitor.preset('ceil');

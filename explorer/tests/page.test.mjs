@@ -121,6 +121,60 @@ visit('a NaN goes where the dialect sends it', {}, async (visitor) => {
   assert.deepEqual((await visitor.grid('y')).flat(), ['6', '8', '9', '7']);
 });
 
+visit('a ReLU in front: windows with nothing above 0 have no route and are greyed', {}, async (visitor) => {
+  const { page } = visitor;
+  await visitor.preset('relu');
+  assert.deepEqual(await visitor.grid('y'), shown([[0, 3], [4, 0]]));
+  assert.deepEqual(await visitor.grid('dx'), shown([[0, 0, 0, 0], [0, 0, 0, 2], [3, 0, 0, 0], [0, 0, 0, 0]]));
+  const greyed = () => page.evaluate(() => ['.grid-y .no-route', '.grid-dy .no-route', '.window-faint.no-route']
+    .map((selector) => document.querySelectorAll(selector).length));
+  assert.deepEqual(await greyed(), [2, 2, 2]);
+  assert.deepEqual(await page.locator('.route-meaning').allTextContents(), ['no route', 'tap 3', 'tap 0', 'no route']);
+  assert.deepEqual(await page.locator('.kept-who').allTextContents(), ['poolgrad', 'TensorFlow', 'PyTorch', 'TensorFlow.js']);
+  assert.deepEqual(await page.locator('.kept-bytes').allTextContents(), ['2 bytes', '80 bytes', '96 bytes', '144 bytes']);
+  assert.match(await visitor.text('memory-lead'), /^For a ReLU and this pool/);
+  assert.match(await page.locator('[data-line="relu"] .line-here').textContent(), /2 of 4 windows have nothing above 0/);
+  await visitor.cell('y', 0, 0).hover();
+  assert.equal(await visitor.sum(), 'y[0,0] = max{0, −3, −1, −2, −5} = 0; nothing is above 0, so dy[0,0] goes nowhere');
+  assert.equal(await page.locator('.window-lit.idle').count(), 1);
+  assert.equal(await page.locator('.route').count(), 0);
+  await page.focus('[data-line="relu"]');
+  assert.equal(await page.locator('.window-lit.idle').count(), 2);
+  await page.uncheck('#relu');
+  assert.deepEqual(await visitor.grid('y'), [['−1', '3'], ['4', '−1']]);
+  assert.deepEqual(await greyed(), [0, 0, 0]);
+  assert.equal(await page.locator('.kept-who').count(), 3);
+});
+
+visit('adaptive windows of different sizes overlap', {}, async (visitor) => {
+  const { page } = visitor;
+  await page.check('#adaptive');  // 3 to 3: every window is one input
+  assert.deepEqual(await visitor.grid('y'), shown([[1, 2, 3], [4, 5, 6], [7, 8, 9]]));
+  assert.equal(await page.locator('#kernel-0').isVisible(), false);
+  await visitor.set({ rows: '5', columns: '5' });
+  assert.equal(await page.inputValue('#problem'), 'max f32 nchw 1x1x5x5 adaptive=3x3');
+  // Rows and columns [0, 2), [1, 4), [3, 5).
+  const cell = await visitor.cell('x', 0, 0).boundingBox();
+  const sides = await page.locator('.window-faint').evaluateAll((boxes) => boxes.map((box) => [box.getAttribute('width'), box.getAttribute('height')].map(Number)));
+  const pitch = (await visitor.cell('x', 0, 1).boundingBox()).x - cell.x;
+  assert.deepEqual(sides.map(([width, height]) => [Math.round(width / pitch), Math.round(height / pitch)]),
+    [2, 3, 2].flatMap((height) => [2, 3, 2].map((width) => [width, height])));
+  await visitor.cell('x', 1, 1).hover();
+  assert.equal(await page.locator('.window-lit').count(), 4);
+  const link = new URL(page.url());
+  assert.match(link.hash, /adaptive=3x3/);
+  await visitor.fill('outputs-0', '0');
+  assert.equal(await visitor.refusal(), sentenceOf('max f32 nchw 1x1x5x5 adaptive=0x3'));
+  await visitor.fill('outputs-0', '2');
+  assert.equal((await visitor.grid('y')).length, 2);
+  await visitor.fill('problem', 'max f32 nchw 1x1x7x4 adaptive=2x3 relu');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.inputValue('#outputs-1'), '3');
+  assert.ok(await page.isChecked('#relu'));
+  await page.uncheck('#adaptive');
+  assert.equal(await page.inputValue('#problem'), 'max f32 nchw 1x1x7x4 k2 s1 relu');
+});
+
 visit('what cannot be is refused in the library\'s own words, and the last good picture stays', {}, async (visitor) => {
   const before = [await visitor.grid('y'), await visitor.grid('dx')];
   const cases = [
@@ -307,7 +361,7 @@ visit('steps walk forward, then backward, one window at a time', {}, async (visi
 
 visit('each line of the derivation lights its part of the picture', {}, async (visitor) => {
   const { page } = visitor;
-  assert.equal(await page.locator('#lines .katex').count(), 8);
+  assert.equal(await page.locator('#lines .katex').count(), 9);
   const lit = async (line) => {
     await page.focus(`[data-line="${line}"]`);
     return page.evaluate(() => ['.window-lit', '.route.forward', '.route.backward', '.grid-x .lit', '.grid-dx .lit']
@@ -319,23 +373,23 @@ visit('each line of the derivation lights its part of the picture', {}, async (v
   assert.deepEqual(await lit('message'), [4, 1, 1, 1, 1]);
   assert.deepEqual(await lit('disjoint'), [4, 0, 0, 9, 0]);
   assert.deepEqual(await lit('matrix'), [0, 0, 4, 0, 4]);
-  assert.match(await page.locator('[data-line="message"] .line-here').innerText(), /x₁₁ lies in 4 windows and wins 1, so dx₁₁ = 1/);
-  assert.match(await page.locator('[data-line="ties"] .line-here').innerText(), /no window has a tie/);
+  assert.match(await page.locator('[data-line="message"] .line-here').textContent(), /x₁₁ lies in 4 windows and wins 1, so dx₁₁ = 1/);
+  assert.match(await page.locator('[data-line="ties"] .line-here').textContent(), /no window has a tie/);
   // The picture comes along when it is out of sight.
   assert.equal(await page.locator('.picture-host.floating').count(), 1);
   await page.click('[data-line="ties"] button');
-  assert.match(await page.locator('[data-line="ties"] .line-here').innerText(), /4 windows with a tie, and each gets an equal share/);
+  assert.match(await page.locator('[data-line="ties"] .line-here').textContent(), /4 windows with a tie, and each gets an equal share/);
   assert.deepEqual(await lit('ties'), [4, 0, 14, 14, 14]);
 });
 
 visit('the Jacobian, the routes and the bytes', {}, async (visitor) => {
   const { page } = visitor;
   assert.match(await page.locator('.jacobian').getAttribute('aria-label'), /4 rows.* by 9 columns.*; 4 of 36 entries are not zero/);
-  assert.deepEqual(await page.locator('.route-bits').allInnerTexts(), ['11', '11', '11', '11']);
-  assert.deepEqual(await page.locator('.route-hex').allInnerTexts(), ['0f', '0f']);
-  assert.deepEqual(await page.locator('.kept-bytes').allInnerTexts(), ['2 bytes', '52 bytes', '68 bytes']);
+  assert.deepEqual(await page.locator('.route-bits').allTextContents(), ['11', '11', '11', '11']);
+  assert.deepEqual(await page.locator('.route-hex').allTextContents(), ['0f', '0f']);
+  assert.deepEqual(await page.locator('.kept-bytes').allTextContents(), ['2 bytes', '52 bytes', '68 bytes']);
   await visitor.set({ batch: '32', channels: '64' });
-  assert.deepEqual(await page.locator('.kept-bytes').allInnerTexts(), ['4.1 kB', '106 kB', '139 kB']);
+  assert.deepEqual(await page.locator('.kept-bytes').allTextContents(), ['4.1 kB', '106 kB', '139 kB']);
   await visitor.set({ channels: '-1' });
   assert.equal(await visitor.text('memory-refusal'), sentenceOf('max f32 nchw 32x-1x3x3 k2 s1'));
 });

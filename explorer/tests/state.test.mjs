@@ -29,7 +29,7 @@ function randomStates(seed, amount) {
       kernel: words(), stride: words(), dilation: words(), layer: words(),
       ...pick([{ padding: 'valid' }, { padding: 'same' }, { padding: 'same_lower' },
         { padding: 'explicit', pads: [...words(), ...words()] }]),
-      rounding: pick(state.ROUNDINGS), ties: pick(state.TIES), nan: pick(state.NANS), dialect: pick(state.DIALECTS),
+      adaptive: pick([null, words()]), relu: pick([true, false]), rounding: pick(state.ROUNDINGS), ties: pick(state.TIES), nan: pick(state.NANS), dialect: pick(state.DIALECTS),
       at: pick([null, { grid: pick(state.GRID_NAMES), row: whole(9), column: whole(9) }]),
       step: pick([null, 0, whole(40)]), showWindows: pick([true, false]), code: pick(state.CODE_TABS),
     };
@@ -99,10 +99,17 @@ test('lines the page cannot draw are refused in a sentence', async () => {
   assert.match(refusal('max f32 nchw 8x64x112x112 k3 s2 p1'), /112 rows and 112 columns; this page draws 1 to 16 of each/);
   assert.match(refusal('avg f32 nchw 1x1x4x4 k2'), /this page shows max pooling/);
   assert.match(refusal('max f32 ncw 1x1x9 k2'), /this page shows images/);
+  assert.match(refusal('max f32 nchw 1x1x4x4 adaptive=2x0 k0x2'), /this page shows adaptive windows on both axes, or a kernel on both/);
+  assert.match(refusal('max f32 nchw 1x1x4x4 k2 starts=0,1x0,2'), /lists the windows of an axis/);
   for (const line of ['max f32 nchw 1x1x4x4 k2 s0', 'max f32 nchw 1x1x4x4 k9', 'nonsense']) {
     assert.throws(() => engine.plan(line), { message: refusal(line) });
   }
 });
+
+/** Columns of the widest window; taps are numbered in it. */
+function widest({ info, windows, columns }) {
+  return info.byTable[1] ? Math.max(...windows.map((inputs) => inputs.at(-1) % columns - inputs[0] % columns + 1)) : info.kernel[1];
+}
 
 test('the route bits that are shown say what the Jacobian says', async () => {
   const { pool } = await loadModule('src/pool.ts');
@@ -116,10 +123,13 @@ test('the route bits that are shown say what the Jacobian says', async () => {
       for (let output = 0; output < pooled.y.length; output += 1) {
         const row = Math.floor(output / pooled.outColumns);
         const column = output % pooled.outColumns;
+        const first = pooled.windows[output][0];
+        const start = info.byTable[0] ? [Math.floor(first / pooled.columns), first % pooled.columns]
+          : [row * info.stride[0] - info.padLo[0], column * info.stride[1] - info.padLo[1]];
         const taps = pooled.winners[output].map(({ input }) => {
-          const down = Math.floor(input / pooled.columns) - row * info.stride[0] + info.padLo[0];
-          const right = (input % pooled.columns) - column * info.stride[1] + info.padLo[1];
-          return (down / info.dilation[0]) * info.kernel[1] + right / info.dilation[1];
+          const down = Math.floor(input / pooled.columns) - start[0];
+          const right = (input % pooled.columns) - start[1];
+          return (down / info.dilation[0]) * widest(pooled) + right / info.dilation[1];
         });
         const wanted = info.routeMasks ? `taps ${taps.join(', ')}` : `tap ${taps[0]}`;
         const line = pooled.routes.subarray(row * lineBytes, (row + 1) * lineBytes);
@@ -138,6 +148,12 @@ test('kept bytes: routes here, 8 bytes per output and the input in PyTorch, inpu
   assert.deepEqual(
     Object.fromEntries(keptForBackward(info).map(({ who, bytes }) => [who, bytes])),
     { poolgrad: y / 2, TensorFlow: 4 * (x + y), PyTorch: 4 * x + 8 * y },
+  );
+  const pair = engine.plan('max f32 nchw 8x64x112x112 k2 relu').info;
+  const out = x / 4;
+  assert.deepEqual(
+    Object.fromEntries(keptForBackward(pair).map(({ who, bytes }) => [who, bytes])),
+    { poolgrad: out / 2, TensorFlow: 4 * (x + out), PyTorch: 4 * x + 8 * out, 'TensorFlow.js': 4 * (2 * x + out) },
   );
 });
 
@@ -169,4 +185,18 @@ test('each program carries the settings, and says where a face cannot', async ()
   assert.match(code({ rounding: 'ceil_keep', stride: ['2', '2'] }).tfjs.text, /\[\[0, 0\], \[0, 0\], \[0, 0\], \[0, 0\]\], 'ceil'\)/);
   assert.match(rich.tfjs.note, /tf\.maxPool has no argument for dilation/);
   assert.ok(rich.tfjs.text.includes(rich.problem.text));
+  const relu = code({ relu: true });
+  assert.equal(relu.problem.text, 'max f32 nchw 1x1x3x3 k2 s1 relu');
+  assert.match(relu.cpp.text, /poolgrad::Plan pool\("max f32 nchw 1x1x3x3 k2 s1 relu"\);/);
+  assert.match(relu.torch.text, /import relu_max_pool2d[^]*relu_max_pool2d\(x, 2, stride=1\)/);
+  assert.match(relu.numpy.text, /max_pool\(x, 2, stride=1, relu=True, return_routes=True\)/);
+  assert.match(relu.tfjs.text, /import { reluMaxPool } from 'poolgrad\/tfjs';[^]*reluMaxPool\(x, 2, 1, 'valid'\)/);
+  const adaptive = code({ adaptive: ['2', '3'], kernel: ['9', '9'], dilation: ['2', '2'], ties: 'last' });  // a kernel does not matter then
+  assert.equal(adaptive.problem.text, 'max f32 nchw 1x1x3x3 adaptive=2x3 ties=last');
+  assert.match(adaptive.cpp.text, /poolgrad::Plan pool\("max f32 nchw 1x1x3x3 adaptive=2x3 ties=last"\);/);
+  assert.match(adaptive.torch.text, /adaptive_max_pool2d\(x, \(2, 3\)\)/);
+  assert.match(adaptive.torch.note, /leaves out: tie rule last/);
+  assert.match(adaptive.numpy.text, /poolgrad\.adaptive_max_pool\(x, \(2, 3\), ties="last", return_routes=True\)/);
+  assert.match(adaptive.tfjs.note, /tf\.maxPool has no argument for adaptive windows, tie rule last/);
+  assert.match(code({ adaptive: ['2', '3'], relu: true }).torch.text, /adaptive_max_pool2d\(torch\.relu\(x\), \(2, 3\)\)/);
 });

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #endif
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -58,19 +58,42 @@ void* Result(const Value& value) {
   return data;
 }
 
-template <class Struct>
-Value CopyOut(Napi::Env env, const Struct& from) {
-  auto bytes = Napi::Uint8Array::New(env, sizeof(Struct));
-  std::memcpy(bytes.Data(), &from, sizeof(Struct));
-  return bytes;
+template <class T>
+Value CopyOut(Napi::Env env, const void* from, size_t count) {
+  auto array = Napi::TypedArrayOf<T>::New(env, count);
+  std::memcpy(array.Data(), from, count * sizeof(T));
+  return array;
 }
 
-// A struct from its bytes; a shorter or longer array is cut or zero-filled, and its struct_size tells the core.
+// PackedProblem of src/raw.ts: the struct up to its pointers, and the tables they lead to.
+constexpr size_t kHead = offsetof(poolgrad_problem, starts);
+
 poolgrad_problem Problem(const Value& value) {
   poolgrad_problem problem = {};
-  const auto bytes = value.As<Napi::Uint8Array>();
-  std::memcpy(&problem, bytes.Data(), std::min(bytes.ByteLength(), sizeof(problem)));
+  const auto packed = value.As<Napi::Object>();
+  std::memcpy(&problem, packed.Get("head").As<Napi::Uint8Array>().Data(), kHead);
+  problem.struct_size = sizeof(problem);
+  const auto tables = packed.Get("tables").As<Napi::Array>();
+  for (uint32_t axis = 0; axis < 3; ++axis) {
+    problem.starts[axis] = Data<int64_t>(tables.Get(axis));
+    problem.sizes[axis] = Data<int64_t>(tables.Get(3 + axis));
+  }
   return problem;
+}
+
+Value Packed(Napi::Env env, const poolgrad_problem& problem) {
+  const auto table = [&](const int64_t* numbers, int64_t count) {
+    return numbers ? CopyOut<int64_t>(env, numbers, static_cast<size_t>(count)) : env.Null();
+  };
+  auto tables = Napi::Array::New(env, 6);
+  for (uint32_t axis = 0; axis < 3; ++axis) {
+    tables.Set(axis, table(problem.starts[axis], problem.outputs[axis]));
+    tables.Set(3 + axis, table(problem.sizes[axis], problem.outputs[axis]));
+  }
+  auto packed = Napi::Object::New(env);
+  packed.Set("head", CopyOut<uint8_t>(env, &problem, kHead));
+  packed.Set("tables", tables);
+  return packed;
 }
 
 // The result of a function that writes text into a buffer and says how much it needs.
@@ -88,7 +111,7 @@ Value Parse(const Info& info) {
   poolgrad_problem_init(&problem);
   const std::string text = info[0].As<Napi::String>();
   if (Failed(info.Env(), poolgrad_problem_parse(text.c_str(), &problem))) return info.Env().Undefined();
-  return CopyOut(info.Env(), problem);
+  return Packed(info.Env(), problem);
 }
 
 Value Format(const Info& info) {
@@ -113,7 +136,7 @@ Value PlanInfo(const Info& info) {
   poolgrad_info result = {};
   result.struct_size = sizeof(result);
   if (Failed(info.Env(), poolgrad_plan_info(Plan(info), &result))) return info.Env().Undefined();
-  return CopyOut(info.Env(), result);
+  return CopyOut<uint8_t>(info.Env(), &result, sizeof(result));
 }
 
 Value Explain(const Info& info) {

@@ -5,7 +5,7 @@ import type {
   ProblemSpec, Values,
 } from './api/types';
 import { numberingCode, packProblem, unpackInfo, unpackSpec } from './problem';
-import { invalid, OP, type PlanHandle, type Raw } from './raw';
+import { invalid, OP, type PackedProblem, type PlanHandle, type Raw } from './raw';
 
 type ValuesConstructor = { new (length: number): Values; from(source: ArrayLike<number>): Values; name: string };
 
@@ -66,7 +66,7 @@ class PlanOnEngine implements Plan {
   readonly #raw: Raw;
   #handle: PlanHandle | null;
 
-  constructor(engine: Engine, raw: Raw, problem: Uint8Array, algorithm: string | null) {
+  constructor(engine: Engine, raw: Raw, problem: PackedProblem, algorithm: string | null) {
     const handle = raw.create(problem, algorithm);
     this.engine = engine;
     this.#raw = raw;

@@ -1,12 +1,13 @@
-// Problems as the C ABI's structs and back. poolgrad_problem and poolgrad_info hold only 32- and 64-bit integers, so their
-// layout is the same on every target and both engines take the same bytes (little-endian, as all of Node's and WebAssembly's).
+// Problems as the C ABI's structs and back. poolgrad_info, and poolgrad_problem up to its pointers, hold only 32- and 64-bit
+// integers, so their layout is the same on every target and both engines take the same bytes (little-endian, as all of Node's
+// and WebAssembly's). The tables that the pointers lead to travel beside them (PackedProblem).
 //
 // Only what JavaScript alone can get wrong is checked here (a word that does not exist, a list of the wrong length, a number
 // that is not an integer); everything else is the core's to judge, in its own words.
 import type {
   Dialect, Dtype, Kind, Layout, NanRule, Numbering, Padding, PerAxis, PlanInfo, Problem, ProblemSpec, Rounding, Ties,
 } from './api/types';
-import { invalid, type Raw } from './raw';
+import { invalid, type PackedProblem, type Raw } from './raw';
 
 const KINDS: readonly Kind[] = ['max', 'avg'];
 const DTYPES: readonly Dtype[] = ['f32', 'f64', 'f16', 'bf16', 'i8', 'u8', 'i32'];
@@ -20,12 +21,13 @@ const PADDINGS = ['explicit', 'valid', 'same', 'same_lower'] as const;
 const FIRST: readonly Layout[] = ['ncw', 'nchw', 'ncdhw'];  // by rank - 1
 const LAST: readonly Layout[] = ['nwc', 'nhwc', 'ndhwc'];
 
-// Byte offsets of poolgrad_problem.
-const PROBLEM_BYTES = 232;
+// Byte offsets of poolgrad_problem, up to its pointers.
+export const HEAD_BYTES = 264;
+export const OUTPUTS = 240;
 const AT = {
   kind: 8, dtype: 12, layout: 16, dialect: 20, rank: 24, padding: 28, rounding: 32, ties: 36, nan: 40, routeBits: 44,
   countPadding: 48, divisor: 64, batch: 72, channels: 80, in: 88, kernel: 112, stride: 136, dilation: 160, padLo: 184,
-  padHi: 208,
+  padHi: 208, relu: 232, outputs: OUTPUTS,
 } as const;
 
 // Byte offsets of poolgrad_info.
@@ -88,12 +90,39 @@ function setPadding(data: DataView, padding: Padding, rank: number): void {
   setAxes(data, AT.padHi, list.map((p, axis) => integer(`padding[${axis}][1]`, p[1])));
 }
 
+/** A list of numbers per axis, null where there is none. */
+function lists(name: string, value: ProblemSpec['starts'], rank: number): (BigInt64Array | null)[] {
+  if (value === undefined) return [null, null, null];
+  const right = Array.isArray(value) && value.length === rank &&
+    value.every((list) => list === null || (Array.isArray(list) && list.length > 0));
+  if (!right) throw invalid(`${name} is ${show(value)}; it must be a list of ${rank}, one per spatial axis, each a list of numbers or null`);
+  return [0, 1, 2].map((axis) => {
+    const list = value[axis];
+    return list ? BigInt64Array.from(list, (v, at) => integer(`${name}[${axis}][${at}]`, v)) : null;
+  });
+}
+
+/** How many windows each axis lists, 0 where it has none of its own; the core reads as many entries of starts and sizes. */
+function outputsOf(adaptive: readonly bigint[], starts: readonly (BigInt64Array | null)[],
+                   sizes: readonly (BigInt64Array | null)[]): bigint[] {
+  return adaptive.map((wanted, axis) => {
+    const outputs = BigInt(starts[axis]?.length ?? wanted);
+    if (wanted !== 0n && wanted !== outputs) {
+      throw invalid(`adaptive[${axis}] is ${wanted}; starts[${axis}] lists ${outputs} windows`);
+    }
+    const sized = sizes[axis]?.length;
+    if (sized !== undefined && BigInt(sized) !== outputs) {
+      throw invalid(`sizes[${axis}] has ${sized} entries; the axis has ${outputs} windows`);
+    }
+    return outputs;
+  });
+}
+
 /** The struct of a problem given by its fields. */
-export function packSpec(spec: ProblemSpec): Uint8Array {
+export function packSpec(spec: ProblemSpec): PackedProblem {
   if (!Array.isArray(spec.shape) || spec.shape.length < 3 || spec.shape.length > 5) {
     throw invalid(`shape is ${show(spec.shape)}; it must be a list of 3, 4 or 5 sizes in the layout's memory order`);
   }
-  if (spec.kernel === undefined) throw invalid('kernel is missing; a problem needs a shape and a kernel');
   const rank = spec.shape.length - 2;
   const layout = spec.layout ?? (FIRST[rank - 1] as Layout);
   const last = LAST.includes(layout);
@@ -102,10 +131,18 @@ export function packSpec(spec: ProblemSpec): Uint8Array {
                   `${FIRST[rank - 1]} or ${LAST[rank - 1]}`);
   }
   const shape = spec.shape.map((v, axis) => integer(`shape[${axis}]`, v));
-  const bytes = new Uint8Array(PROBLEM_BYTES);
-  const data = view(bytes);
+  const starts = lists('starts', spec.starts, rank);
+  const sizes = lists('sizes', spec.sizes, rank);
+  const outputs = outputsOf(perAxis('adaptive', spec.adaptive ?? 0, rank), starts, sizes);
+  if (spec.kernel === undefined && outputs.includes(0n)) {
+    throw invalid('kernel is missing; a problem needs a shape and, but for axes with adaptive or starts, a kernel');
+  }
+  const kernel = perAxis('kernel', spec.kernel ?? 0, rank);
+  const stride = spec.stride === undefined ? kernel.map((size, axis) => (outputs[axis] === 0n ? size : 1n))
+    : perAxis('stride', spec.stride, rank);
+  const head = new Uint8Array(HEAD_BYTES);
+  const data = view(head);
   const set32 = (at: number, value: number): void => data.setInt32(at, value, true);
-  data.setBigUint64(0, BigInt(PROBLEM_BYTES), true);
   set32(AT.kind, word('kind', KINDS, spec.kind, 'max'));
   set32(AT.dtype, word('dtype', DTYPES, spec.dtype, 'f32'));
   set32(AT.layout, last ? 1 : 0);
@@ -120,15 +157,17 @@ export function packSpec(spec: ProblemSpec): Uint8Array {
   data.setBigInt64(AT.batch, shape[0] as bigint, true);
   data.setBigInt64(AT.channels, (last ? shape[rank + 1] : shape[1]) as bigint, true);
   setAxes(data, AT.in, last ? shape.slice(1, -1) : shape.slice(2));
-  setAxes(data, AT.kernel, perAxis('kernel', spec.kernel, rank));
-  setAxes(data, AT.stride, perAxis('stride', spec.stride ?? spec.kernel, rank));
+  setAxes(data, AT.kernel, kernel);
+  setAxes(data, AT.stride, stride);
   setAxes(data, AT.dilation, perAxis('dilation', spec.dilation ?? 1, rank));
   setPadding(data, spec.padding ?? 0, rank);
-  return bytes;
+  set32(AT.relu, spec.relu ? 1 : 0);
+  setAxes(data, AT.outputs, outputs);
+  return { head, tables: [...starts, ...sizes] };
 }
 
 /** The struct of any problem; text is parsed by the core. */
-export function packProblem(raw: Raw, problem: Problem): Uint8Array {
+export function packProblem(raw: Raw, problem: Problem): PackedProblem {
   return typeof problem === 'string' ? raw.parse(problem) : packSpec(problem);
 }
 
@@ -146,8 +185,8 @@ function inMemoryOrder(layout: Layout, batch: number, channels: number, spatial:
 }
 
 /** The fields of a problem's struct. */
-export function unpackSpec(bytes: Uint8Array): ProblemSpec {
-  const data = view(bytes);
+export function unpackSpec({ head, tables }: PackedProblem): ProblemSpec {
+  const data = view(head);
   const get = (at: number): number => data.getInt32(at, true);
   const rank = get(AT.rank);
   const layout = layoutOf(data);
@@ -156,6 +195,11 @@ export function unpackSpec(bytes: Uint8Array): ProblemSpec {
   const hi = axes(data, AT.padHi, rank);
   const count = get(AT.countPadding);
   const divisor = Number(data.getBigInt64(AT.divisor, true));
+  const adaptive = axes(data, AT.outputs, rank).map((outputs, axis) => (tables[axis] ? 0 : outputs));
+  const listed = (name: 'starts' | 'sizes', from: number): Partial<ProblemSpec> => {
+    const all = tables.slice(from, from + rank).map((table) => table && Array.from(table, Number));
+    return all.some(Boolean) ? { [name]: all } : {};
+  };
   return {
     kind: KINDS[get(AT.kind)] as Kind,
     dtype: DTYPES[get(AT.dtype)] as Dtype,
@@ -173,12 +217,16 @@ export function unpackSpec(bytes: Uint8Array): ProblemSpec {
     routeBits: get(AT.routeBits) as 0 | 2 | 4 | 8 | 16 | 32,
     ...(count >= 0 ? { countPadding: count === 1 } : {}),
     ...(divisor !== 0 ? { divisor } : {}),
+    ...(get(AT.relu) === 1 ? { relu: true } : {}),
+    ...(adaptive.some(Boolean) ? { adaptive } : {}),
+    ...listed('starts', 0),
+    ...listed('sizes', 3),
   };
 }
 
 /** What the core says about a plan, joined with the problem it was made from. */
-export function unpackInfo(problem: Uint8Array, text: string, info: Uint8Array): PlanInfo {
-  const p = view(problem);
+export function unpackInfo(problem: PackedProblem, text: string, info: Uint8Array): PlanInfo {
+  const p = view(problem.head);
   const data = view(info);
   const get = (at: number): number => data.getInt32(at, true);
   const get64 = (at: number): number => Number(data.getBigInt64(at, true));
@@ -199,6 +247,8 @@ export function unpackInfo(problem: Uint8Array, text: string, info: Uint8Array):
     kernel: axes(p, AT.kernel, rank),
     stride: axes(p, AT.stride, rank),
     dilation: axes(p, AT.dilation, rank),
+    byTable: axes(p, AT.outputs, rank).map(Boolean),
+    relu: p.getInt32(AT.relu, true) === 1,
     padLo: axes(data, INFO.padLo, rank),
     padHi: axes(data, INFO.padHi, rank),
     xElements: get64(INFO.xElements),

@@ -8,6 +8,13 @@ export const OP = { forward: 0, forward_routes: 1, backward: 2, backward_x: 3, g
 /** An opaque plan: a pointer in WebAssembly memory, or a native object. */
 export type PlanHandle = unknown;
 
+/** A problem as an engine takes it: the bytes of poolgrad_problem up to its pointers, whose width differs, and what those point to. */
+export interface PackedProblem {
+  /** The engine itself writes struct_size, the first eight bytes. */
+  head: Uint8Array;
+  /** Windows by table: the starts of the three axes, then their sizes. */
+  tables: (BigInt64Array | null)[];
+}
 
 export interface Raw {
   readonly kind: EngineKind;
@@ -15,9 +22,9 @@ export interface Raw {
   simdTarget(): string;
   defaultThreads(): number;
   memoryBytes(): number;
-  parse(text: string): Uint8Array;
-  format(problem: Uint8Array): string;
-  create(problem: Uint8Array, algorithm: string | null): PlanHandle;
+  parse(text: string): PackedProblem;
+  format(problem: PackedProblem): string;
+  create(problem: PackedProblem, algorithm: string | null): PlanHandle;
   destroy(plan: PlanHandle): void;
   info(plan: PlanHandle): Uint8Array;
   explain(plan: PlanHandle): string;

@@ -2,8 +2,8 @@
 // and the one that lives inside TensorFlow.js's own heap (tfjs/heap.ts) both stand on it.
 //
 // A view of the memory is taken anew for every use: any call may grow the memory, which detaches all earlier views.
-import { INFO_BYTES } from './problem';
-import { PoolgradError } from './raw';
+import { HEAD_BYTES, INFO_BYTES, OUTPUTS } from './problem';
+import { PoolgradError, type PackedProblem } from './raw';
 
 export type Address = number;
 
@@ -11,7 +11,7 @@ export type Address = number;
 export interface CoreExports {
   malloc(bytes: number): Address;
   free(address: Address): void;
-  poolgrad_problem_parse(text: Address, problem: Address): number;
+  poolgrad_problem_parse_sized(text: Address, problem: Address, size: number): number;
   poolgrad_problem_format(problem: Address, text: Address, capacity: number, needed: Address): number;
   poolgrad_plan_create(problem: Address, options: Address, plan: Address): number;
   poolgrad_plan_destroy(plan: Address): void;
@@ -33,7 +33,8 @@ export interface CoreExports {
   poolgrad_simd_target(): Address;
 }
 
-const PROBLEM_CAPACITY = 1024;  // more than poolgrad_problem will ever need
+const TABLES = 6;                // pointers behind the head of poolgrad_problem
+const PROBLEM_BYTES = HEAD_BYTES + 4 * TABLES;
 const OPTIONS_BYTES = 16;       // poolgrad_plan_options on wasm32: uint64_t struct_size, a pointer, padding
 
 export class WasmCore {
@@ -92,13 +93,6 @@ export class WasmCore {
     });
   }
 
-  lendBytes<T>(source: Uint8Array, f: (address: Address) => T): T {
-    return this.lend(source.length, (address) => {
-      this.bytes().set(source, address);
-      return f(address);
-    });
-  }
-
   read32(address: Address): number {
     return new DataView(this.#memory.buffer).getUint32(address, true);
   }
@@ -115,21 +109,44 @@ export class WasmCore {
     });
   }
 
-  parse(text: string): Uint8Array {
-    return this.lendString(text, (source) => this.lend(PROBLEM_CAPACITY, (problem) => {
-      this.check(this.abi.poolgrad_problem_parse(source, problem));
-      const size = this.read32(problem);
-      return this.bytes().slice(problem, problem + size);
+  parse(text: string): PackedProblem {
+    return this.lendString(text, (source) => this.lend(PROBLEM_BYTES, (problem) => {
+      this.check(this.abi.poolgrad_problem_parse_sized(source, problem, PROBLEM_BYTES));
+      const data = new DataView(this.#memory.buffer, problem, PROBLEM_BYTES);
+      const table = (at: number): BigInt64Array | null => {
+        const address = data.getUint32(HEAD_BYTES + 4 * at, true);
+        const length = Number(data.getBigInt64(OUTPUTS + 8 * (at % 3), true));
+        return address === 0 ? null : new BigInt64Array(this.#memory.buffer, address, length).slice();
+      };
+      return { head: this.bytes().slice(problem, problem + HEAD_BYTES), tables: Array.from({ length: TABLES }, (_, at) => table(at)) };
     }));
   }
 
-  format(problem: Uint8Array): string {
-    return this.lendBytes(problem, (address) =>
+  /** Calls f with the struct of a problem, and its tables behind it. */
+  #lendProblem<T>({ head, tables }: PackedProblem, f: (address: Address) => T): T {
+    const bytes = tables.reduce((sum, table) => sum + (table?.byteLength ?? 0), PROBLEM_BYTES);
+    return this.lend(bytes, (problem) => {
+      this.bytes().set(head, problem);
+      const data = new DataView(this.#memory.buffer);
+      data.setBigUint64(problem, BigInt(PROBLEM_BYTES), true);
+      let next = problem + PROBLEM_BYTES;
+      tables.forEach((table, at) => {
+        data.setUint32(problem + HEAD_BYTES + 4 * at, table === null ? 0 : next, true);
+        if (table === null) return;
+        new BigInt64Array(this.#memory.buffer, next, table.length).set(table);
+        next += table.byteLength;
+      });
+      return f(problem);
+    });
+  }
+
+  format(problem: PackedProblem): string {
+    return this.#lendProblem(problem, (address) =>
       this.#text((text, capacity, needed) => this.abi.poolgrad_problem_format(address, text, capacity, needed)));
   }
 
-  create(problem: Uint8Array, algorithm: string | null): Address {
-    const make = (options: Address): Address => this.lendBytes(problem, (source) => this.lend(4, (plan) => {
+  create(problem: PackedProblem, algorithm: string | null): Address {
+    const make = (options: Address): Address => this.#lendProblem(problem, (source) => this.lend(4, (plan) => {
       this.check(this.abi.poolgrad_plan_create(source, options, plan));
       return this.read32(plan);
     }));

@@ -4,7 +4,7 @@
 // The copies land in a few blocks, one per argument, that only ever grow and are used again by every call: no call allocates
 // once the largest problem has been seen, so ten thousand calls leave the memory as it was.
 import type { EngineKind, Values } from './api/types';
-import type { Raw } from './raw';
+import type { PackedProblem, Raw } from './raw';
 import { WasmCore, type Address, type CoreExports } from './wasm-core';
 
 type AnyArray = Values | BigInt64Array;
@@ -30,9 +30,9 @@ export class WasmRaw implements Raw {
   simdTarget(): string { return this.#core.string(this.#core.abi.poolgrad_simd_target()); }
   defaultThreads(): number { return 1; }
   memoryBytes(): number { return this.#core.buffer().byteLength; }
-  parse(text: string): Uint8Array { return this.#core.parse(text); }
-  format(problem: Uint8Array): string { return this.#core.format(problem); }
-  create(problem: Uint8Array, algorithm: string | null): Address { return this.#core.create(problem, algorithm); }
+  parse(text: string): PackedProblem { return this.#core.parse(text); }
+  format(problem: PackedProblem): string { return this.#core.format(problem); }
+  create(problem: PackedProblem, algorithm: string | null): Address { return this.#core.create(problem, algorithm); }
   destroy(plan: Address): void { this.#core.abi.poolgrad_plan_destroy(plan); }
   info(plan: Address): Uint8Array { return this.#core.info(plan); }
   explain(plan: Address): string { return this.#core.explain(plan); }

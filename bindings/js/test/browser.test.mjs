@@ -49,7 +49,7 @@ for (const [folder, isolated] of [['plain', false], ['isolated', true]]) {
     assert.equal(outcome.error, undefined);
     assert.equal(outcome.kind, 'wasm');
     assert.equal(outcome.simdTarget, 'WASM');
-    assert.equal(outcome.registered, 22);
+    assert.equal(outcome.registered, 28);
     assert.equal(outcome.isolated, isolated);
     assert.equal(outcome.copied, isolated);
     assert.deepEqual(outcome.y, [...y]);

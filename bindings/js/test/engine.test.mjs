@@ -46,6 +46,36 @@ for (const kind of engineKinds) {
     assert.deepEqual(engine.plan({ shape: [1, 2, 4, 4, 4], kernel: 2 }).info.outSize, [2, 2, 2]);
   });
 
+  test(`${kind}: relu and windows by table, as text and as fields`, () => {
+    const relu = engine.plan({ shape: [1, 1, 2, 4], kernel: 2, relu: true });
+    assert.equal(relu.info.problem, 'max f32 nchw 1x1x2x4 k2 s2 relu');
+    assert.ok(relu.info.relu && relu.info.mayHaveNoRoute);
+    const x = [-1, -2, 3, 1, -0, -4, 2, 3];
+    const { y, routes } = relu.forward(x);
+    assert.deepEqual([...y], [0, 3]);  // +0: nothing is above 0
+    assert.deepEqual([...relu.indices(routes, 'torch')], [-1, 2]);
+    assert.deepEqual([...relu.backward([5, 7], routes)], [0, 0, 7, 0, 0, 0, 0, 0]);
+    assert.deepEqual([...relu.backwardX([5, 7], x)], [0, 0, 7, 0, 0, 0, 0, 0]);
+
+    const adaptive = engine.plan({ shape: [1, 1, 5], adaptive: 3 });  // [0, 2), [1, 4), [3, 5)
+    assert.deepEqual([adaptive.info.outSize, adaptive.info.byTable, adaptive.info.taps], [[3], [true], 3]);
+    assert.deepEqual([...adaptive.forward([1, 9, 2, 4, 3]).y], [9, 9, 4]);
+    for (const [text, fields] of [
+      ['max f32 nchw 1x1x7x5 adaptive=3x2', { adaptive: [3, 2] }],
+      ['max f32 nchw 1x1x7x5 k0x2 s1x2 adaptive=3x0', { adaptive: [3, 0], kernel: [0, 2], stride: [1, 2] }],
+      ['max f32 nchw 1x1x7x5 k2x3 starts=0,2,5x0,1', { kernel: [2, 3], starts: [[0, 2, 5], [0, 1]] }],
+      ['avg f32 nchw 1x1x7x5 k0x5 s1 starts=0,2,5x sizes=1,2,2x', { kind: 'avg', kernel: [0, 5], stride: 1, starts: [[0, 2, 5], null], sizes: [[1, 2, 2], null] }],
+    ]) {
+      const spec = { shape: [1, 1, 7, 5], ...fields };
+      assert.equal(engine.format(spec), text);
+      const parsed = engine.parse(text);
+      for (const [name, value] of Object.entries(fields)) if (name !== 'stride') assert.deepEqual(parsed[name], value, text);
+      assert.equal(engine.format(parsed), text);
+      const ramp = Float32Array.from({ length: 35 }, (_, i) => (i * 13) % 35);
+      assert.deepEqual(engine.plan(spec).forward(ramp), engine.plan(text).forward(ramp));
+    }
+  });
+
   test(`${kind}: average pooling and ties that are split`, () => {
     const average = engine.plan('avg f32 nchw 1x1x4x4 k2 s2');
     assert.deepEqual([...average.forward(Float32Array.from({ length: 16 }, (_, i) => i)).y], [2.5, 4.5, 10.5, 12.5]);
@@ -83,6 +113,16 @@ for (const kind of engineKinds) {
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2.5 }), /^kernel is 2.5; it must be an integer$/],
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: [2] }), /^kernel is \[2\]; it must be a number or a list of 2/],
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, ties: 'both' }), /^ties is "both"; it must be one of default, first/],
+      [() => engine.plan({ shape: [1, 1, 3, 3] }), /^kernel is missing; a problem needs a shape and, but for axes with adaptive or starts, a kernel$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], adaptive: [2, 0] }), /^kernel is missing/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], adaptive: 2, kernel: 2 }), /^kernel\[0\] is 2; an axis with outputs\[0\] set has windows of its own/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], starts: [[0, 1]], kernel: 2 }), /^starts is \[\[0,1\]\]; it must be a list of 2, one per spatial axis/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], starts: [[], [0]], kernel: 2 }), /^starts is \[\[\],\[0\]\]; it must be a list of 2/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], starts: [[0], [0.5]], kernel: 2 }), /^starts\[1\]\[0\] is 0.5; it must be an integer$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], starts: [[0, 2], [0]], kernel: 2 }), /^starts\[0\]\[1\] is 2; a window of 2 taps inside 3 inputs starts at 0 to 1$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], starts: [[0, 1], [0]], sizes: [[1], [1]] }), /^sizes\[0\] has 1 entries; the axis has 2 windows$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], adaptive: 3, starts: [[0, 1], [0]], kernel: 1 }), /^adaptive\[0\] is 3; starts\[0\] lists 2 windows$/],
+      [() => engine.plan('avg f32 nchw 1x1x3x3 k2 relu'), /relu/],
       [() => engine.plan('max f32 nchw 1x1x3x3 k2', { algorithm: 'magic' }), /magic/],
       [() => engine.plan('max f33 nchw 1x1x3x3 k2'), /f33/],
       [() => plan.forward([1, 2]), /^x has 2 elements; "max f32 nchw 1x1x3x3 k2 s1" expects 9$/],
@@ -168,6 +208,8 @@ function randomPlan(engine, next) {
     nan: of(['default', 'propagate_first', 'propagate_last', 'first_place', 'greater_equal', 'ignore']),
     dialect: of(['default', 'torch', 'tensorflow', 'tfjs', 'onnx']),
   };
+  if (spec.kind === 'max' && next() < 0.3) spec.relu = true;
+  if (next() < 0.2) Object.assign(spec, tables(next, spatial), { padding: 0, dilation: 1 });
   try {
     return engine.plan(spec);
   } catch (error) {
@@ -176,13 +218,30 @@ function randomPlan(engine, next) {
   }
 }
 
+// Adaptive axes, listed windows, and now and then an axis that keeps its kernel.
+function tables(next, spatial) {
+  const ways = spatial.map(() => pick(next, 0, 3));
+  const listed = spatial.map((size, axis) => {
+    const starts = Array.from({ length: pick(next, 1, 5) }, () => pick(next, 0, size - 1)).sort((a, b) => a - b);
+    return ways[axis] < 2 ? null : { starts, sizes: starts.map((start) => pick(next, 1, size - start)) };
+  });
+  return {
+    kernel: ways.map((way) => (way === 0 ? 1 : 0)), stride: 1,
+    adaptive: spatial.map((size, axis) => (ways[axis] === 1 ? pick(next, 1, size + 2) : 0)),
+    ...(listed.some(Boolean) ? { starts: listed.map((axis) => axis?.starts ?? null), sizes: listed.map((axis) => axis?.sizes ?? null) } : {}),
+  };
+}
+
 test('both engines give the same bits on random problems of every kind', { skip: !hasNative }, () => {
   const [native, wasm] = ['native', 'wasm'].map((kind) => loadEngineSync(kind));
   const next = random(42);
   let compared = 0;
-  while (compared < 400) {
+  const seen = { relu: 0, byTable: 0 };
+  while (compared < 500) {
     const one = randomPlan(native, next);
     if (one === null) continue;
+    seen.relu += one.info.relu;
+    seen.byTable += one.info.byTable.some(Boolean);
     const two = wasm.plan(one.info.problem);
     assert.deepEqual(two.info, one.info);
     const { dtype, kind, xElements, yElements, problem } = one.info;
@@ -207,8 +266,8 @@ test('both engines give the same bits on random problems of every kind', { skip:
     const same = (call, name) => assert.equal(bits(call(one)), bits(call(two)), `${name} of ${problem}`);
     const sameSums = (call, name) => assert.equal(bitsOfSums(call(one), dtype), bitsOfSums(call(two), dtype), `${name} of ${problem}`);
     // Windows that share no input copy dy; a NaN then keeps its bits. Sets of ties are shares, hence arithmetic.
-    const { kernel, stride, dilation, routeMasks } = one.info;
-    const disjoint = kernel.every((size, axis) => stride[axis] > (size - 1) * dilation[axis]);
+    const { kernel, stride, dilation, routeMasks, byTable } = one.info;
+    const disjoint = kernel.every((size, axis) => !byTable[axis] && stride[axis] > (size - 1) * dilation[axis]);
     const gradient = disjoint && !routeMasks ? same : sameSums;
     if (kind === 'max') {
       same((plan) => plan.forward(x).y, 'forward');
@@ -230,6 +289,7 @@ test('both engines give the same bits on random problems of every kind', { skip:
     two.dispose();
     ++compared;
   }
+  assert.ok(seen.relu > 50 && seen.byTable > 20, JSON.stringify(seen));
 });
 
 test('engines are shared, and can be made from a module compiled elsewhere', async () => {

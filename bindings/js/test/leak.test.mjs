@@ -24,7 +24,7 @@ async function growth(call, times) {
   const rounds = async (count) => {
     for (let i = 1; i <= count; ++i) {
       call();
-      if (i % 500 === 0) await settle();
+      if (i % 1000 === 0) await settle();
     }
     await settle();
     return process.memoryUsage.rss();

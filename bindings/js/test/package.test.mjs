@@ -109,6 +109,8 @@ test('its types are checked under every module resolution', () => {
     import { loadEngineSync, maxPool, PoolgradError, type Engine, type Plan } from 'poolgrad';
     const engine: Engine = loadEngineSync('wasm');
     const plan: Plan = engine.plan({ shape: [1, 1, 3, 3], kernel: 2, ties: 'split', padding: [[0, 1], [1, 0]] });
+    engine.plan({ shape: [1, 1, 7, 7], adaptive: [3, 2], relu: true });
+    engine.plan({ shape: [1, 1, 7, 7], kernel: [0, 2], starts: [[0, 3], null], sizes: [[3, 4], null] });
     export const taps: number = plan.info.taps;
     export const y: ArrayLike<number> = maxPool('max f32 nchw 1x1x3x3 k2', [1]).y;
     const forward = plan.forward([1]);
@@ -125,14 +127,21 @@ test('its types are checked under every module resolution', () => {
 test('the programs of the README run, and pass the type checker as they are; so do the types of poolgrad/tfjs', () => {
   const readme = readFileSync(path.join(project, 'node_modules', 'poolgrad', 'README.md'), 'utf8');
   const programs = [...readme.matchAll(/```js\n([^]*?)```/g)].map(([, program]) => program);
-  assert.equal(programs.length, 3);
+  assert.equal(programs.length, 4);
   const files = programs.map((program, at) => {
     node(program, `readme-${at}.mjs`);
     writeFileSync(path.join(project, `readme-${at}.ts`), program);
     return `readme-${at}.ts`;
   });
   writeFileSync(path.join(project, 'layer.ts'), `
-    import { register, registered, unregister, type RegisterOptions } from 'poolgrad/tfjs';
+    import * as tf from '@tensorflow/tfjs';
+    import { fuseReluMaxPool, register, registered, reluMaxPool, reluMaxPool3d, unregister, type FusedPair, type RegisterOptions } from 'poolgrad/tfjs';
+    export const image: tf.Tensor3D = reluMaxPool(tf.zeros([4, 4, 1]) as tf.Tensor3D, [2, 2], 2, 'same');
+    export const volume: tf.Tensor5D = reluMaxPool3d(tf.zeros([1, 4, 4, 4, 1]) as tf.Tensor5D, 2, 2, 0, 'ceil', 'NDHWC');
+    export const pairs: FusedPair[] = fuseReluMaxPool(tf.sequential(), { back: true });
+    export const more: FusedPair[] = fuseReluMaxPool(tf.model({ inputs: [], outputs: [] }));
+    // @ts-expect-error: a tensor is no model
+    fuseReluMaxPool(tf.zeros([1]));
     const options: RegisterOptions = { engine: 'wasm', backends: ['cpu'] };
     export const kind: 'native' | 'wasm' = register(options).kind;
     export const names: string[] = registered();

@@ -3,7 +3,8 @@
 import * as tf from '@tensorflow/tfjs';
 import '@tensorflow/tfjs-backend-wasm';
 import * as layer from 'poolgrad/tfjs';
-import { hasNative } from './common.mjs';
+import { hasNative, pick } from './common.mjs';
+import * as oracle from './oracle.mjs';
 
 await tf.setBackend('cpu');
 export { tf, layer };
@@ -28,4 +29,22 @@ export function kernel(name, inputs, attrs) {
     const result = tf.engine().runKernel(name, inputs, attrs);
     return [result].flat().map((t) => ({ values: t.dataSync().slice(), shape: t.shape, dtype: t.dtype }));
   });
+}
+
+/** A random pool that has outputs and is no copy. */
+export function randomPool(next, rank) {
+  for (;;) {
+    const shape = [pick(next, 1, 2), ...Array.from({ length: rank }, () => pick(next, 1, rank === 2 ? 9 : 6)), pick(next, 1, 9)];
+    const filterSize = Array.from({ length: rank }, () => pick(next, 1, 4));
+    const strides = Array.from({ length: rank }, () => pick(next, 1, 3));
+    const numeric = { pad: pick(next, 0, 2), dimRoundingMode: ['floor', 'ceil', 'round'][pick(next, 0, 2)] };
+    const explicit = {
+      pad: [[0, 0], ...filterSize.map(() => [pick(next, 0, 2), pick(next, 0, 2)]), [0, 0]],
+      dimRoundingMode: numeric.dimRoundingMode,
+    };
+    const attrs = { filterSize, strides, ...[{ pad: 'same' }, { pad: 'valid' }, numeric, explicit][pick(next, 0, 3)] };
+    const g = oracle.geometry(shape, attrs);
+    const copies = rank === 2 && filterSize.every((k) => k === 1) && String(g.yShape) === String(shape);
+    if (g.yShape.every((n) => n >= 1) && !copies) return { shape, attrs, g };
+  }
 }

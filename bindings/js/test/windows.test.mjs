@@ -45,6 +45,7 @@ function spec(next) {
     padding: next() < 0.3 ? 'same' : usual ? pick(next, 0, 1) : axes(0, 3),
     rounding: ['floor', 'ceil', 'ceil_keep', 'round'][pick(next, 0, 3)],
     ties: ['default', 'first', 'last'][pick(next, 0, 2)],
+    relu: next() < 0.3,
     nan: ['default', 'propagate_first', 'propagate_last', 'first_place', 'greater_equal', 'ignore'][pick(next, 0, 5)],
   };
 }

@@ -22,7 +22,8 @@ export interface ProblemSpec {
   layout?: Layout;        // by the length of shape: 'ncw', 'nchw' or 'ncdhw'
   /** The input's shape, in the layout's memory order: [N, C, H, W] for 'nchw', [N, H, W, C] for 'nhwc'. */
   shape: readonly number[];
-  kernel: PerAxis;
+  /** May be left out where every axis has a table of its own. */
+  kernel?: PerAxis;
   stride?: PerAxis;       // the kernel
   padding?: Padding;      // 0
   dilation?: PerAxis;     // 1
@@ -35,6 +36,14 @@ export interface ProblemSpec {
   countPadding?: boolean;
   /** Average: divide by this instead. */
   divisor?: number;
+  /** Max: pools max(x, 0): y is at least 0, and a window with nothing above 0 has no route. */
+  relu?: boolean;
+  /** Adaptive pooling: so many outputs per axis, whose windows may overlap and differ in size; 0 for an axis with a kernel. */
+  adaptive?: PerAxis;
+  /** Windows by table: where each window of an axis begins; null for an axis without a table. */
+  starts?: readonly (readonly number[] | null)[];
+  /** How many taps each of them has. Left out: the kernel. */
+  sizes?: readonly (readonly number[] | null)[];
 }
 
 /** The one-line form ("max f32 nhwc 1x4x4x1 k2 s2"), or its fields. */
@@ -64,6 +73,9 @@ export interface PlanInfo {
   kernel: number[];
   stride: number[];
   dilation: number[];
+  /** Per axis: its windows are a table (adaptive, starts), so kernel and stride do not describe them. */
+  byTable: boolean[];
+  relu: boolean;
   padLo: number[];
   padHi: number[];
   xElements: number;

@@ -12,6 +12,14 @@ export interface PoolAttrs {
   includeBatchInIndex?: boolean;
 }
 
+/** Those of our own ReLU and max pooling in one. */
+export interface ReluPoolAttrs extends PoolAttrs {
+  /** Spatial axes, 2 or 3; a tensor with one axis more has no batch. */
+  rank: number;
+  xShape: number[];
+  keepRoutes: boolean;
+}
+
 const ROUNDINGS: readonly Rounding[] = ['floor', 'ceil', 'round'];
 
 // A triple is accepted for two axes, as TensorFlow.js does; its last number is ignored.

@@ -1,8 +1,8 @@
 // The gradients of the pooling kernels. Those that TensorFlow.js has are registered again, because its own drop
 // dimRoundingMode; those that it lacks close the circle: the gradient of a pool's gradient is a gather, whose gradient is the
 // pool's gradient again, so derivatives of any order exist.
-import { engine, zerosLike, type GradConfig, type NamedAttrMap, type NamedTensorMap, type Tensor } from '@tensorflow/tfjs-core';
-import { AVERAGE_TRANSPOSE, GATHER } from './kernels';
+import { engine, zeros, zerosLike, type GradConfig, type NamedAttrMap, type NamedTensorMap, type Tensor } from '@tensorflow/tfjs-core';
+import { AVERAGE_TRANSPOSE, GATHER, RELU_MAX_POOL, RELU_MAX_POOL_GATHER, RELU_MAX_POOL_GRAD } from './kernels';
 
 function run(kernel: string, inputs: NamedTensorMap, attrs: NamedAttrMap): Tensor {
   return engine().runKernel(kernel, inputs, attrs) as Tensor;
@@ -93,6 +93,25 @@ function avgTranspose(): GradConfig {
   };
 }
 
+// Routes are all it keeps: not x, which the layer before may let go of, and not y.
+function reluMaxPool(): GradConfig {
+  return {
+    kernelName: RELU_MAX_POOL, outputsToSave: [false, true],
+    gradFunc: (dy, [routes], attrs) => ({ x: () => run(RELU_MAX_POOL_GRAD, { dy: (dy as Tensor[])[0] as Tensor, routes: routes as Tensor }, attrs) }),
+  };
+}
+
+// dx = S' dy and ty = S tx are each other's gradient; routes are whole numbers and have none.
+function reluMaxProduct(kernelName: string, input: string, transposed: string, transposedInput: string): GradConfig {
+  return {
+    kernelName, inputsToSave: ['routes'],
+    gradFunc: (d, [routes], attrs) => ({
+      [input]: () => run(transposed, { [transposedInput]: d as Tensor, routes: routes as Tensor }, attrs),
+      routes: () => zeros((routes as Tensor).shape),
+    }),
+  };
+}
+
 export const GRADIENTS: readonly GradConfig[] = [
   maxPool('MaxPool', 'MaxPoolGrad'),
   maxPool('MaxPool3D', 'MaxPool3DGrad'),
@@ -105,4 +124,7 @@ export const GRADIENTS: readonly GradConfig[] = [
   avgPoolGrad('AvgPoolGrad'),
   avgPoolGrad('AvgPool3DGrad'),
   avgTranspose(),
+  reluMaxPool(),
+  reluMaxProduct(RELU_MAX_POOL_GRAD, 'dy', RELU_MAX_POOL_GATHER, 'tx'),
+  reluMaxProduct(RELU_MAX_POOL_GATHER, 'tx', RELU_MAX_POOL_GRAD, 'dy'),
 ];

@@ -13,6 +13,9 @@ import { engineInHeap } from './heap';
 import { cpuHost, wasmHost, type CpuBackend, type WasmBackend } from './hosts';
 import { KERNELS, kernelFunc } from './kernels';
 
+export { fuseReluMaxPool, type FuseOptions, type FusedPair, type FusableModel } from './fuse';
+export { reluMaxPool, reluMaxPool3d, type DimRoundingMode, type Pad } from './relu';
+
 export type BackendName = 'cpu' | 'wasm';
 
 export interface RegisterOptions {

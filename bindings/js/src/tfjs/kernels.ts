@@ -5,13 +5,20 @@
 // integer plan and spreads dy with a float one.
 import type { Dtype, Engine, Plan, Values } from 'poolgrad';
 import type { KernelFunc, NamedTensorInfoMap, TensorInfo } from '@tensorflow/tfjs-core';
-import { isCopy, planFor, type PlanRequest, type PoolAttrs } from './geometry';
-import { type Array1, type Host, type TensorType } from './hosts';
+import { isCopy, planFor, type PlanRequest, type PoolAttrs, type ReluPoolAttrs } from './geometry';
+import { type Array1, type Host, type TensorType, type Wanted } from './hosts';
 
 /** The gradient of a max pool's gradient with respect to dy: what each window's winner finds in tx. Ours alone. */
 export const GATHER = 'PoolgradGather';
 /** The same for average pooling: the transpose of AvgPoolGrad. Ours alone. */
 export const AVERAGE_TRANSPOSE = 'PoolgradAvgPoolGradTranspose';
+
+/** ReLU and max pooling in one: x to y and, where a gradient is wanted, routes, whose bytes travel as a bool tensor. Ours alone. */
+export const RELU_MAX_POOL = 'PoolgradReluMaxPool';
+/** dy and routes to dx. */
+export const RELU_MAX_POOL_GRAD = 'PoolgradReluMaxPoolGrad';
+/** tx and routes to ty: the gradient of that gradient. */
+export const RELU_MAX_POOL_GATHER = 'PoolgradReluMaxPoolGather';
 
 const DTYPES: Record<TensorType, Dtype> = { float32: 'f32', int32: 'i32', bool: 'u8' };
 
@@ -105,6 +112,46 @@ function gather(call: Call): TensorInfo {
   return ty as TensorInfo;
 }
 
+interface ReluPool { plan: Plan; xShape: number[]; yShape: number[] }
+
+// What TensorFlow.js copies whatever stride and padding say, its maxPool behind a ReLU rectifies one by one; so does this.
+function reluPool(call: Call): ReluPool {
+  const { rank, xShape } = call.attrs as ReluPoolAttrs;
+  const batched = xShape.length === rank + 2;
+  const request = { kind: 'max', dtype: 'f32', xShape: batched ? xShape : [1, ...xShape] } as const;
+  const pool = plan(call, { ...request, also: { relu: true } });
+  const made = isCopy(pool) ? plan(call, { ...request, also: { relu: true, stride: 1, padding: 0 } }) : pool;
+  return { plan: made, xShape, yShape: made.info.yShape.slice(batched ? 0 : 1) };
+}
+
+function reluMax(call: Call): TensorInfo[] {
+  const { keepRoutes } = call.attrs as ReluPoolAttrs;
+  const { plan: pool, yShape } = reluPool(call);
+  const outputs: Wanted[] = [{ shape: yShape, dtype: 'float32' }];
+  if (keepRoutes) outputs.push({ shape: [pool.info.routeBytes], dtype: 'bool' });
+  return call.host.compute([tensor(call, 'x')], outputs, ([from], [y, to]) => {
+    pool.forward(from as Array1, { y: y as Float32Array, routes: keepRoutes, routesOut: to as Uint8Array | undefined });
+  });
+}
+
+function reluMaxGradient(call: Call): TensorInfo {
+  const { plan: pool, xShape } = reluPool(call);
+  const inputs = [tensor(call, 'dy'), tensor(call, 'routes')];
+  const [dx] = call.host.compute(inputs, [{ shape: xShape, dtype: 'float32' }], ([dy, routes], [to]) => {
+    pool.backward(dy as Float32Array, routes as Uint8Array, to as Float32Array);
+  });
+  return dx as TensorInfo;
+}
+
+function reluMaxGather(call: Call): TensorInfo {
+  const { plan: pool, yShape } = reluPool(call);
+  const inputs = [tensor(call, 'tx'), tensor(call, 'routes')];
+  const [ty] = call.host.compute(inputs, [{ shape: yShape, dtype: 'float32' }], ([tx, routes], [to]) => {
+    pool.gather(tx as Float32Array, routes as Uint8Array, to as Float32Array);
+  });
+  return ty as TensorInfo;
+}
+
 // Integer averages are made in f64, where they are exact, and cut off towards zero, as an integer tensor does.
 function averageForward(call: Call): TensorInfo {
   const x = tensor(call, 'x');
@@ -156,6 +203,9 @@ const FUNCTIONS: Record<string, (call: Call) => TensorInfo | TensorInfo[]> = {
   AvgPool3DGrad: averageGradient,
   [GATHER]: gather,
   [AVERAGE_TRANSPOSE]: averageTranspose,
+  [RELU_MAX_POOL]: reluMax,
+  [RELU_MAX_POOL_GRAD]: reluMaxGradient,
+  [RELU_MAX_POOL_GATHER]: reluMaxGather,
 };
 
 export const KERNELS: readonly string[] = Object.keys(FUNCTIONS);

@@ -89,7 +89,7 @@ def _build_library() -> Tuple[List[Path], str]:
     subprocess.run(["cmake", "--build", str(build), "--target", NAME, "--parallel"], check=True)
     library = build / "libpoolgrad.so"
     cache = (build / "CMakeCache.txt").read_text()
-    folders = {Path(found).parent for found in re.findall(r"^\w+_LIBRARY:FILEPATH=(.+\.so)$", cache, re.MULTILINE)}
+    folders = {Path(found).parents[1] for found in re.findall(r"^hwy_DIR:PATH=(/.+)$", cache, re.MULTILINE)}  # of LIB/cmake/hwy
     carried = [folder / name for name in _needed(library) if name.startswith(tuple(_CARRIED)) for folder in sorted(folders)]
     local = ""
     compiler = re.search(r"^CMAKE_CUDA_COMPILER:\w+=(.+)$", cache, re.MULTILINE)

@@ -7,6 +7,7 @@ The images, a bar or a pole in noise, are drawn on the spot. What is kept for ba
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from functools import partial
@@ -52,7 +53,7 @@ def train(pool: Pool, steps: int = 120, batch: int = 64) -> Dict[str, Any]:
     x, y = draw(steps * batch)
     keys = jax.random.split(jax.random.key(0), 3)
     shapes = {"first": (3, 3, 1, 16), "second": (3, 3, 16, 32), "last": (32, 2)}
-    weights = {name: jax.random.normal(key, shape) * (2 / np.prod(shape[:-1])) ** 0.5 for key, (name, shape) in zip(keys, shapes.items())}
+    weights = {name: jax.random.normal(key, shape) * (2 / math.prod(shape[:-1])) ** 0.5 for key, (name, shape) in zip(keys, shapes.items())}
     step = jax.jit(jax.value_and_grad(partial(loss, pool)))
     step(weights, x[:batch], y[:batch])  # compiles
     losses, start = [], time.perf_counter()

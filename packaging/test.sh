@@ -35,10 +35,11 @@ test_wheel() { # test_wheel [FILE]
   local wheel=${1:-$(the_one 'poolgrad-[0-9.]*-py3-none-manylinux*.whl')}
   "$python" packaging/check_wheel.py "$wheel"
   rm -rf "$work/venv" && environment "$work/venv"
-  local start=$EPOCHREALTIME
-  pip_install "$work/venv" "$wheel"
-  (cd "$work" && "$work/venv/bin/python" "$root/packaging/first_gradient.py")
-  echo "from pip install to the first gradient: $(bc <<<"scale=1; ($EPOCHREALTIME - $start) / 1") s"
+  local TIMEFORMAT='from pip install to the first gradient: %R s by the clock, %U + %S s of the processor'
+  time {
+    pip_install "$work/venv" "$wheel"
+    (cd "$work" && "$work/venv/bin/python" "$root/packaging/first_gradient.py")
+  }
 }
 test_wheel_cuda() { test_wheel "$(the_one 'poolgrad-*+cuda*.whl')"; }
 
@@ -99,6 +100,7 @@ test_npm() {
   cp packaging/first_gradient.mjs "$work/npm"
   (cd "$work/npm" && npm init --yes >/dev/null &&
     npm install --silent --offline --no-audit --no-fund "$(the_one 'poolgrad-*.tgz')" && node first_gradient.mjs)
+  echo "unpacked: $(du -sb "$work/npm/node_modules/poolgrad" | cut -f1) bytes"
 }
 
 parts=("$@")

@@ -85,6 +85,7 @@ def _build_library() -> Tuple[List[Path], str]:
         arguments = ["-G", "Ninja", *arguments]
     if shutil.which("ccache"):
         arguments.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+    (build / "CMakeCache.txt").unlink(missing_ok=True)  # the objects are kept, the options of an earlier build are not
     subprocess.run(["cmake", "-S", str(ROOT), "-B", str(build), *arguments], check=True)
     subprocess.run(["cmake", "--build", str(build), "--target", NAME, "--parallel"], check=True)
     library = build / "libpoolgrad.so"

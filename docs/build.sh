@@ -40,5 +40,6 @@ cp explorer/dist/index.html "$build/extra/explorer/"
 rm -rf "$site"
 POOLGRAD_DOCS_BUILD=$build PYTHONPATH=$PWD/bindings/python POOLGRAD_LIBRARY=$build/library/libpoolgrad.so PYTHONDONTWRITEBYTECODE=1 \
   "$python" -m sphinx -q -W --keep-going -b html -d "$build/doctrees" "$build/pages/docs" "$site"
+"$python" docs/mend_furo.py "$site"
 "$python" tests/docs/links.py --site "$site"
 echo "dist/site/index.html: $(find "$site" -name '*.html' | wc -l) pages"

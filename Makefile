@@ -113,7 +113,7 @@ test-package:
 	@tests/install/sources.sh
 	@packaging/test.sh
 
-docs:
+docs: explorer
 	@tools/setup core docs
 	@docs/build.sh
 
@@ -124,7 +124,7 @@ test-docs: build
 	@/usr/bin/python3 tests/docs/notebook.py --build $(BUILD) examples/gradient.ipynb
 
 lint:
-	@tools/setup core lint
+	@tools/setup core lint js
 	@tools/lint format python shell js
 
 # clang-tidy over the floors without kernels; minutes.

@@ -17,7 +17,7 @@ log=$folder.log
 
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-cmake --preset x86 -B "$folder" "${launcher[@]}" -DHWY_INCLUDE="$deps/usr/include" -DHWY_LIBRARY="$lib/libhwy.so" \
+cmake --preset x86 -B "$folder" "${launcher[@]}" -Dhwy_DIR="$lib/cmake/hwy" \
   -DCLI11_DIR="$(dirname "$(find "$deps" -name CLI11Config.cmake | head -1)")" \
   -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,$lib" "$@" >"$log" 2>&1 || { cat "$log"; exit 1; }
 cmake --build "$folder" --target "${targets[@]}" >"$log" 2>&1 || { grep -E 'error|FAILED' -A3 "$log"; exit 1; }

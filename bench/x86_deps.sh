@@ -15,7 +15,7 @@ apt-get "${options[@]}" -qq update
 (cd "$work" && apt-get "${options[@]}" -qq download "${packages[@]}")
 rm -rf "$into"
 for package in "$work"/*.deb; do dpkg-deb -x "$package" "$into"; done
-find "$into" -depth \( -name 'libhwy[_-]test*' -o -name 'libhwy[_-]contrib*' -o -path '*/share/doc' \) -exec rm -rf {} +
+find "$into" -depth -path '*/share/doc' -exec rm -rf {} +
 # Whole files instead of links, which not every way of carrying keeps.
 find "$into" -type l | while read -r link; do cp --remove-destination "$(realpath "$link")" "$link"; done
 du -sh "$into"

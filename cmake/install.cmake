@@ -4,15 +4,18 @@
 # `command` the command line.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS poolgrad poolgrad_static EXPORT poolgradTargets
+install(TARGETS poolgrad EXPORT poolgradTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
-        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+install(TARGETS poolgrad_static EXPORT poolgradStaticTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 install(FILES include/poolgrad/poolgrad.h include/poolgrad/poolgrad.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/poolgrad
         COMPONENT development)
 
 set(poolgrad_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/poolgrad)
-install(EXPORT poolgradTargets NAMESPACE poolgrad:: DESTINATION ${poolgrad_package_dir} COMPONENT development)
+foreach(targets poolgradTargets poolgradStaticTargets)
+  install(EXPORT ${targets} NAMESPACE poolgrad:: DESTINATION ${poolgrad_package_dir} COMPONENT development)
+endforeach()
 configure_package_config_file(cmake/poolgradConfig.cmake.in ${PROJECT_BINARY_DIR}/poolgradConfig.cmake
                               INSTALL_DESTINATION ${poolgrad_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/poolgradConfigVersion.cmake COMPATIBILITY SameMajorVersion)
@@ -22,11 +25,9 @@ install(FILES ${PROJECT_BINARY_DIR}/poolgradConfig.cmake ${PROJECT_BINARY_DIR}/p
 # The prefix is found from where the .pc file lies. What a static link needs besides: the libraries we were built with.
 file(RELATIVE_PATH poolgrad_pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 set(poolgrad_pc_private "-lstdc++ -lm")
-foreach(library ${poolgrad_needs})
-  get_filename_component(library_name ${library} NAME_WE)
-  string(REGEX REPLACE "^lib" "" library_name ${library_name})
-  string(PREPEND poolgrad_pc_private "-l${library_name} ")
-endforeach()
+if(POOLGRAD_SIMD)
+  string(PREPEND poolgrad_pc_private "-lhwy ")
+endif()
 if(POOLGRAD_CUDA)
   get_filename_component(poolgrad_cudart_dir ${CUDA_cudart_static_LIBRARY} DIRECTORY)
   string(PREPEND poolgrad_pc_private "-L${poolgrad_cudart_dir} -lcudart_static -ldl -lrt ")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the documentation site into dist/site: Doxygen reads the headers, TypeDoc the JavaScript sources, Sphinx the pages and the
-# Python package; the explorer lies in it at explorer/ where it was built (make explorer). A warning is an error, and so is a dead link.
+# Python package; the explorer, which make explorer builds, lies in it at explorer/. A warning is an error, and so is a dead link.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-/usr/bin/python3}
@@ -34,17 +34,12 @@ javascript=$build/pages/docs/api/javascript
 rm "$javascript/index.md" && mv "$javascript/index-1.md" "$javascript/poolgrad.md"  # named as they are imported
 sed -i '1s,.*,# poolgrad,' "$javascript/poolgrad.md" && sed -i '1s,.*,# poolgrad/tfjs,; s,index-1\.md,poolgrad.md,g' "$javascript/tfjs.md"
 
-rm -rf "$build/extra/explorer"
-if [ -f explorer/dist/index.html ]; then
-  mkdir "$build/extra/explorer" && cp explorer/dist/index.html "$build/extra/explorer/"
-  printf '\n```{raw} html\n<p><a href="explorer/index.html">Open the explorer</a>: windows, winners, routes and gradient, to play with.</p>\n```\n' \
-    >>"$build/pages/docs/index.md"
-else
-  echo "the explorer is not in the site: make explorer builds it"
-fi
+rm -rf "$build/extra/explorer" && mkdir "$build/extra/explorer"
+cp explorer/dist/index.html "$build/extra/explorer/"
 
 rm -rf "$site"
 POOLGRAD_DOCS_BUILD=$build PYTHONPATH=$PWD/bindings/python POOLGRAD_LIBRARY=$build/library/libpoolgrad.so PYTHONDONTWRITEBYTECODE=1 \
   "$python" -m sphinx -q -W --keep-going -b html -d "$build/doctrees" "$build/pages/docs" "$site"
+"$python" docs/mend_furo.py "$site"
 "$python" tests/docs/links.py --site "$site"
 echo "dist/site/index.html: $(find "$site" -name '*.html' | wc -l) pages"

@@ -1,6 +1,6 @@
 """poolgrad with NumPy in a few lines: pool, keep routes, go backward, look at the Jacobian.
 
-    pip install . && python examples/quickstart.py
+    pip install dist/poolgrad-*.whl && python examples/quickstart.py
 """
 
 import numpy as np

@@ -42,6 +42,7 @@ package_deb() {
   tree=$root/build/deb/poolgrad-$version
   mkdir -p "$tree"
   find "$tree" -mindepth 1 -maxdepth 1 ! -name 'obj-*' -exec rm -rf {} +
+  rm -f "$tree"/obj-*/CMakeCache.txt  # or an earlier build's POOLGRAD_CMAKE_ARGS would stay
   files | tar --null --no-recursion --files-from=- -cf - | tar -xf - -C "$tree"
   rm -f "$root"/build/deb/*.deb
   (cd "$tree" && dpkg-buildpackage --build=binary --no-sign --no-pre-clean) >"$root/build/deb/log" 2>&1 ||

@@ -16,6 +16,11 @@ the_one() { # the_one PATTERN: the only file of dist/ that matches
   echo "${found[0]}"
 }
 
+at_most() { # at_most LIMIT BYTES WHAT
+  echo "$3: $2 bytes, at most $1"
+  [ "$2" -le "$1" ] || { echo "$3 is larger than its budget" >&2; return 1; }
+}
+
 # A fresh environment that sees NumPy (there is no index to fetch it from) and nothing else of the system's.
 environment() { # environment FOLDER
   "$python" -m venv "$1"
@@ -34,11 +39,13 @@ pip_install() { # pip_install ENVIRONMENT FILE: without network
 test_wheel() { # test_wheel [FILE]
   local wheel=${1:-$(the_one 'poolgrad-[0-9.]*-py3-none-manylinux*.whl')}
   "$python" packaging/check_wheel.py "$wheel"
+  [ $# -gt 0 ] || at_most 3000000 "$(stat -c %s "$wheel")" "the wheel"
   rm -rf "$work/venv" && environment "$work/venv"
-  local start=$EPOCHREALTIME
-  pip_install "$work/venv" "$wheel"
-  (cd "$work" && "$work/venv/bin/python" "$root/packaging/first_gradient.py")
-  echo "from pip install to the first gradient: $(bc <<<"scale=1; ($EPOCHREALTIME - $start) / 1") s"
+  local TIMEFORMAT='from pip install to the first gradient: %R s by the clock, %U + %S s of the processor'
+  time {
+    pip_install "$work/venv" "$wheel"
+    (cd "$work" && "$work/venv/bin/python" "$root/packaging/first_gradient.py")
+  }
 }
 test_wheel_cuda() { test_wheel "$(the_one 'poolgrad-*+cuda*.whl')"; }
 
@@ -99,6 +106,7 @@ test_npm() {
   cp packaging/first_gradient.mjs "$work/npm"
   (cd "$work/npm" && npm init --yes >/dev/null &&
     npm install --silent --offline --no-audit --no-fund "$(the_one 'poolgrad-*.tgz')" && node first_gradient.mjs)
+  at_most 8000000 "$(du -sb "$work/npm/node_modules/poolgrad" | cut -f1)" "the npm package, unpacked"
 }
 
 parts=("$@")

@@ -8,6 +8,9 @@ if(POOLGRAD_PYTHON)
   add_test(NAME docs_links COMMAND ${POOLGRAD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/docs/links.py)
   add_test(NAME docs_blocks COMMAND ${POOLGRAD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/docs/blocks.py --build ${PROJECT_BINARY_DIR}
                                     --language c,cpp)
+  if(CMAKE_BUILD_TYPE STREQUAL Release AND NOT POOLGRAD_SANITIZE AND NOT POOLGRAD_CUDA)
+    add_test(NAME budget COMMAND ${POOLGRAD_PYTHON} ${PROJECT_SOURCE_DIR}/tools/budget ${PROJECT_BINARY_DIR})
+  endif()
 endif()
 
 # The examples in C; those in C++ are in tests/CMakeLists.txt.

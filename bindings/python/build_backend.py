@@ -85,11 +85,12 @@ def _build_library() -> Tuple[List[Path], str]:
         arguments = ["-G", "Ninja", *arguments]
     if shutil.which("ccache"):
         arguments.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+    (build / "CMakeCache.txt").unlink(missing_ok=True)  # the objects are kept, the options of an earlier build are not
     subprocess.run(["cmake", "-S", str(ROOT), "-B", str(build), *arguments], check=True)
     subprocess.run(["cmake", "--build", str(build), "--target", NAME, "--parallel"], check=True)
     library = build / "libpoolgrad.so"
     cache = (build / "CMakeCache.txt").read_text()
-    folders = {Path(found).parent for found in re.findall(r"^\w+_LIBRARY:FILEPATH=(.+\.so)$", cache, re.MULTILINE)}
+    folders = {Path(found).parents[1] for found in re.findall(r"^hwy_DIR:PATH=(/.+)$", cache, re.MULTILINE)}  # of LIB/cmake/hwy
     carried = [folder / name for name in _needed(library) if name.startswith(tuple(_CARRIED)) for folder in sorted(folders)]
     local = ""
     compiler = re.search(r"^CMAKE_CUDA_COMPILER:\w+=(.+)$", cache, re.MULTILINE)

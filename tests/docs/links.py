@@ -2,7 +2,8 @@
 """Checks links, without a network.
 
     tests/docs/links.py                 every relative link of every Markdown file leads to a file, its #anchor to a heading
-    tests/docs/links.py --site FOLDER   every link of every page of the built site leads to a file, its #anchor to an element
+    tests/docs/links.py --site FOLDER   every link of every page of the built site leads to a file, its #anchor to an element;
+                                        no style or script needs a server, and there are colours for those whose system is dark
 
 Prints every dead link; the exit status is 0 when there is none. Addresses of the web are not visited.
 """
@@ -91,6 +92,13 @@ def site(folder: Path) -> Tuple[int, List[str]]:
                 dead.append(f"{place} leads nowhere")
             elif parts.fragment and to in pages and unquote(parts.fragment) not in pages[to].ids:
                 dead.append(f"{place}: the page has no #{parts.fragment}")
+    for file in folder.rglob("*.css"):
+        dead += [f"{file.name}: {found} needs a server" for found in re.findall(r"(?:url\(|@import )[\"']?/\S*", file.read_text(encoding="utf-8"))]
+    for file in folder.rglob("*.js"):
+        if re.match(r"import\b", file.read_text(encoding="utf-8")):
+            dead.append(f"{file.name} is a module, which a page from the file system cannot load")
+    if "prefers-color-scheme: dark" not in "".join(file.read_text(encoding="utf-8") for file in folder.rglob("furo.css")):
+        dead.append("furo.css has no colours for those whose system is dark")
     return count, dead
 
 

@@ -24,6 +24,7 @@ for way in fetch_content add_subdirectory; do
     printf 'add_executable(in_c main.c)\ntarget_link_libraries(in_c PRIVATE poolgrad::poolgrad)\n'
   } >"$work/$way/CMakeLists.txt"
   build=$work/$way/build
+  cmake -S "$work/$way" -B "$work/$way/simd" -G Ninja >"$work/log" 2>&1 || { tail -40 "$work/log"; exit 1; }  # Highway is found through us
   cmake -S "$work/$way" -B "$build" -G Ninja -DPOOLGRAD_SIMD=OFF "${launcher[@]}" >"$work/log" 2>&1 && cmake --build "$build" >"$work/log" 2>&1 ||
     { tail -40 "$work/log"; exit 1; }
   for program in with_poolgrad with_poolgrad_static in_c; do "$build/$program"; done

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs a build tree into an empty prefix, moves the prefix, and builds separate projects against it: a CMake consumer,
-# shared and static, and a C program through pkg-config, shared and static. All four are run.
+# shared and static and shared without Highway, and a C program through pkg-config, shared and static. All five are run.
 #   tests/install/test.sh BUILD_FOLDER
 set -euo pipefail
 build=$(realpath "${1:?usage: tests/install/test.sh BUILD_FOLDER}")
@@ -19,6 +19,18 @@ cmake --build "$work/consumer" >"$work/build.log" || { cat "$work/build.log"; ex
 "$work/consumer/consumer_static"
 if ldd "$work/consumer/consumer_static" | grep -q libpoolgrad; then
   echo "consumer_static links the shared libpoolgrad; it must hold the library itself" >&2
+  exit 1
+fi
+
+# Where Highway is not installed the shared library is still offered, and the missing static one gets a reason.
+mkdir "$work/shared" && cp "$source/examples/consumer/main.cc" "$work/shared"
+printf 'cmake_minimum_required(VERSION 3.16)\nproject(shared LANGUAGES CXX)\nfind_package(poolgrad 1.0 REQUIRED)\nadd_executable(shared main.cc)
+target_compile_features(shared PRIVATE cxx_std_20)\ntarget_link_libraries(shared PRIVATE poolgrad::poolgrad)\n' >"$work/shared/CMakeLists.txt"
+cmake -S "$work/shared" -B "$work/shared/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_DISABLE_FIND_PACKAGE_hwy=ON >"$work/configure.log" &&
+  cmake --build "$work/shared/build" >>"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+"$work/shared/build/shared"
+if grep -q '^POOLGRAD_SIMD:BOOL=ON' "$build/CMakeCache.txt" && ! grep -q 'poolgrad_static is left out: linking it needs Highway' "$work/configure.log"; then
+  echo "find_package(poolgrad) does not say why the static library is left out" >&2
   exit 1
 fi
 
@@ -51,7 +63,7 @@ version=$(pkg-config --modversion poolgrad)
 runtime=$(listing runtime)
 [ "$runtime" = "libpoolgrad.so.${version%%.*} libpoolgrad.so.$version " ] || { echo "the component runtime holds $runtime" >&2; exit 1; }
 development=$(listing development)
-for file in libpoolgrad.a libpoolgrad.so poolgrad.h poolgrad.hpp poolgrad.pc poolgradConfig.cmake poolgradTargets.cmake; do
+for file in libpoolgrad.a libpoolgrad.so poolgrad.h poolgrad.hpp poolgrad.pc poolgradConfig.cmake poolgradTargets.cmake poolgradStaticTargets.cmake; do
   case " $development" in *" $file "*) ;; *) echo "the component development lacks $file; it holds $development" >&2; exit 1 ;; esac
 done
 case " $development" in *" libpoolgrad.so.$version "* | *" poolgrad "*) echo "the component development holds $development" >&2; exit 1 ;; esac

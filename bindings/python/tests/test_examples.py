@@ -31,8 +31,16 @@ def test_quickstart(tmp_path):
 
 def test_train_cnn(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    run("train_cnn.py", tmp_path, "--epochs", "1")  # which fails unless both runs have the same losses, to the last bit
+    told = run("train_cnn.py", tmp_path, "--epochs", "1")  # which fails unless all runs have the same losses, to the last bit
+    saved = [float(line.split()[-2]) for line in told.splitlines() if line.endswith("KiB")]
+    assert len(saved) == 3 and saved[0] > saved[1] > saved[2], told
+
+
+def test_train_jax(tmp_path):
+    pytest.importorskip("jax.ffi", reason="JAX is not installed, or one before 0.5")
+    told = run("train_jax.py", tmp_path)  # which fails unless it learns what lax learns
+    kept = [float(line.split()[-2]) for line in told.splitlines() if line.endswith("KiB")]
+    assert len(kept) == 2 and kept[0] > 10 * kept[1], told
 
 
 def test_unet_split(tmp_path):

@@ -62,25 +62,14 @@ class Average {
   int64_t bytes;
 
   void Run(int64_t begin, int64_t end) {
-    s_.Start();
-    const int64_t height = l_.way.result(p_.height());
-    for (int64_t unit = begin; unit < end;) {
-      const int64_t group = unit / l_.rows;
-      s_.Begin(group);
-      CountAlongWidth();
-      int64_t row = unit - group * l_.rows;
-      int64_t a = row / height, b = row - a * height;
-      for (const int64_t past = std::min(end - unit + row, l_.rows); row < past;) {
-        const int64_t rows = std::min(l_.rows_out, past - row);
-        for (int64_t r = 0; r < rows; ++r, ++b) {
-          if (b == height) b = 0, ++a;
-          Row(a, b, sums_ + r * l_.row(), s_.ResultRow(s_.image[0], s_.part[0], row) + s_.channel);
-        }
-        if (!l_.channels) s_.Leave(sums_, row, rows);
-        row += rows;
-        unit += rows;
-      }
-    }
+    s_.ForRows(
+        begin, end, [&] { CountAlongWidth(); },
+        [&](int64_t a, int64_t b, int64_t number, int64_t r) {
+          Row(a, b, sums_ + r * l_.row(), s_.ResultRow(s_.image[0], s_.part[0], number) + s_.channel);
+        },
+        [&](int64_t number, int64_t rows) {
+          if (!l_.channels) s_.Leave(sums_, number, rows);
+        });
   }
 
  private:

@@ -111,16 +111,6 @@ class Lanes {
     sources_ = take.Take<Sources>((l.tiles_across > 1 ? 2 : 1) * l.part * l.inner);
   }
 
-  // Where every place of a row finds its sources; once there is scratch.
-  void Start() {
-    depth.Start();
-    height.Start();
-    for (int64_t o = 0; o < l.part; ++o) {
-      const Sources at = l.way.Of(l.width, o);
-      for (int64_t c = 0; c < l.inner; ++c) sources_[o * l.inner + c] = {at.first * l.inner + c, at.count, at.tap};
-    }
-  }
-
   const Problem& p;
   const LaneLayout& l;
   SourcesAlong depth, height;
@@ -130,26 +120,29 @@ class Lanes {
   int64_t image[kLanes], part[kLanes];
   int64_t channel = 0, used = 0;  // the first channel, and how many lanes there are
 
-  void Begin(int64_t group) {
-    std::fill(kept_, kept_ + l.slots, int64_t{-1});
-    if (l.channels) {
-      channel = group % l.blocks * l.block;
-      used = std::min(l.block, beside - channel);
-      group /= l.blocks;
-      std::fill(image, image + kLanes, group / l.parts);
-      std::fill(part, part + kLanes, group % l.parts);
-      return;
-    }
-    const int64_t all = l.images * l.parts;
-    used = std::min(kLanes, all - group * kLanes);
-    const int64_t last = all - 1;
-    if (l.parts == 1) {
-      for (int64_t i = 0; i < kLanes; ++i) image[i] = std::min(group * kLanes + i, last), part[i] = 0;
-      return;
-    }
-    for (int64_t i = 0; i < kLanes; ++i) {
-      image[i] = std::min(group * kLanes + i, last) / l.parts;
-      part[i] = std::min(group * kLanes + i, last) - image[i] * l.parts;
+  // Calls begin() for every group, row(a, b, number, r) for its rows of units [begin, end), (a, b) of the result, and
+  // done(number, rows) for as many as leave together, where r counts from 0.
+  template <class BeginGroup, class Row, class Done>
+  void ForRows(int64_t begin, int64_t end, const BeginGroup& begin_group, const Row& row, const Done& done) {
+    Start();
+    const int64_t along = l.way.result(p.height());
+    for (int64_t unit = begin; unit < end;) {
+      const int64_t group = unit / l.rows;
+      Begin(group);
+      begin_group();
+      int64_t number = unit - group * l.rows;
+      int64_t a = number / along, b = number - a * along;
+      const int64_t past = std::min(end - unit + number, l.rows);
+      unit += past - number;
+      while (number < past) {
+        const int64_t rows = std::min(l.rows_out, past - number);
+        for (int64_t r = 0; r < rows; ++r, ++b) {
+          if (b == along) b = 0, ++a;
+          row(a, b, number + r, r);
+        }
+        done(number, rows);
+        number += rows;
+      }
     }
   }
 
@@ -219,6 +212,39 @@ class Lanes {
   }
 
  private:
+  // Where every place of a row finds its sources; once there is scratch.
+  void Start() {
+    depth.Start();
+    height.Start();
+    for (int64_t o = 0; o < l.part; ++o) {
+      const Sources at = l.way.Of(l.width, o);
+      for (int64_t c = 0; c < l.inner; ++c) sources_[o * l.inner + c] = {at.first * l.inner + c, at.count, at.tap};
+    }
+  }
+
+  void Begin(int64_t group) {
+    std::fill(kept_, kept_ + l.slots, int64_t{-1});
+    if (l.channels) {
+      channel = group % l.blocks * l.block;
+      used = std::min(l.block, beside - channel);
+      group /= l.blocks;
+      std::fill(image, image + kLanes, group / l.parts);
+      std::fill(part, part + kLanes, group % l.parts);
+      return;
+    }
+    const int64_t all = l.images * l.parts;
+    used = std::min(kLanes, all - group * kLanes);
+    const int64_t last = all - 1;
+    if (l.parts == 1) {
+      for (int64_t i = 0; i < kLanes; ++i) image[i] = std::min(group * kLanes + i, last), part[i] = 0;
+      return;
+    }
+    for (int64_t i = 0; i < kLanes; ++i) {
+      image[i] = std::min(group * kLanes + i, last) / l.parts;
+      part[i] = std::min(group * kLanes + i, last) - image[i] * l.parts;
+    }
+  }
+
   int64_t SlotSize() const { return l.slot() + kLanes * l.block; }
   // A lane's part of a tile, or of the result, with room for vectors to read on.
   int64_t EdgeSize() const {

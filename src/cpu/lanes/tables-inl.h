@@ -100,31 +100,21 @@ class Tables {
   int64_t bytes;
 
   void Run(int64_t begin, int64_t end) {
-    s_.Start();
-    const int64_t height = p_.height().out;
-    for (int64_t unit = begin; unit < end;) {
-      const int64_t group = unit / l_.rows;
-      s_.Begin(group);
-      int64_t row = unit - group * l_.rows;
-      int64_t a = row / height, b = row - a * height;
-      for (const int64_t past = std::min(end - unit + row, l_.rows); row < past;) {
-        const int64_t rows = std::min(l_.rows_out, past - row);
-        for (int64_t r = 0; r < rows; ++r, ++b) {
-          if (b == height) b = 0, ++a;
+    s_.ForRows(
+        begin, end, [] {},
+        [&](int64_t a, int64_t b, int64_t number, int64_t r) {
           const Sources d = s_.depth.Of(a).at, h = s_.height.Of(b).at;
-          special_[r] = l_.staged ? Row(d, h, r) : Channels(d, h, row);
-        }
-        if (l_.staged) Leave(row, rows);
-        for (int64_t r = 0; r < rows; ++r) {
-          for (int64_t i = 0; special_[r] && i < (l_.staged ? s_.used : 1); ++i) {
-            const int64_t at = s_.image[i] * l_.rows + row + r;
-            exact_.Run(p_, args_, at, at + 1, exact_scratch_);
+          special_[r] = l_.staged ? Row(d, h, r) : Channels(d, h, number);
+        },
+        [&](int64_t number, int64_t rows) {
+          if (l_.staged) Leave(number, rows);
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t i = 0; special_[r] && i < (l_.staged ? s_.used : 1); ++i) {
+              const int64_t at = s_.image[i] * l_.rows + number + r;
+              exact_.Run(p_, args_, at, at + 1, exact_scratch_);
+            }
           }
-        }
-        row += rows;
-        unit += rows;
-      }
-    }
+        });
   }
 
  private:

@@ -27,6 +27,10 @@ struct CpuTuning {
   int64_t sums_least = 16 << 10;
   int64_t sums_piece = 2048;
 
+  // Averages and tables (lanes/layout.h): what is transposed at once, and how much of it is kept.
+  int64_t lanes_tile = 16 << 10;
+  int64_t lanes_cache = 256 << 10;
+
   // Forward. What a block of rows of the general kernels keeps in L1, and what a piece of a row may take of L2 before
   // rows are cut.
   int64_t forward_values_block = 24 << 10;

@@ -167,6 +167,8 @@ CpuTuning SmallTuning(int64_t size) {
   t.sums_cache_2 = 512 << (2 * size);
   t.sums_least = 64 << size;
   t.sums_piece = 32 << size;
+  t.lanes_tile = 64 << (2 * size);
+  t.lanes_cache = 512 << (2 * size);
   t.forward_values_block = 256 << size;
   t.forward_routes_block = 512 << size;
   t.forward_piece = 1024 << size;
@@ -255,7 +257,7 @@ class Checker {
         const Made made = algorithm.make(p_, op, {target, static_cast<int>(random_.Between(1, 4))});
         if (made.refusal) continue;
         const Kernel& kernel = made.kernel;
-        ++runs[std::string(algorithm.name) + " " + Name(p_.dtype)];
+        ++runs[std::string(algorithm.name) + " " + Name(p_.dtype) + (p_.by_table() ? " by table" : "")];
         for (const int tasks : effort_.splits) RunKernel(algorithm, kernel, op, in, expected, tasks);
       }
       for (const int threads : effort_.splits) RunPlan(op, in, expected, threads);

@@ -48,12 +48,11 @@ void DrawWindow(Draw& draw, poolgrad_problem* p, int axis) {
   if (p->dialect == POOLGRAD_DIALECT_JAX && draw.OneIn(4)) p->pad_hi[axis] = draw.Between(-2, 0);
 }
 
-// Windows by table on some axis: adaptive, of one size (fractional), or of any sizes. Kernels stay as large as they
+// Windows by table on one axis: adaptive, of one size (fractional), or of any sizes. Kernels stay as large as they
 // were.
-void DrawTable(Draw& draw, poolgrad_problem* p) {
+void DrawTable(Draw& draw, poolgrad_problem* p, int axis) {
   static std::vector<int64_t> lists[64][2];  // a problem is checked before so many more were drawn
   static size_t next = 0;
-  const int axis = static_cast<int>(draw.Between(0, p->rank - 1));
   const int64_t in = p->in[axis], kernel = std::min(p->kernel[axis], in);
   if (in < 1) return;
   if (p->padding != POOLGRAD_PAD_EXPLICIT) p->padding = POOLGRAD_PAD_VALID;
@@ -191,7 +190,12 @@ poolgrad_problem DrawProblem(Draw& draw) {
     p.relu = 1;
     if (p.route_bits == 2 && taps == 4) p.route_bits = 0;  // `no route` needs a code
   }
-  if (draw.OneIn(10)) DrawTable(draw, &p);
+  if (draw.OneIn(6)) {
+    const int table = static_cast<int>(draw.Between(0, p.rank - 1));
+    for (int i = 0; i < p.rank; ++i) {
+      if (i == table || draw.OneIn(3)) DrawTable(draw, &p, i);
+    }
+  }
   if (p.kind == POOLGRAD_AVERAGE) {
     if (draw.OneIn(2)) p.count_padding = static_cast<int32_t>(draw.Between(0, 1));
     if (draw.OneIn(6)) p.divisor = draw.Between(1, 20);

@@ -11,6 +11,7 @@
 #include "cpu/backward/backward.h"
 
 #include "cpu/cpu.h"
+#include "cpu/lanes/lanes.h"
 
 namespace poolgrad {
 namespace {

@@ -6,7 +6,6 @@
 namespace poolgrad {
 
 Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host);   // disjoint.cc
-Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host);    // average_gradient.cc
 Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host);    // scatter.cc
 Made MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host);  // from_x.cc
 Made MakeWinners(const Problem& p, poolgrad_op op, const Host& host);    // winners.cc

@@ -60,26 +60,6 @@ HWY_INLINE V8 LookUpBytes(V8 table, V8 places) {
 #endif
 }
 
-// What StoreU writes for T: floats as they are, halves as their bits.
-template <class T, class DF>
-HWY_INLINE auto NarrowTo(DF d, hn::Vec<DF> v) {
-  [[maybe_unused]] const hn::Rebind<uint16_t, DF> d16;
-  if constexpr (std::is_same_v<T, BF16>) {
-    return hn::TruncateTo(d16, BF16BitsFromF32(d, v));
-  } else if constexpr (std::is_same_v<T, F16> && kNativeF16) {
-    return hn::BitCast(d16, hn::DemoteTo(hn::Rebind<hwy::float16_t, DF>(), v));
-  } else if constexpr (std::is_same_v<T, F16>) {
-    return hn::TruncateTo(d16, F16BitsFromF32(d, v));
-  } else {
-    (void)d;
-    return v;
-  }
-}
-
-// The lane type NarrowTo gives for T from lanes of type L.
-template <class T, class L>
-using Stored = std::conditional_t<std::is_same_v<T, BF16> || std::is_same_v<T, F16>, uint16_t, L>;
-
 // Asks for `bytes` at `from` ahead of use; the hardware does not see short runs with gaps between them coming.
 HWY_INLINE void PrefetchRun(const void* from, int64_t bytes) {
   const uint8_t* line = static_cast<const uint8_t*>(from);

@@ -42,6 +42,7 @@ class Places {
       : p_(problem), capacity_(l.piece_elements() + kRowSlack) {
     ramp_ = take.Take<uint32_t>(capacity_);
     for (int32_t*& at : at_) at = take.Take<int32_t>(capacity_);
+    for (int i = 0; i < 3; ++i) sizes_[i] = take.Take<int32_t>(problem.axis[i].table ? capacity_ : 0);
     codes_ = take.Take<uint32_t>(kRowLead + 3 * capacity_ + kRowSlack) + kRowLead;
   }
 
@@ -52,12 +53,14 @@ class Places {
     for (int i = 0; i < 3; ++i) {
       const Axis& a = p_.axis[i];
       const Span& span = s.span[i];
-      over_[i] = a.start(span.out.begin) < span.in.begin || a.start(span.out.end - 1) + a.extent() > span.in.end;
+      over_[i] =
+          a.table || a.start(span.out.begin) < span.in.begin || a.start(span.out.end - 1) + a.extent() > span.in.end;
     }
     if (lanes_ == s.lanes && steps_[0] == s.step[0] && steps_[1] == s.step[1]) return;
     lanes_ = s.lanes;
     std::copy_n(s.step, 3, steps_);
-    FindRamps(s);
+    const int64_t first[] = {0, 0, 0};
+    FindRamps(s, first);
     for (int64_t t = 0; t < std::min(p_.taps(), kTable); ++t) {
       int64_t tap = t;
       uint32_t place = 0;
@@ -79,14 +82,15 @@ class Places {
     job.n = rows * b.ow.size() * s.lanes;
     const int64_t o[] = {b.od, b.oh, b.ow.begin};
     const int64_t last[] = {b.od, b.oh + rows - 1, b.ow.end - 1};
+    if (p_.by_table() && !std::equal(o, o + 3, first_)) FindRamps(s, o);
     for (int axis = 0; axis < 3; ++axis) {
       const Axis& a = p_.axis[axis];
       const Range in = s.span[axis].in;
       job.start[axis] = static_cast<int32_t>(a.start(o[axis]) - in.begin);
       job.size[axis] = static_cast<uint32_t>(in.size());
-      job.over[axis] = b.whole
-                           ? over_[axis]
-                           : over_[axis] && (a.start(o[axis]) < in.begin || a.start(last[axis]) + a.extent() > in.end);
+      job.over[axis] = b.whole ? over_[axis]
+                               : over_[axis] && (a.table || a.start(o[axis]) < in.begin ||
+                                                 a.start(last[axis]) + a.extent() > in.end);
     }
     if (p_.routes.bits <= 8) return FindAll(s, b, row, rows, job, reinterpret_cast<uint8_t*>(codes_), to);
     if (p_.routes.bits == 16) return FindAll(s, b, row, rows, job, reinterpret_cast<uint16_t*>(codes_), to);
@@ -103,8 +107,10 @@ class Places {
 
   // Where outputs begin from where the first one of a piece does: as many rows, or images, as a piece has. The first
   // row is counted out; every other is the first one further on. Vectors write past a row, into the next one.
+  // `first` is the piece's first output: windows by table are not alike, so that they are counted out for every piece.
   template <class T, class S>
-  void FindRamps(const Sums<T, S>& s) {
+  void FindRamps(const Sums<T, S>& s, const int64_t* first) {
+    std::copy_n(first, 3, first_);
     const DU du;
     const DI di;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(du));
@@ -113,28 +119,41 @@ class Places {
     const int64_t slices = s.l.whole ? s.l.piece / p_.out_plane() * a[0].out : 1;
     const int64_t rows = s.l.whole ? a[1].out : std::min(s.l.piece / positions, a[1].out);
     const int64_t row = positions * s.lanes;
+    const auto output = [&](int axis, int64_t o) { return std::min(first[axis] + o, a[axis].out - 1); };
+    const auto place = [&](int axis, int64_t o) {
+      return a[axis].table ? a[axis].start(output(axis, o)) - a[axis].start(first[axis]) : o * a[axis].stride;
+    };
     for (int64_t o = 0; o < positions; ++o) {
-      const VI w = hn::Set(di, static_cast<int32_t>(o * a[2].stride));
+      const int64_t at = place(2, o);
+      const VI w = hn::Set(di, static_cast<int32_t>(at));
+      const VI size = hn::Set(di, static_cast<int32_t>(a[2].size(output(2, o))));
       for (int64_t c = 0; c < s.lanes; c += lanes) {
-        hn::StoreU(hn::Iota(du, static_cast<uint32_t>(o * a[2].stride * s.step[2] + c)), du, ramp_ + o * s.lanes + c);
+        hn::StoreU(hn::Iota(du, static_cast<uint32_t>(at * s.step[2] + c)), du, ramp_ + o * s.lanes + c);
         hn::StoreU(w, di, at_[2] + o * s.lanes + c);
+        if (a[2].table) hn::StoreU(size, di, sizes_[2] + o * s.lanes + c);
       }
     }
     // Positions along an axis are only looked at where boxes have borders that windows reach over.
     bool looked_at[3];
     for (int i = 0; i < 3; ++i) {
-      looked_at[i] = s.l.bands[i] > 1 || a[i].start(0) < 0 || a[i].start(a[i].out - 1) + a[i].extent() > a[i].in;
+      looked_at[i] =
+          a[i].table || s.l.bands[i] > 1 || a[i].start(0) < 0 || a[i].start(a[i].out - 1) + a[i].extent() > a[i].in;
     }
     for (int64_t i = 0, n = 0; i < slices; ++i) {
-      const int64_t d = i % a[0].out * a[0].stride;
+      const int64_t d = place(0, i % a[0].out);
+      const VI slice_size = hn::Set(di, static_cast<int32_t>(a[0].size(output(0, i % a[0].out))));
       for (int64_t r = 0; r < rows; ++r, n += row) {
-        const int64_t h = r * a[1].stride;
+        const int64_t h = place(1, r);
+        const VI row_size = hn::Set(di, static_cast<int32_t>(a[1].size(output(1, r))));
         const VU on = hn::Set(du, static_cast<uint32_t>(i / a[0].out * s.plane + d * s.step[0] + h * s.step[1]));
         for (int64_t k = 0; k < row; k += lanes) {
           if (n > 0) {
             hn::StoreU(hn::Add(hn::LoadU(du, ramp_ + k), on), du, ramp_ + n + k);
             if (looked_at[2]) hn::StoreU(hn::LoadU(di, at_[2] + k), di, at_[2] + n + k);
+            if (a[2].table) hn::StoreU(hn::LoadU(di, sizes_[2] + k), di, sizes_[2] + n + k);
           }
+          if (a[1].table) hn::StoreU(row_size, di, sizes_[1] + n + k);
+          if (a[0].table) hn::StoreU(slice_size, di, sizes_[0] + n + k);
           if (looked_at[1]) hn::StoreU(hn::Set(di, static_cast<int32_t>(h)), di, at_[1] + n + k);
           if (looked_at[0]) hn::StoreU(hn::Set(di, static_cast<int32_t>(d)), di, at_[0] + n + k);
         }
@@ -187,7 +206,9 @@ class Places {
         hn::Set(di, static_cast<int32_t>(a[0].dilation * steps_[0] - a[1].kernel * a[1].dilation * steps_[1]));
     const auto inside = [&](int axis, VI tap, int64_t at) HWY_ATTR {
       const VI place = hn::Add(hn::Add(tap, hn::Set(di, job.start[axis])), hn::LoadU(di, at_[axis] + at));
-      return hn::Lt(hn::BitCast(du, place), hn::Set(du, job.size[axis]));
+      const auto in_box = hn::Lt(hn::BitCast(du, place), hn::Set(du, job.size[axis]));
+      if (!a[axis].table) return in_box;
+      return hn::And(in_box, hn::RebindMask(du, hn::Lt(tap, hn::LoadU(di, sizes_[axis] + at))));
     };
     auto all = hn::Eq(taps, taps);
     for (int64_t at = 0; at < job.n; at += lanes) {
@@ -234,10 +255,11 @@ class Places {
 
   const Problem& p_;
   const int64_t capacity_;
-  uint32_t* ramp_;  // places
-  int32_t* at_[3];  // positions
+  uint32_t* ramp_;     // places
+  int32_t* at_[3];     // positions
+  int32_t* sizes_[3];  // of windows, by table
   uint32_t* codes_;
-  int64_t lanes_ = 0, steps_[3] = {};  // of the ramps
+  int64_t lanes_ = 0, steps_[3] = {}, first_[3] = {};  // of the ramps
   bool over_[3] = {};
   HWY_ALIGN uint32_t table_places_[kTable] = {};
   HWY_ALIGN int32_t table_[3][kTable] = {};

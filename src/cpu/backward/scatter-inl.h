@@ -6,7 +6,7 @@
 // again (9 cycles). Where lanes are few, four images in step put three other additions in between; channels last,
 // neighbours are different channels.
 //
-// Sets of ties, windows by table, and windows of a million taps go tap by tap.
+// Sets of ties, and windows of a million taps, go tap by tap.
 //
 // Tried and left: small windows by vectors, where every tap of an output adds dy if the code names it. With vectors of
 // 64 bytes 3x3 takes as long channels last, and 1.5 times as long in short rows channels first.
@@ -45,7 +45,7 @@ class Scatter {
       : p_(problem),
         take_(scratch),
         sums(take_.template Take<S>(l.sums)),
-        one_by_one_(problem.routes.masks || problem.taps() > kMostArithmeticTaps || problem.by_table()),
+        one_by_one_(problem.routes.masks || problem.taps() > kMostArithmeticTaps),
         places_(problem, l, take_),
         to_(take_.template Take<uint32_t>(places_.capacity() * (l.whole ? 1 : l.group))),
         bytes(take_.used()) {}

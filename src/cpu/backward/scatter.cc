@@ -73,7 +73,7 @@ Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
   if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
   const bool half = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD;
-  auto layout = std::make_shared<SumsLayout>(LayOutSums(p, host, !half, false, half ? 4 : SizeOf(p.dtype)));
+  auto layout = std::make_shared<SumsLayout>(LayOutSums(p, host, !half, half ? 4 : SizeOf(p.dtype)));
   if (SpansTooMuch(p, *layout)) return "the windows span too much";
   const Selected selected =
       op == POOLGRAD_OP_UNPOOL ? UnpoolBy(p, *layout, host) : POOLGRAD_DISPATCH(SelectScatter, host.simd)(p, *layout);

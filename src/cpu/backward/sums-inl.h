@@ -40,8 +40,7 @@ struct Batch {
 };
 
 // T: the element type. S: what it is summed in (for unpool, which copies, the unsigned integer of its size, like T).
-// kPhased: SumsLayout::phases may be more than 1.
-template <class T, class S, bool kPhased = false>
+template <class T, class S>
 class Sums {
  public:
   Sums(const Problem& problem, const Args& arguments, S* scratch)
@@ -60,18 +59,12 @@ class Sums {
   Span span[3];           // of the box
   int64_t image, images;  // the first, and how many
   int64_t lane, lanes;    // the block's first lane, and how many
-  int64_t step[3];        // sums from place to place along an axis (of the width: to the next place of the same phase)
-  int64_t phase_step;     // from phase to phase
+  int64_t step[3];        // sums from place to place along an axis
   int64_t plane;          // and from image to image
 
   // The sum of input (d, h, w) of image i; it may lie outside the box, if only others inside are reached from it.
-  // Without phases.
   S* At(int64_t i, int64_t d, int64_t h, int64_t w) const {
     return sums_ + i * plane + (d - origin_[0]) * step[0] + (h - origin_[1]) * step[1] + (w - origin_[2]) * step[2];
-  }
-  // The same row at its first place, in any phase.
-  S* Row(int64_t i, int64_t d, int64_t h) const {
-    return sums_ + i * plane + (d - origin_[0]) * step[0] + (h - origin_[1]) * step[1];
   }
 
   // Output (od, oh, ow) of image i in y, without lanes.
@@ -128,15 +121,13 @@ class Sums {
     step[1] = p.axis[2].in * step[2];
     step[0] = p.axis[1].in * step[1];
     plane = p.axis[0].in * step[0];
-    phase_step = 0;
     origin_[0] = origin_[1] = origin_[2] = 0;
     if constexpr (std::is_same_v<T, S>) sums_ = static_cast<S*>(args.result) + image * plane;
   }
 
   void LayStaged() {
-    phase_step = CeilDiv(span[2].in.size(), l.phases) * lanes;
     step[2] = lanes;
-    step[1] = l.phases == 1 ? span[2].in.size() * lanes : phase_step * l.phases;
+    step[1] = span[2].in.size() * lanes;
     step[0] = l.roll == 0 ? step[1] * span[1].in.size() : 0;
     slices_ = l.roll == 2 ? span[2].in.size() : std::min(l.ahead, span[l.roll].in.size());
     plane = l.roll == 2 ? step[1] : slices_ * step[l.roll];
@@ -268,9 +259,7 @@ class Sums {
     if (l.direct) return MakeRoom(end, end);  // what no window reached
     if (done_ >= end) return;
     const int64_t kept = l.roll == 2 ? end : std::clamp(origin_[l.roll] + slices_, done_, end);
-    if (kPhased && l.phases > 1) {
-      if constexpr (kPhased) WritePhases(done_, kept);
-    } else if (kept > done_) {
+    if (kept > done_) {
       // Runs of dx are runs of sums; images are further apart there than what has been written of them.
       const S* from = l.roll == 2 ? sums_ : sums_ + (done_ - origin_[l.roll]) * step[l.roll];
       const int64_t written = l.roll == 2 ? plane : (kept - done_) * step[l.roll];
@@ -294,64 +283,6 @@ class Sums {
       std::memcpy(static_cast<void*>(to), from, static_cast<size_t>(n) * sizeof(T));
     } else {
       RoundRun<T>(from, n, to);
-    }
-  }
-
-  // The same from phases.
-  void WritePhases(int64_t begin, int64_t end) const {
-    Range in[3] = {span[0].in, span[1].in, span[2].in};
-    in[l.roll] = {begin, end};
-    for (int64_t i = 0; i < images; ++i) {
-      for (int64_t d = in[0].begin; d < in[0].end; ++d) {
-        for (int64_t h = in[1].begin; h < in[1].end; ++h) {
-          const int64_t row = ((image + i) * p.axis[0].in + d) * p.axis[1].in + h;
-          T* const to = static_cast<T*>(args.result) + (row * p.axis[2].in + in[2].begin) * l.lanes + lane;
-          WriteRow(Row(i, d, h), in[2].size(), to);
-        }
-      }
-    }
-  }
-
-  void WriteRow(const S* row, int64_t places, T* to) const {
-    int64_t i = 0;
-    if (l.lanes == 1) {
-      if (l.phases == 2) i = Interleave<2>(row, places, to);
-      if (l.phases == 3) i = Interleave<3>(row, places, to);
-      if (l.phases == 4) i = Interleave<4>(row, places, to);
-    }
-    int64_t q = i / l.phases, phase = 0;
-    for (; i < places; ++i) {
-      const S* const from = row + phase * phase_step + q * lanes;
-      if (l.lanes == 1) {
-        to[i] = Narrow<T>(*from);
-      } else {
-        Leave(from, lanes, to + i * l.lanes);
-      }
-      if (++phase == l.phases) phase = 0, ++q;
-    }
-  }
-
-  // Whole vectors of kPhases phases from `row` on, side by side; returns how many elements.
-  template <int kPhases>
-  HWY_INLINE int64_t Interleave(const S* HWY_RESTRICT row, int64_t count, T* HWY_RESTRICT to) const {
-    if constexpr (std::is_integral_v<S>) {
-      return 0;
-    } else {
-      const hn::ScalableTag<S> d;
-      const hn::Rebind<Stored<T, S>, decltype(d)> ds;
-      const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-      const auto load = [&](int64_t phase, int64_t i)
-                            HWY_ATTR { return NarrowTo<T>(d, hn::LoadU(d, row + phase * phase_step + i)); };
-      auto* const out = reinterpret_cast<Stored<T, S>*>(to);
-      int64_t i = 0;
-      for (; (i + n) * kPhases <= count; i += n) {
-        if constexpr (kPhases == 2) hn::StoreInterleaved2(load(0, i), load(1, i), ds, out + 2 * i);
-        if constexpr (kPhases == 3) hn::StoreInterleaved3(load(0, i), load(1, i), load(2, i), ds, out + 3 * i);
-        if constexpr (kPhases == 4) {
-          hn::StoreInterleaved4(load(0, i), load(1, i), load(2, i), load(3, i), ds, out + 4 * i);
-        }
-      }
-      return i * kPhases;
     }
   }
 

@@ -51,10 +51,9 @@ struct SumsLayout {
   int roll = 0;
   int64_t band[3] = {};
   int64_t bands[3] = {1, 1, 1};
-  int64_t ahead = 0;   // slices zeroed at once, or kept
-  int64_t phases = 1;  // of the width: places that are equal modulo `phases` lie next to each other
-  int64_t piece = 1;   // positions of outputs taken together
-  int64_t sums = 0;    // in scratch
+  int64_t ahead = 0;  // slices zeroed at once, or kept
+  int64_t piece = 1;  // positions of outputs taken together
+  int64_t sums = 0;   // in scratch
 
   int64_t units() const { return groups * blocks * bands[0] * bands[1] * bands[2]; }
   int64_t piece_elements() const { return piece * block; }
@@ -62,23 +61,20 @@ struct SumsLayout {
 
 inline bool IsTrivial(const Axis& a) { return a.in == 1 && a.out == 1 && a.kernel == 1 && a.start(0) == 0; }
 
-// `direct`: sums are made in the type of dx. `phased`: neighbouring outputs add to neighbouring places whatever the
-// stride. `sum_bytes`: of one sum.
-inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, bool phased, int64_t sum_bytes) {
+// `direct`: sums are made in the type of dx. `sum_bytes`: of one sum.
+inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, int64_t sum_bytes) {
   const CpuTuning& tuning = Tuning();
   SumsLayout l;
   l.direct = direct;
   l.lanes = l.block = p.channels_last() ? p.channels : 1;
   l.images = p.channels_last() ? p.batch : p.batch * p.channels;
   l.roll = !IsTrivial(p.axis[0]) ? 0 : !IsTrivial(p.axis[1]) ? 1 : 2;
-  l.phases = phased && p.width().out > 1 ? p.width().stride : 1;
   for (int i = 0; i < 3; ++i) l.band[i] = p.axis[i].in;
-  const auto places = [&](int i) { return i == 2 ? CeilDiv(l.band[2], l.phases) * l.phases : l.band[i]; };
 
   // Small images: as many as the first-level cache holds.
   const int64_t outputs = p.out_plane() * l.lanes;
   const int64_t image_bytes = p.in_plane() * l.lanes * sum_bytes;
-  if (!phased && l.images > 1 && outputs * kImagesInStep <= 2 * tuning.sums_piece &&
+  if (l.images > 1 && outputs * kImagesInStep <= 2 * tuning.sums_piece &&
       image_bytes * kImagesInStep <= tuning.sums_cache_2 / 2) {
     l.whole = true;
     const int64_t fitting = std::max<int64_t>(kImagesInStep, tuning.sums_cache / image_bytes);
@@ -91,13 +87,13 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, bo
     l.sums = direct ? 0 : p.in_plane() * l.lanes * l.group + kSumSlack;
     return l;
   }
-  l.group = !phased && l.lanes < kLanesApart ? std::min(kImagesInStep, l.images) : 1;
+  l.group = l.lanes < kLanesApart ? std::min(kImagesInStep, l.images) : 1;
 
   // What the windows of one output reach has to stay in the second-level cache.
   const Axis& r = p.axis[l.roll];
   const auto slice = [&] {
     int64_t elements = l.block;
-    for (int i = l.roll + 1; i < 3; ++i) elements *= places(i);
+    for (int i = l.roll + 1; i < 3; ++i) elements *= l.band[i];
     return elements;
   };
   const int64_t reach = std::min(r.extent(), r.in);
@@ -130,7 +126,7 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, bo
   } else {  // slices that still get sums are moved to the front when there is no more room: not too often
     const int64_t moved = std::max<int64_t>(0, reach - r.stride);
     l.ahead = l.roll == 2 ? l.band[2] : std::min(l.band[l.roll], std::max(reach + 4 * moved, fitting));
-    l.sums = (l.roll == 2 ? places(2) * l.block : l.ahead * slice()) * l.group + kSumSlack;
+    l.sums = (l.roll == 2 ? l.band[2] * l.block : l.ahead * slice()) * l.group + kSumSlack;
   }
   l.piece = std::max<int64_t>(1, tuning.sums_piece / l.block);
   return l;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cpu/cpu.h"
+#include "cpu/lanes/lanes.h"
 #include "cpu/tuning.h"
 
 namespace poolgrad {
@@ -107,10 +108,16 @@ Made Make(const Problem& p, poolgrad_op op, const Host& host) {
 
 template <>
 Made Make<ForwardWay::kAverage>(const Problem& p, poolgrad_op op, const Host& host) {
-  if (op != POOLGRAD_OP_FORWARD) return "it only pools forward";
-  if (p.kind != POOLGRAD_AVERAGE) return "it does average pooling only";
-  if (p.by_table()) return "it needs windows at regular distances";
-  return MakeForwardAverage(p, host.simd);
+  return MakeAverage(p, op, host);
+}
+
+template <>
+Made Make<ForwardWay::kTables>(const Problem& p, poolgrad_op op, const Host& host) {
+  if (!p.by_table()) return "it is for windows by table";
+  const Made exact = Make<ForwardWay::kExact>(p, op, host);
+  if (exact.refusal) return exact;
+  if (p.routes.masks && op == POOLGRAD_OP_FORWARD_ROUTES) return "it keeps one winner, not a set of ties";
+  return MakeTables(p, host, exact.kernel);
 }
 
 constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {

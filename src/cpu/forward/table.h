@@ -8,7 +8,7 @@
 namespace poolgrad {
 
 // The ways to pool forward, fastest first: the order in which a plan asks them.
-enum class ForwardWay { kGlobal, kTiled, kRows, kLarge, kRoutes3x3, kTransposed, kValues, kRoutes, kAverage, kExact };
+enum class ForwardWay { kGlobal, kTiled, kRows, kLarge, kRoutes3x3, kTransposed, kValues, kRoutes, kAverage, kTables, kExact };
 
 // How elements are held: as themselves; or, where no value of x is negative, as the bits of floats (simd/order-inl.h).
 // `halves` are f16 and bf16.
@@ -41,6 +41,7 @@ inline constexpr ForwardRow kForwardTable[] = {
     {ForwardWay::kValues, "fwd_values",         kOnAll,    kOnNative, kOnNative, kOnNative, kOnNeon,   kOnNeon},
     {ForwardWay::kRoutes, "fwd_routes",         kOnAll,    kOnNative, kOnNative, kOnNative, kOnNone,   kOnNone},
     {ForwardWay::kAverage, "fwd_average",       kOnAll,    kOnNative, kOnNative, kOnNone,   kOnNone,   kOnNone},
+    {ForwardWay::kTables, "fwd_tables",         kOnNative, kOnNative, kOnNative, kOnNone,   kOnNone,   kOnNone},
     {ForwardWay::kExact, "fwd_exact",           kOnAll,    kOnNative, kOnNative, kOnNative, kOnNone,   kOnNone},
 };
 // clang-format on

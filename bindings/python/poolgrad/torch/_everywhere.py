@@ -171,8 +171,8 @@ class _Everywhere:
 
 def everywhere(on: Optional[bool] = None, *, averages: bool = False) -> Any:
     """`with everywhere():` has torch's pooling functions run by poolgrad, wherever they are called from; everywhere(True) does so
-    for the process, until everywhere(False). averages=True takes average pooling, too; it is slower than torch's on the CPU, and adaptive
-    averages differ in their last bits.
+    for the process, until everywhere(False). averages=True takes average pooling, too: adaptive averages differ from
+    torch's in their last bits.
 
     Where poolgrad refuses (a type, a device, a layout), torch's function runs, and a warning says why, once for every reason.
     """

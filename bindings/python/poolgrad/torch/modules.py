@@ -110,8 +110,7 @@ def convert(
     model: _Model, back: bool = False, *, fuse: bool = False, averages: bool = False, report: Optional[Callable[[str], Any]] = print
 ) -> _Model:
     """Makes every max pooling module of `model` (itself included; adaptive, fractional and unpooling ones, too) poolgrad's, in place, and
-    returns the model. averages=True takes average pooling, too; it is slower than torch's on the CPU, and adaptive averages differ in
-    their last bits.
+    returns the model. averages=True takes average pooling, too: adaptive averages differ from torch's in their last bits.
 
     Names, hooks, settings and the training flag stay; subclasses that others made of torch's are left alone. With back=True,
     poolgrad's become torch's again; one that torch cannot run (its ties or padding) is an error, and then nothing is changed.

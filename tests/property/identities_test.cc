@@ -177,6 +177,7 @@ TEST(Identities, FiniteDifferencesAgreeWhereNothingTies) {
     };
     for (int probe = 0; probe < 8; ++probe) {
       const auto i = static_cast<size_t>(random.Between(0, static_cast<int64_t>(drawn.x.size()) - 1));
+      if (drawn.problem.relu && drawn.x[i] == 0) continue;  // where relu has no derivative
       Doubles up = drawn.x;
       Doubles down = drawn.x;
       up[i] += kStep;

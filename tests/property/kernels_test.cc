@@ -106,7 +106,7 @@ TEST(Kernels, EveryKernelOfEveryTypeRanOnDrawnProblems) {
   for (const std::string kind : {"max ", "avg "}) {  // and those that take windows by table, on such ones
     for (const std::string layout : {" nchw", " nhwc"}) {
       for (const char* dtype : {"f32", "f64", "f16", "bf16", "i8"}) {
-        const auto problem = Resolve(*ParseProblem(kind + dtype + layout + " 2x17x11x13 adaptive=4x5"));
+        const auto problem = Resolve(*ParseProblem(kind + dtype + layout + " 2x18x11x13 adaptive=4x5"));
         for (int op = 0; problem.ok() && op < POOLGRAD_OP_COUNT; ++op) {
           const bool backward = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X;
           if (IsInteger(problem->dtype) && backward) continue;

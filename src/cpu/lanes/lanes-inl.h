@@ -126,12 +126,12 @@ class Lanes {
   void ForRows(int64_t begin, int64_t end, const BeginGroup& begin_group, const Row& row, const Done& done) {
     Start();
     const int64_t along = l.way.result(p.height());
-    for (int64_t unit = begin; unit < end;) {
-      const int64_t group = unit / l.rows;
+    int64_t group = begin / l.rows;
+    for (int64_t unit = begin; unit < end; ++group) {
       Begin(group);
       begin_group();
       int64_t number = unit - group * l.rows;
-      int64_t a = number / along, b = number - a * along;
+      int64_t a = number == 0 ? 0 : number / along, b = number - a * along;
       const int64_t past = std::min(end - unit + number, l.rows);
       unit += past - number;
       while (number < past) {

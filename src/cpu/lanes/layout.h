@@ -135,7 +135,7 @@ inline LaneLayout LayOutLanes(const Problem& p, bool back, int64_t lanes, int64_
   l.images = p.channels_last() ? p.batch : p.batch * p.channels;
   l.inner = l.channels ? 1 : beside;
   const int64_t vectors = CeilDiv(beside, lanes);
-  l.block = !l.channels ? lanes : l.staged ? std::min<int64_t>(vectors, 4) * lanes : vectors * lanes;
+  l.block = !l.channels ? lanes : l.staged ? std::min<int64_t>(vectors, 16) * lanes : vectors * lanes;
   l.blocks = l.channels ? CeilDiv(beside, l.block) : 1;
   const Axis& w = p.width();
   const int64_t result = l.way.result(w);

@@ -8,7 +8,19 @@
 namespace poolgrad {
 
 // The ways to pool forward, fastest first: the order in which a plan asks them.
-enum class ForwardWay { kGlobal, kTiled, kRows, kLarge, kRoutes3x3, kTransposed, kValues, kRoutes, kAverage, kTables, kExact };
+enum class ForwardWay {
+  kGlobal,
+  kTiled,
+  kRows,
+  kLarge,
+  kRoutes3x3,
+  kTransposed,
+  kValues,
+  kRoutes,
+  kAverage,
+  kTables,
+  kExact
+};
 
 // How elements are held: as themselves; or, where no value of x is negative, as the bits of floats (simd/order-inl.h).
 // `halves` are f16 and bf16.

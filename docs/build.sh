@@ -23,7 +23,7 @@ tar -c --exclude=node_modules docs README.md HACKING.md CHANGELOG.md CONTRIBUTIN
   bindings/python/README.md bindings/js/README.md explorer/README.md src/cuda/NOTES.md | tar -x -C "$build/pages"
 # Files of the root are shown under notes/: what they link to is there, or one floor up.
 (cd "$build/pages" && sed -i -E 's,\]\((HACKING|CONTRIBUTING|SECURITY|CHANGELOG)\.md,](\L\1.md,g; s,\]\(src/cuda/NOTES\.md,](cuda.md,g; s,\]\(docs/,](../,g' \
-  HACKING.md CHANGELOG.md CONTRIBUTING.md SECURITY.md)
+  HACKING.md CHANGELOG.md CONTRIBUTING.md SECURITY.md && sed -i -E 's,\]\((\.\./)+docs/,](../,g' bindings/*/README.md explorer/README.md)
 if ! cmp -s docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-lock.json; then
   (cd docs/typedoc && npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --loglevel=error)
   cp docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-lock.json

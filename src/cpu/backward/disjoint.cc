@@ -304,8 +304,8 @@ Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
   layout->unpool = op == POOLGRAD_OP_UNPOOL;
   layout->lanes = p.channels_last() ? p.channels : 1;
   layout->piece = std::max<int64_t>(1, 2 * Tuning().sums_piece / layout->lanes);
-  layout->one_row = !p.channels_last() && p.in_plane() == w.in && p.taps() == w.kernel && w.in == w.out * w.kernel &&
-                    w.out <= layout->piece;
+  const bool rows_alone = p.in_plane() == w.in && p.out_plane() == w.out && p.taps() == w.kernel;
+  layout->one_row = !p.channels_last() && rows_alone && w.in == w.out * w.kernel && w.out <= layout->piece;
   const Selected selected = POOLGRAD_DISPATCH(SelectDisjoint, host.simd)(p, *layout);
   if (!selected.run) return "rows are too short for this processor's vectors, or the type has none";
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;

@@ -169,7 +169,7 @@ const char* AddShapes(const Problem& p, const Host& host, Layout* layout) {
            a.start(b.outputs.begin) >= 0 && b.reach.end < a.in;
   };
   const int64_t images = std::min(c.group, c.images);
-  int64_t band = std::max<int64_t>(0, a.start(0)) / c.band;  // before it there are no windows
+  int64_t band = c.bands == 1 ? 0 : std::max<int64_t>(0, a.start(0)) / c.band;  // before it there are no windows
   bool skipped = false;
   for (; band < c.bands; ++band) {
     const Band b = BandOf(a, c, band);

@@ -1,5 +1,5 @@
 // bwd_scatter that copies instead of adding: unpool of every type, by the size of its elements.
-#define POOLGRAD_NO_AVX3  // one by one
+#define POOLGRAD_WIDER HWY_AVX2  // one by one
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE

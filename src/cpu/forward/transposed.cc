@@ -2,7 +2,7 @@
 // block of planes is turned over into scratch, where it is an image with channels last, pooled there by the kernel that
 // such an image gets, and turned back. Its codes are packed while planes are still lanes, so that short lines cost no
 // more than long ones.
-#define POOLGRAD_NO_AVX3  // squares of 16 bytes
+#define POOLGRAD_WIDER 0  // squares of 16 bytes
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE

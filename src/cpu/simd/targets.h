@@ -18,14 +18,13 @@
 #define HWY_BROKEN_EMU128 1
 #endif
 
-// A file that defines POOLGRAD_NO_AVX3 leaves the widest out, where it was not measured to be worth its compile time;
-// processors that have it run the file's AVX2.
-#ifndef HWY_DISABLED_TARGETS
-#ifdef POOLGRAD_NO_AVX3
-#define HWY_DISABLED_TARGETS (~(HWY_NEON | HWY_SSE4 | HWY_AVX2 | HWY_WASM | HWY_SCALAR))
-#else
-#define HWY_DISABLED_TARGETS (~(HWY_NEON | HWY_SSE4 | HWY_AVX2 | HWY_AVX3 | HWY_WASM | HWY_SCALAR))
+// A file that defines POOLGRAD_WIDER as 0 or HWY_AVX2 leaves out what is wider, where it gains too little for its
+// compile time; processors that have it run what the file has.
+#ifndef POOLGRAD_WIDER
+#define POOLGRAD_WIDER (HWY_AVX2 | HWY_AVX3)
 #endif
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (~(HWY_NEON | HWY_SSE4 | POOLGRAD_WIDER | HWY_WASM | HWY_SCALAR))
 #endif
 
 // The function FUNC of instruction set `simd` (Host::simd). For use under HWY_ONCE, where all of them are declared.

@@ -257,8 +257,14 @@ class Lanes {
     const int64_t step = l.way.step(p.width()) * l.inner, n = l.part * l.inner;
     for (int64_t i = 0; i < n; ++i) {
       const auto [first, count, tap] = sources_[i];
-      const int64_t begin = std::clamp<int64_t>(CeilDiv(in.begin - first, step), 0, count);
-      const int64_t end = std::clamp<int64_t>(CeilDiv(in.end - first, step), begin, count);
+      int64_t begin = 0, end = count;  // divided only where the tile's border is between them
+      const int64_t last = first + (count - 1) * step;
+      if (first >= in.end || last < in.begin) {
+        end = 0;
+      } else {
+        if (first < in.begin) begin = CeilDiv(in.begin - first, step);
+        if (last >= in.end) end = CeilDiv(in.end - first, step);
+      }
       sources_[n + i] = {first + begin * step - in.begin, end - begin, tap + begin};
     }
     return sources_ + n;

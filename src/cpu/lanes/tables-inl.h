@@ -133,8 +133,11 @@ class Tables {
         [&](const W* tile, int64_t row_step, int64_t rows, int64_t kd, int64_t kh, const Sources* sources, bool)
             HWY_ATTR {
               const int64_t tap = ((depth.tap + kd) * p_.height().kernel + height.tap + kh) * p_.width().kernel;
-              meet(tile, row_step, rows, sources, n, p_.width().dilation * l_.inner * kLanes, tap, p_.width().kernel,
-                   best, codes, &seen);
+              int64_t first = 0, past = n;  // of a row of many tiles, the outputs that see this one
+              while (first < past && sources[first].count == 0) ++first;
+              while (first < past && sources[past - 1].count == 0) --past;
+              meet(tile, row_step, rows, sources + first, past - first, p_.width().dilation * l_.inner * kLanes, tap,
+                   p_.width().kernel, best + first * kLanes, codes + first * kLanes, &seen);
             });
     auto special = hn::IsNaN(seen);
     const auto lowest = hn::Set(d, -std::numeric_limits<W>::infinity());

@@ -11,7 +11,6 @@
 #define POOLGRAD_CPU_BACKWARD_LANES_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -30,41 +29,6 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
-
-template <int kBytes>
-struct UnsignedOfSize;
-template <>
-struct UnsignedOfSize<1> {
-  using Type = uint8_t;
-};
-template <>
-struct UnsignedOfSize<2> {
-  using Type = uint16_t;
-};
-template <>
-struct UnsignedOfSize<4> {
-  using Type = uint32_t;
-};
-template <>
-struct UnsignedOfSize<8> {
-  using Type = uint64_t;
-};
-
-// table[places[i]], byte by byte. (Highway walks the bytes one by one on WebAssembly, where this is one instruction.)
-template <class V8>
-HWY_INLINE V8 LookUpBytes(V8 table, V8 places) {
-#if HWY_TARGET == HWY_WASM
-  return V8{wasm_i8x16_swizzle(table.raw, places.raw)};
-#else
-  return hn::TableLookupBytes(table, places);
-#endif
-}
-
-// Asks for `bytes` at `from` ahead of use; the hardware does not see short runs with gaps between them coming.
-HWY_INLINE void PrefetchRun(const void* from, int64_t bytes) {
-  const uint8_t* line = static_cast<const uint8_t*>(from);
-  for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(line + i);
-}
 
 inline constexpr int64_t kRowLead = 64;   // elements a row of codes may be written before its start
 inline constexpr int64_t kRowSlack = 64;  // and after its end
@@ -137,24 +101,6 @@ void RoundRun(const Wide<T>* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
   for (; i < n; ++i) to[i] = Narrow<T>(from[i]);
 }
 
-template <class L>
-void SpreadCopy(const void* from, int64_t count, void* to) {
-  std::memcpy(to, from, static_cast<size_t>(count) * sizeof(L));
-}
-
-// values[i] = values[i] / divisors[i], never -0.
-template <class V>
-void DivideRow(V* values, const V* divisors, int64_t count) {
-  const hn::ScalableTag<V> d;
-  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + n <= count; i += n) {
-    const auto quotient = hn::Div(hn::LoadU(d, values + i), hn::LoadU(d, divisors + i));
-    hn::StoreU(hn::Add(quotient, hn::Zero(d)), d, values + i);
-  }
-  for (; i < count; ++i) values[i] = values[i] / divisors[i] + V{0};
-}
-
 // ---- Codes of one line, one per lane.
 
 // 16 codes, a byte each, stored one per Code.
@@ -172,18 +118,8 @@ HWY_INLINE void StoreSpread(V8 codes, Code* to) {
       } else {
         const hn::FixedTag<uint32_t, 4> d32;
         const auto zero16 = hn::BitCast(d16, zero);
-        const auto store32 = [&](auto quarter, Code* place) HWY_ATTR {
-          if constexpr (sizeof(Code) == 4) {
-            hn::StoreU(quarter, d32, place);
-          } else {
-            const hn::FixedTag<uint64_t, 2> d64;
-            const auto zero32 = hn::BitCast(d32, zero);
-            hn::StoreU(hn::BitCast(d64, hn::InterleaveLower(d32, quarter, zero32)), d64, place);
-            hn::StoreU(hn::BitCast(d64, hn::InterleaveUpper(d32, quarter, zero32)), d64, place + 2);
-          }
-        };
-        store32(hn::BitCast(d32, hn::InterleaveLower(d16, half, zero16)), at);
-        store32(hn::BitCast(d32, hn::InterleaveUpper(d16, half, zero16)), at + 4);
+        hn::StoreU(hn::BitCast(d32, hn::InterleaveLower(d16, half, zero16)), d32, at);
+        hn::StoreU(hn::BitCast(d32, hn::InterleaveUpper(d16, half, zero16)), d32, at + 4);
       }
     };
     store16(hn::BitCast(d16, hn::InterleaveLower(d8, codes, zero)), to);

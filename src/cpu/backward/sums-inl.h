@@ -172,7 +172,7 @@ class Sums {
     const Axis& w = p.axis[2];
     const Range in = span[2].in;
     inside_ = span[2].out;
-    if (inside_.size() <= kSumSlack) return;
+    if (inside_.size() <= l.piece / 16) return;  // too short to be worth it
     while (inside_.size() > 0 && w.start(inside_.begin) < in.begin) ++inside_.begin;
     while (inside_.size() > 0 && w.start(inside_.end - 1) + w.extent() > in.end) --inside_.end;
   }

@@ -186,7 +186,7 @@ int Main(int argc, char** argv) {
           const auto run = [&](int set) {
             uint8_t* routes = op == POOLGRAD_OP_FORWARD ? nullptr : device.routes[set];
             const Status status =
-                kernel.launch(p, op, {device.source[set], nullptr, routes, device.result[set]}, nullptr, nullptr);
+                kernel.Launch(p, op, {device.source[set], nullptr, routes, device.result[set]}, nullptr, nullptr);
             if (!status.ok()) std::printf("FAILED %s\n", status.sentence().c_str()), std::exit(1);
           };
           const double bytes =

@@ -184,6 +184,9 @@ typedef struct poolgrad_plan_options {
   uint64_t struct_size;
   const char* algorithm; /* null: the fastest that accepts; or a name from explain, used for every operation it can do
                             (the environment variable POOLGRAD_ALGORITHM does the same when this is null) */
+  int32_t never_compile; /* CUDA. 0: a plan may compile a kernel for its window, where NVRTC is found and the problem is
+                            large enough (explain says so); 1: it does not (POOLGRAD_JIT=0 does the same) */
+  int32_t reserved;      /* 0 */
 } poolgrad_plan_options;
 
 POOLGRAD_API poolgrad_status poolgrad_plan_create(const poolgrad_problem* problem, const poolgrad_plan_options* options,

@@ -267,7 +267,14 @@ poolgrad_status poolgrad_plan_create(const poolgrad_problem* given, const poolgr
     POOLGRAD_TRY(NotNull(plan, "plan", "point to where the plan goes"));
     poolgrad_plan_options options = {};
     if (given_options) POOLGRAD_TRY(poolgrad::TakeSized(given_options, "options", kOldestOptions, &options));
-    auto made = Plan::Create(problem, options.algorithm);
+    if (options.never_compile != 0 && options.never_compile != 1) {
+      return Status::Invalid("options.never_compile is " + std::to_string(options.never_compile) +
+                             "; it must be 0 or 1");
+    }
+    if (options.reserved != 0) {
+      return Status::Invalid("options.reserved is " + std::to_string(options.reserved) + "; it must be 0");
+    }
+    auto made = Plan::Create(problem, options.algorithm, options.never_compile == 0);
     if (!made.ok()) return made.status();
     *plan = new poolgrad_plan{std::move(*made)};
     return {};

@@ -1,12 +1,14 @@
 // The list of CUDA algorithms, fastest first, with the reason for each refusal; and the device's error sentences.
 #include <string>
 
+#include "cuda/compiled.h"
 #include "cuda/cuda.h"
 #include "cuda/device.cuh"
 #include "cuda/fast.h"
 #include "cuda/generic.cuh"
 #include "cuda/rectify.cuh"
-#include "cuda/windows.cuh"
+#include "cuda/small_window.h"
+#include "cuda/tuning.h"
 
 namespace poolgrad {
 namespace cuda {
@@ -47,8 +49,7 @@ const char* RefuseTiled(const Problem& p) {
 // relu is a pass after another forward kernel (cuda_rectified).
 constexpr const char* kRectifies = "relu is a pass of its own";
 
-const char* RefuseWindows(const Problem& p) {
-  if (p.relu) return kRectifies;
+const char* RefuseRules(const Problem& p) {
   if (p.ties != POOLGRAD_TIES_FIRST) return "a tie goes to another than the first";
   for (const Axis& a : p.axis) {
     if (a.has_empty_window()) return "some window has no input";
@@ -56,27 +57,11 @@ const char* RefuseWindows(const Problem& p) {
   return nullptr;
 }
 
+const char* RefuseWindows(const Problem& p) { return p.relu ? kRectifies : RefuseRules(p); }
+
 const char* RefuseForward(const Problem& p) {
   const char* reason = RefuseTiled(p);
   return reason ? reason : RefuseWindows(p);
-}
-
-// 16-byte vectors of channels.
-bool WholeVectors(const Problem& p) { return !p.channels_last() || p.channels % (16 / SizeOf(p.dtype)) == 0; }
-
-const char* RefuseSmallWindow(const Problem& p, poolgrad_op op) {
-  if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
-  if (const char* reason = IsForward(op) ? RefuseForward(p) : RefuseTiled(p)) return reason;
-  if (IsForward(op) ? !VisitWindow(p, [](auto) {}) : !VisitBackwardWindow(p, [](auto) {})) {
-    return "no kernel was made for this window and route width";
-  }
-  const Axis& width = p.axis[2];
-  if (IsWindow<Window5x5s1>(p) && !p.channels_last() &&
-      (width.pad_lo != 2 || width.in != width.out || width.in % 4 != 0)) {
-    return "the rows are not aligned";
-  }
-  if (!WholeVectors(p)) return "the channels do not fill 16-byte vectors";
-  return nullptr;
 }
 
 template <class F>
@@ -113,7 +98,10 @@ cudaError_t RunGenericOp(const Problem& p, poolgrad_op op, const Args& args, voi
                     [&](auto zero) { return RunGeneric<OnDevice<decltype(zero)>>(p, GenericOf(p, op), args, stream); });
 }
 
-// Runs `run` on the problem's device; falls back to the generic kernels when it cannot take these pointers.
+// The kernels that take pointers of any alignment.
+cudaError_t RunAnyAlignment(const Problem& p, poolgrad_op op, const Args& args, void* stream);
+
+// Runs `run` on the problem's device; falls back to kernels for any alignment when it cannot take these pointers.
 template <class F>
 Status OnDeviceOf(const Problem& p, poolgrad_op op, const Args& args, void* stream, F&& run) {
   const DeviceScope scope(p.device_index);
@@ -121,7 +109,7 @@ Status OnDeviceOf(const Problem& p, poolgrad_op op, const Args& args, void* stre
     return ErrorStatus(scope.status(), "to use device " + std::to_string(p.device_index));
   }
   cudaError_t error = run();
-  if (error == cudaErrorNotSupported) error = RunGenericOp(p, op, args, stream);
+  if (error == cudaErrorNotSupported) error = RunAnyAlignment(p, op, args, stream);
   if (error != cudaSuccess) return ErrorStatus(error, std::string("to launch ") + Name(op));
   return {};
 }
@@ -133,13 +121,64 @@ Status LaunchFamily(const Problem& p, poolgrad_op op, const Args& args, void* st
                     [&] { return VisitFastType(p.dtype, [&](auto zero) { return run(zero, IsForward(op)); }); });
 }
 
-Status LaunchSmallWindow(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
-  return LaunchFamily(p, op, args, stream, [&](auto zero, bool forward) {
-    return forward ? RunStrip<decltype(zero)>(p, args, stream) : RunCells<decltype(zero)>(p, args, stream);
-  });
+// ---- small windows, known when their kernel was compiled ----
+
+const char* RefuseForms(const Problem& p, poolgrad_op op) {
+  if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
+  if (const char* reason = RefuseTiled(p)) return reason;
+  if (const char* reason = IsForward(op) ? RefuseRules(p) : nullptr) return reason;
+  return FormOf(p, op) ? nullptr : "the window is too large to be unrolled";
 }
 
-CudaKernel MakeSmallWindow(const Problem&, poolgrad_op) { return {LaunchSmallWindow, 0}; }
+struct Chosen {
+  Form form{};
+  const void* kernel = nullptr;
+  Problem folded{};
+};
+
+Status LaunchChosen(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  const auto& chosen = *static_cast<const Chosen*>(args.layout);
+  return OnDeviceOf(p, op, args, stream,
+                    [&] { return LaunchForm(chosen.kernel, chosen.form, chosen.folded, op, args, stream); });
+}
+
+CudaKernel MakeChosen(const Problem& p, const Form& form, const void* kernel, std::string note) {
+  return {LaunchChosen, 0, std::make_shared<Chosen>(Chosen{form, kernel, Folded(p)}), std::move(note)};
+}
+
+const char* RefuseCompiled(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseForms(p, op)) return reason;
+  if (!p.may_compile) return "the plan's options say never_compile";
+  if (p.x_bytes() + p.y_bytes() < bytes_worth_compiling) return "the problem is too small to be worth compiling for";
+  return RefuseCompiling();
+}
+
+CudaKernel MakeCompiled(const Problem& p, poolgrad_op op) {
+  const Form form = *FormOf(p, op);
+  Compiled compiled = Compile(p.dtype, op, form, p.device_index);
+  if (!compiled.kernel) return {nullptr, 0, nullptr, std::move(compiled.note)};
+  return MakeChosen(p, form, compiled.kernel, std::move(compiled.note));
+}
+
+// Where the form that suits best was not compiled ahead, the one that suits any rows may have been.
+Chosen FindAhead(const Problem& p, poolgrad_op op) {
+  for (const Form& form : {*FormOf(p, op), *PlainFormOf(p, op)}) {
+    if (const void* kernel = AheadKernel(p.dtype, op, form)) return {form, kernel, {}};
+  }
+  return {};
+}
+
+const char* RefuseSmallWindow(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseForms(p, op)) return reason;
+  if (!FindAhead(p, op).kernel) return "no kernel was compiled ahead for this window";
+  const bool best = AheadKernel(p.dtype, op, *FormOf(p, op));
+  return best || RefuseCompiled(p, op) ? nullptr : "one compiled for just this problem is faster";
+}
+
+CudaKernel MakeSmallWindow(const Problem& p, poolgrad_op op) {
+  const Chosen ahead = FindAhead(p, op);
+  return MakeChosen(p, ahead.form, ahead.kernel, {});
+}
 
 // ---- kernels whose windows are loops ----
 
@@ -190,15 +229,30 @@ const char* RefuseAnyOp(const Problem& p, poolgrad_op op) {
   return RefuseAny(p);
 }
 
-Status LaunchAnyOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
-  return OnDeviceOf(p, op, args, stream, [&] {
-    return VisitDtype(p.dtype, [&](auto zero) {
-      using T = OnDevice<decltype(zero)>;
-      if (IsForward(op)) return RunAnyWindow<T>(p, args, stream);
-      if constexpr (!std::is_integral_v<T>) return RunAnyGradient<T>(p, args, stream);
-      return cudaErrorNotSupported;
-    });
+cudaError_t RunAny(const Problem& p, poolgrad_op op, const Args& args, void* stream) {
+  return VisitDtype(p.dtype, [&](auto zero) {
+    using T = OnDevice<decltype(zero)>;
+    if (IsForward(op)) return RunAnyWindow<T>(p, args, stream);
+    if constexpr (!std::is_integral_v<T>) return RunAnyGradient<T>(p, args, stream);
+    return cudaErrorNotSupported;
   });
+}
+
+Status LaunchAnyOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return OnDeviceOf(p, op, args, stream, [&] { return RunAny(p, op, args, stream); });
+}
+
+cudaError_t RunRelu(const Problem& p, const Args& args, void* stream) {
+  return VisitDtype(p.dtype, [&](auto zero) { return RunRectify<OnDevice<decltype(zero)>>(p, args, stream); });
+}
+
+cudaError_t RunAnyAlignment(const Problem& p, poolgrad_op op, const Args& args, void* stream) {
+  const bool relu = p.relu && IsForward(op);
+  Problem plain = p;
+  plain.relu = false;
+  cudaError_t error = RefuseAnyOp(plain, op) ? cudaErrorNotSupported : RunAny(plain, op, args, stream);
+  if (error == cudaErrorNotSupported) error = RunGenericOp(plain, op, args, stream);
+  return error == cudaSuccess && relu ? RunRelu(p, args, stream) : error;
 }
 
 const char* RefuseGatherOp(const Problem& p, poolgrad_op op) {
@@ -211,11 +265,11 @@ Status LaunchGatherOp(const Problem& p, poolgrad_op op, const Args& args, void*,
   return LaunchFamily(p, op, args, stream, [&](auto zero, bool) { return RunGather<decltype(zero)>(p, args, stream); });
 }
 
-CudaKernel MakeGather(const Problem&, poolgrad_op) { return {LaunchGatherOp, 0}; }
-CudaKernel MakeAny(const Problem&, poolgrad_op) { return {LaunchAnyOp, 0}; }
-CudaKernel MakePlanes(const Problem&, poolgrad_op) { return {LaunchPlanesOp, 0}; }
-CudaKernel MakeVectors(const Problem&, poolgrad_op) { return {LaunchVectorsOp, 0}; }
-CudaKernel MakeLargeWindow(const Problem&, poolgrad_op) { return {LaunchLargeWindow, 0}; }
+CudaKernel MakeGather(const Problem&, poolgrad_op) { return {LaunchGatherOp, 0, {}, {}}; }
+CudaKernel MakeAny(const Problem&, poolgrad_op) { return {LaunchAnyOp, 0, {}, {}}; }
+CudaKernel MakePlanes(const Problem&, poolgrad_op) { return {LaunchPlanesOp, 0, {}, {}}; }
+CudaKernel MakeVectors(const Problem&, poolgrad_op) { return {LaunchVectorsOp, 0, {}, {}}; }
+CudaKernel MakeLargeWindow(const Problem&, poolgrad_op) { return {LaunchLargeWindow, 0, {}, {}}; }
 
 // ---- backward from x: routes into scratch, then backward from them ----
 
@@ -228,9 +282,20 @@ Status LaunchTwoPasses(const Problem& p, poolgrad_op, const Args& args, void* sc
 // Routes, and where relu has to see it, y.
 int64_t RoundedRoutes(const Problem& p) { return CeilDiv(p.routes.bytes(), 256) * 256; }
 
+// The fastest kernel for an operation that a kernel of this list is made of.
+CudaKernel MakeFirst(const Problem& p, poolgrad_op op);
+
+struct Passes {
+  CudaKernel find, backward;
+};
+
 CudaKernel MakeTwoPasses(const Problem& p, poolgrad_op) {
-  if (p.kind != POOLGRAD_MAX) return {LaunchTwoPasses, 0};
-  return {LaunchTwoPasses, p.relu ? RoundedRoutes(p) + p.y_bytes() : p.routes.bytes()};
+  const bool keeps = p.kind == POOLGRAD_MAX;
+  Passes passes;
+  if (keeps) passes.find = MakeFirst(p, POOLGRAD_OP_FORWARD_ROUTES);
+  passes.backward = MakeFirst(p, POOLGRAD_OP_BACKWARD);
+  const int64_t bytes = !keeps ? 0 : p.relu ? RoundedRoutes(p) + p.y_bytes() : p.routes.bytes();
+  return {LaunchTwoPasses, bytes, std::make_shared<Passes>(std::move(passes)), {}};
 }
 
 // ---- relu ----
@@ -241,9 +306,23 @@ const char* RefuseRectified(const Problem& p, poolgrad_op op) {
   return p.relu ? nullptr : "the problem has no relu";
 }
 
-Status LaunchRectified(const Problem& p, poolgrad_op op, const Args& args, void* scratch, void* stream);
+struct Rectified {
+  Problem plain;
+  CudaKernel kernel;
+};
 
-CudaKernel MakeRectified(const Problem&, poolgrad_op) { return {LaunchRectified, 0}; }
+Status LaunchRectified(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  const auto& rectified = *static_cast<const Rectified*>(args.layout);
+  if (Status status = rectified.kernel.Launch(rectified.plain, op, args, nullptr, stream); !status.ok()) return status;
+  return OnDeviceOf(p, op, args, stream, [&] { return RunRelu(p, args, stream); });
+}
+
+CudaKernel MakeRectified(const Problem& p, poolgrad_op op) {
+  Rectified rectified{p, {}};
+  rectified.plain.relu = false;
+  rectified.kernel = MakeFirst(rectified.plain, op);
+  return {LaunchRectified, 0, std::make_shared<Rectified>(std::move(rectified)), {}};
+}
 
 // ---- the last resort ----
 
@@ -260,14 +339,15 @@ Status LaunchGenericOp(const Problem& p, poolgrad_op op, const Args& args, void*
   return OnDeviceOf(p, op, args, stream, [&] { return RunGenericOp(p, op, args, stream); });
 }
 
-CudaKernel MakeGeneric(const Problem&, poolgrad_op) { return {LaunchGenericOp, 0}; }
+CudaKernel MakeGeneric(const Problem&, poolgrad_op) { return {LaunchGenericOp, 0, {}, {}}; }
 
 // clang-format off
 constexpr CudaAlgorithm kAlgorithms[] = {
     {"cuda_small_window", RefuseSmallWindow, MakeSmallWindow},
     {"cuda_planes", RefusePlanesOp, MakePlanes},
-    {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
     {"cuda_vectors", RefuseVectorsOp, MakeVectors},
+    {"cuda_compiled", RefuseCompiled, MakeCompiled},
+    {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
     {"cuda_gather", RefuseGatherOp, MakeGather},
     {"cuda_any_window", RefuseAnyOp, MakeAny},
     {"cuda_rectified", RefuseRectified, MakeRectified},
@@ -276,29 +356,24 @@ constexpr CudaAlgorithm kAlgorithms[] = {
 };
 // clang-format on
 
-Status LaunchFirst(const Problem& p, poolgrad_op op, const Args& args, void* stream) {
+CudaKernel MakeFirst(const Problem& p, poolgrad_op op) {
   for (const CudaAlgorithm& a : kAlgorithms) {
-    if (!a.refuse(p, op)) return a.make(p, op).launch(p, op, args, nullptr, stream);
+    if (a.refuse(p, op)) continue;
+    if (CudaKernel kernel = a.make(p, op); kernel.launch) return kernel;
   }
-  return Status::Unsupported(std::string("no CUDA algorithm does ") + Name(op));
-}
-
-Status LaunchRectified(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
-  Problem plain = p;
-  plain.relu = false;
-  if (Status status = LaunchFirst(plain, op, args, stream); !status.ok()) return status;
-  return OnDeviceOf(p, op, args, stream, [&] {
-    return VisitDtype(p.dtype, [&](auto zero) { return RunRectify<OnDevice<decltype(zero)>>(p, args, stream); });
-  });
+  return {LaunchGenericOp, 0, {}, {}};
 }
 
 Status LaunchTwoPasses(const Problem& p, poolgrad_op, const Args& args, void* scratch, void* stream) {
+  const auto& passes = *static_cast<const Passes*>(args.layout);
   auto* routes = static_cast<uint8_t*>(scratch);
-  if (p.kind == POOLGRAD_MAX) {
+  if (passes.find.launch) {
     const Args find{args.x, nullptr, routes, p.relu ? routes + RoundedRoutes(p) : nullptr};
-    if (Status status = LaunchFirst(p, POOLGRAD_OP_FORWARD_ROUTES, find, stream); !status.ok()) return status;
+    if (Status status = passes.find.Launch(p, POOLGRAD_OP_FORWARD_ROUTES, find, nullptr, stream); !status.ok()) {
+      return status;
+    }
   }
-  return LaunchFirst(p, POOLGRAD_OP_BACKWARD, {args.source, nullptr, routes, args.result}, stream);
+  return passes.backward.Launch(p, POOLGRAD_OP_BACKWARD, {args.source, nullptr, routes, args.result}, nullptr, stream);
 }
 
 // ---- routes to indices ----

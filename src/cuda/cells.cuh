@@ -1,84 +1,92 @@
-// Backward from routes for the windows of windows.cuh: a gather without atomics.
+// Backward from routes for one form of a small window: a gather without atomics.
 //
-// Input i is tap r + t*stride of output q - t, where q = (i + pad) / stride and r is the remainder, for every t with a
-// tap there: all inputs of one cell (the same q on every axis) are covered by the same few outputs. A thread owns a
-// strip of cells one below the other, loads each output's dy and code once, and adds them in row-major order of
-// outputs, from +0: the order that defines dx's bits. An output outside the problem counts as dy = 0, which adds
-// nothing.
+// Input i lies r + t*stride behind the start of output q - t, where q = (i + pad) / stride and r is the remainder: all
+// inputs of one cell (the same q on every axis) are covered by the same few outputs. A thread owns a strip of cells one
+// below the other, loads each output's dy and code once, and adds them in row-major order of outputs, from +0: the
+// order that defines dx's bits. An output outside the problem counts as dy = 0, which adds nothing.
 #pragma once
 
 #include "cuda/packs.cuh"
 #include "cuda/staging.cuh"
 #include "cuda/tuning.h"
-#include "cuda/windows.cuh"
 #include "cuda/words.cuh"
 
 namespace poolgrad::cuda {
 
-template <class T>
 struct CellParams {
-  const T* dy;
+  const void* dy;
   const uint8_t* routes;
-  T* dx;
+  void* dx;
   uint32_t threads;
   FastDiv across, columns, strips, depths;  // channel vectors, column groups, strips of cells, cells along depth
   int in[3], out[3], pad[3];
   int first[3];  // the first cell of each axis
   int cells_h;   // one past the last cell along height
+  int cells_d;   // cells along depth
   int rows;      // cells in a strip
   int64_t x_plane, x_depth, x_row, x_column;
   int64_t y_plane, y_depth, y_row, y_column;
   int64_t route_plane, route_depth, route_row, line_bytes;
-  // staged mode
-  int planes_per_block;
-  int64_t planes;
+  int channels;
+  Pieces pieces;  // staged mode
 };
 
-template <class T, class W, Mode kMode, int kPad, int kLastVector>
+template <class T, Form F>
 struct Cells {
-  static constexpr SmallWindowTuning kTuning = BackwardTuning(Describe<T, W, kMode>());
-  static constexpr bool kSplit = kTuning.split;
-  static constexpr bool kLast = kMode == Mode::kLast;
-  static constexpr bool kVector = kMode == Mode::kFirst;
-  static constexpr bool kShared = kMode == Mode::kFirstStaged;
-  // Windows over a cell, per axis.
-  static constexpr int TD = (W::KD + W::SD - 1) / W::SD, TH = (W::KH + W::SH - 1) / W::SH,
-                       TW = (W::KW + W::SW - 1) / W::SW;
-  static constexpr int kChannels = kLast ? kLastVector : 1;  // elements at one place
-  // Cells along the width. Aligned rows: as many as make 16 bytes of dx, so that the stores of a warp leave no gaps.
-  static constexpr int kAligned = 16 / (W::SW * static_cast<int>(sizeof(T)));
-  static constexpr int kGroup = kLast ? 1 : kVector ? (kAligned > 4 ? 4 : kAligned) : W::kBits == 2 ? 4 : 2;
-  static constexpr int kPhase = kVector ? kPad : 0;  // aligned rows start inside a cell; the others at the start of one
+  static constexpr int KD = F.kernel[0], KH = F.kernel[1], KW = F.kernel[2], SD = F.stride[0], SH = F.stride[1],
+                       SW = F.stride[2], DD = F.dilation[0], DH = F.dilation[1], DW = F.dilation[2];
+  static constexpr int kBits = F.bits, kSize = F.size;
+  static constexpr SmallWindowTuning kTuning = BackwardTuning(F);
+  static constexpr bool kSplit = F.split();
+  static constexpr bool kLast = F.last();
+  static constexpr bool kWhole = F.whole();
+  static constexpr bool kVector = F.mode == Mode::kFirst;
+  static constexpr bool kShared = F.mode == Mode::kFirstStaged;
+  static constexpr bool kSharedOutputs = kShared && F.stages_outputs();
+  static constexpr int TD = F.over(0), TH = F.over(1), TW = F.over(2);  // outputs over a cell, per axis
+  static constexpr int kChannels = F.vector;                            // elements at one place
+  static constexpr int kGroup = F.group();
+  static constexpr int kPhase =
+      kVector ? F.pad : 0;  // aligned rows start inside a cell; the others at the start of one
   // Inputs along the width. Split: one, each of a cell's columns having a thread of its own.
-  static constexpr int kColumns = kSplit ? 1 : W::SW * kGroup;
-  static constexpr int kPerWord = 4 / sizeof(T);
-  static constexpr int kMask = (1 << W::kBits) - 1;
+  static constexpr int kColumns = kSplit ? 1 : SW * kGroup;
+  static constexpr int kPerWord = 4 / kSize;
+  static constexpr int kMask = (1 << F.codes) - 1;
 
-  // The outputs over the columns, from kLow to kHigh, relative to the thread's first cell.
-  static constexpr int Low() {
-    int low = 0;
-    for (int j = 0; j < kColumns; ++j) {
-      for (int t = 0; (j + kPhase) % W::SW + t * W::SW < W::KW; ++t) {
-        const int o = (j + kPhase) / W::SW - t;
-        if (o < low) low = o;
+  // The tap that lies `distance` behind the start of a window along an axis; -1: none.
+  __host__ __device__ static constexpr int TapAt(int axis, int distance) {
+    const int dilation = axis == 0 ? DD : axis == 1 ? DH : DW, kernel = axis == 0 ? KD : axis == 1 ? KH : KW;
+    return distance % dilation == 0 && distance / dilation < kernel ? distance / dilation : -1;
+  }
+  static constexpr int kHigh = (kColumns - 1 + kPhase) / SW;
+  static constexpr int kLow = 1 - TW < 0 ? 1 - TW : 0;  // from kLow to kHigh: the outputs over the columns
+  static constexpr int kOver = kHigh - kLow + 1;
+  static_assert(!kSplit || TW == 1);
+  // The outputs, from kLow on, with a tap on one of the columns.
+  static constexpr uint64_t Reaching() {
+    uint64_t outputs = kSplit ? 1 : 0;
+    for (int o = kLow; o <= kHigh && !kSplit; ++o) {
+      for (int j = 0; j < kColumns; ++j) {
+        const int t = (j + kPhase) / SW - o;
+        if (t >= 0 && TapAt(2, (j + kPhase) % SW + t * SW) >= 0) outputs |= uint64_t{1} << (o - kLow);
       }
     }
-    return low;
+    return outputs;
   }
-  static_assert(!kSplit || TW == 1);
-  static constexpr int kLow = Low();
-  static constexpr int kHigh = (kColumns - 1 + kPhase) / W::SW;
-  static constexpr int kOver = kHigh - kLow + 1;
-  static constexpr int kCodeWords = kLast ? (kChannels * W::kBits + 31) / 32 : 1;
+  static constexpr uint64_t kReaching = Reaching();
+  static_assert(kOver <= 64);
+  __device__ static constexpr bool Reaches(int o) { return kReaching >> (o - kLow) & 1; }
+  static constexpr int kCodeWords = kLast ? (kChannels * kBits + 31) / 32 : 1;
 
   static constexpr int kAhead = kTuning.ahead;  // rows of outputs that are asked for together
-  // Words of dy, and of codes, that a row of outputs is loaded as: by place (channels last), whole vectors and then the
-  // outputs beside them (aligned rows), or element by element.
-  static constexpr int kPlaceWords = kChannels / kPerWord > 0 ? kChannels / kPerWord : 1;
+  // Words of dy, and of codes, that a row of outputs is loaded as: by place (channels last, element by element where
+  // they are odd), whole vectors and then the outputs beside them (aligned rows), or element by element.
+  static constexpr int kPlaceWords = !kLast ? 1 : kWhole ? kChannels / kPerWord : kChannels;
   static constexpr int kGroupWords = kVector ? kGroup / kPerWord : 0;
   static constexpr int kSingles = kVector ? kOver - kGroup : kLast ? 0 : kOver;
   static constexpr int kDyWords = kLast ? kOver * kPlaceWords : kGroupWords + kSingles;
-  static constexpr int kRawCodes = kLast ? kOver * kCodeWords : (kVector ? 1 : 0) + kSingles;
+  static constexpr int kRawPlace = kWhole ? kCodeWords : kBits == 8 ? kChannels : 1;  // of codes, channels last
+  static constexpr int kRawCodes = kLast ? kOver * kRawPlace : (kVector ? 1 : 0) + kSingles;
 
   // A row of outputs as it was loaded: nothing, which adds nothing, where it lies outside.
   struct Raw {
@@ -86,7 +94,7 @@ struct Cells {
   };
 
   // Channels last: the codes of several channels are compared in pairs, where they are wide enough to gain by it.
-  static constexpr bool kPaired = kLast && W::kBits >= 4 && !kSplit;
+  static constexpr bool kPaired = kLast && kWhole && kBits >= 4 && !kSplit;
   static constexpr int kCodes = kPaired ? kChannels / 2 : kCodeWords;
 
   // dy and codes of one output row (at one depth) over the thread's columns.
@@ -96,14 +104,15 @@ struct Cells {
 
     // Whether output `o` (from kLow) chose `tap` for channel c.
     __device__ bool Chose(int o, int c, int tap) const {
-      const int shift = kLast ? c * W::kBits : 0;
+      const int shift = kLast ? c * kBits : 0;
       const uint32_t word = code[o][shift / 32];
       return ((word ^ static_cast<uint32_t>(tap) << (shift % 32)) & static_cast<uint32_t>(kMask) << (shift % 32)) == 0;
     }
   };
 
-  // dy, routes: of the row; column: the thread's first cell.
-  __device__ static Raw Load(const CellParams<T>& p, const T* dy, const uint8_t* routes, bool row_valid, int column) {
+  // dy, routes: of the row; column: the thread's first cell; left: its channels, when they are last.
+  __device__ static Raw Load(const CellParams& p, const T* dy, const uint8_t* routes, bool row_valid, int column,
+                             int left) {
     Raw raw = {};
     const auto inside = [&](int ow) {
       return row_valid && static_cast<unsigned>(ow) < static_cast<unsigned>(p.out[2]);
@@ -111,25 +120,52 @@ struct Cells {
     if constexpr (kLast) {
 #pragma unroll
       for (int o = 0; o < kOver; ++o) {
+        if (!Reaches(kLow + o)) continue;
         const int ow = column + kLow + o;
-        LoadWordsIf<false, kPlaceWords * 4>(inside(ow), dy + ow * p.y_column, raw.dy + o * kPlaceWords);
-        LoadWordsIf<false, kChannels * W::kBits / 8>(inside(ow), routes + ow * p.line_bytes, raw.code + o * kCodeWords);
+        const T* from = dy + ow * p.y_column;
+        const uint8_t* codes = routes + ow * p.line_bytes;
+        if constexpr (kWhole) {
+          LoadWordsIf<kPlaceWords * 4>(inside(ow), from, raw.dy + o * kPlaceWords);
+          LoadWordsIf<kChannels * kBits / 8>(inside(ow), codes, raw.code + o * kCodeWords);
+        } else {
+#pragma unroll
+          for (int c = 0; c < kChannels; ++c) {
+            LoadWordsIf<kSize>(inside(ow) && c < left, from + c, raw.dy + o * kPlaceWords + c);
+            if (c < kRawPlace) LoadWordsIf<1>(inside(ow) && c < left, codes + c, raw.code + o * kRawPlace + c);
+          }
+        }
       }
     } else {
       if constexpr (kVector) {
-        constexpr int kCodeBytes = kGroup * W::kBits / 8 > 0 ? kGroup * W::kBits / 8 : 1;
-        LoadWordsIf<false, kGroupWords * 4>(row_valid, dy + column, raw.dy);
-        LoadWordsIf<false, kCodeBytes>(row_valid, routes + column * W::kBits / 8, raw.code);
+        constexpr int kCodeBytes = kGroup * kBits / 8 > 0 ? kGroup * kBits / 8 : 1;
+        LoadWordsIf<kGroupWords * 4>(row_valid, dy + column, raw.dy);
+        LoadWordsIf<kCodeBytes>(row_valid, routes + column * kBits / 8, raw.code);
       }
       int single = 0;
 #pragma unroll
       for (int o = kLow; o <= kHigh; ++o) {
         if (kVector && o >= 0 && o < kGroup) continue;
         const int ow = column + o;
-        LoadWordsIf<false, static_cast<int>(sizeof(T))>(inside(ow), dy + ow, raw.dy + kGroupWords + single);
-        LoadWordsIf<false, 1>(inside(ow), routes + ow * W::kBits / 8, raw.code + (kVector ? 1 : 0) + single);
+        if (Reaches(o)) {
+          LoadWordsIf<kSize>(inside(ow), dy + ow, raw.dy + kGroupWords + single);
+          LoadWordsIf<1>(inside(ow), routes + ow * kBits / 8, raw.code + (kVector ? 1 : 0) + single);
+        }
         ++single;
       }
+    }
+    return raw;
+  }
+
+  // The same from shared memory.
+  __device__ static Raw LoadShared(const CellParams& p, uint32_t dy, uint32_t routes, bool row_valid, int column) {
+    Raw raw = {};
+#pragma unroll
+    for (int o = kLow; o <= kHigh; ++o) {
+      if (!Reaches(o)) continue;
+      const int ow = column + o;
+      const bool inside = row_valid && static_cast<unsigned>(ow) < static_cast<unsigned>(p.out[2]);
+      LoadSharedIf<kSize>(inside, dy + (column + o) * kSize, raw.dy + (kShared ? o - kLow : 0));
+      LoadSharedIf<1>(inside, routes + ow * kBits / 8, raw.code + (kShared ? o - kLow : 0));
     }
     return raw;
   }
@@ -139,12 +175,26 @@ struct Cells {
     if constexpr (kLast) {
 #pragma unroll
       for (int o = 0; o < kOver; ++o) {
+        if constexpr (!kWhole) {
+          uint32_t codes = raw.code[o * kRawPlace];
 #pragma unroll
-        for (int i = 0; i < kPlaceWords; ++i) WidenWord<T>(raw.dy[o * kPlaceWords + i], &out.dy[o][i * kPerWord]);
+          for (int c = 0; c < kChannels; ++c) {
+            float wide[kPerWord];
+            WidenWord<T>(raw.dy[o * kPlaceWords + c], wide);
+            out.dy[o][c] = wide[0];
+            if (c > 0 && kBits == 8) codes |= raw.code[o * kRawPlace + (kBits == 8 ? c : 0)] << (8 * c);
+          }
+          out.code[o][0] = codes;
+          continue;
+        }
+#pragma unroll
+        for (int i = 0; i < (kWhole ? kPlaceWords : 0); ++i) {
+          WidenWord<T>(raw.dy[o * kPlaceWords + i], &out.dy[o][i * kPerWord]);
+        }
         if constexpr (kPaired) {
           static_assert(kCodeWords == 1);
-          ChannelCodes<W::kBits, kChannels>::Unpack(raw.code[o], out.code[o]);
-        } else {
+          ChannelCodes<kBits, kChannels>::Unpack(raw.code[o], out.code[o]);
+        } else if constexpr (kWhole) {
 #pragma unroll
           for (int i = 0; i < kCodeWords; ++i) out.code[o][i] = raw.code[o * kCodeWords + i];
         }
@@ -157,12 +207,12 @@ struct Cells {
         if (kVector && o >= 0 && o < kGroup) {
           WidenWord<T>(raw.dy[o / kPerWord], wide);
           out.dy[o - kLow][0] = wide[o % kPerWord];
-          const uint32_t codes = kGroup * W::kBits < 8 ? raw.code[0] >> (column * W::kBits & 7) : raw.code[0];
-          out.code[o - kLow][0] = codes >> (o * W::kBits);
+          const uint32_t codes = kGroup * kBits < 8 ? raw.code[0] >> (column * kBits & 7) : raw.code[0];
+          out.code[o - kLow][0] = codes >> (o * kBits);
         } else {
           WidenWord<T>(raw.dy[kGroupWords + single], wide);
           out.dy[o - kLow][0] = wide[0];
-          out.code[o - kLow][0] = raw.code[(kVector ? 1 : 0) + single] >> ((column + o) * W::kBits & 7);
+          out.code[o - kLow][0] = raw.code[(kVector ? 1 : 0) + single] >> ((column + o) * kBits & 7);
           ++single;
         }
       }
@@ -170,22 +220,31 @@ struct Cells {
     return out;
   }
 
-  __device__ static void StoreRow(const CellParams<T>& p, T* row, int column, const float (*sum)[kChannels]) {
-    if constexpr (kLast) {
+  __device__ static void StoreRow(const CellParams& p, T* row, int column, int left, const float (*sum)[kChannels]) {
+    if constexpr (kLast && !kWhole) {
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        if (static_cast<unsigned>(column + j) >= static_cast<unsigned>(p.in[2])) continue;
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) {
+          if (c < left) row[(column + j) * p.x_column + c] = Narrowed<T>(sum[j][c]);
+        }
+      }
+    } else if constexpr (kLast) {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         if (static_cast<unsigned>(column + j) >= static_cast<unsigned>(p.in[2])) continue;
         uint32_t words[kChannels / kPerWord];
 #pragma unroll
         for (int i = 0; i < kChannels / kPerWord; ++i) words[i] = NarrowWord<T>(&sum[j][i * kPerWord]);
-        StoreResult<kTuning.streamed, kChannels* static_cast<int>(sizeof(T))>(row + (column + j) * p.x_column, words);
+        StoreResult<kTuning.streamed, kChannels * kSize>(row + (column + j) * p.x_column, words);
       }
     } else {
       uint32_t words[kColumns / kPerWord];
 #pragma unroll
       for (int i = 0; i < kColumns / kPerWord; ++i) words[i] = NarrowWord<T>(&sum[i * kPerWord][0]);
       if constexpr (kVector) {
-        StoreResult<kTuning.streamed, kColumns* static_cast<int>(sizeof(T))>(row + column, words);
+        StoreResult<kTuning.streamed, kColumns * kSize>(row + column, words);
       } else {
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
@@ -196,27 +255,63 @@ struct Cells {
     }
   }
 
-  // dy, routes: of this thread's plane (at its channels); dx: the same, in global or shared memory.
-  __device__ static void Run(const CellParams<T>& p, const T* dy, const uint8_t* routes, T* dx, int qd, int qh,
-                             int qw) {
-    int column = kVector ? qw * W::SW : qw * W::SW - p.pad[2];  // the first input column
+  __device__ static void StoreShared(const CellParams& p, uint32_t row, int column, const float (*sum)[kChannels]) {
+#pragma unroll
+    for (int j = 0; j < kColumns; j += kPerWord) {
+      const uint32_t word = NarrowWord<T>(&sum[j][0]);
+#pragma unroll
+      for (int i = 0; i < kPerWord; ++i) {
+        const bool inside = static_cast<unsigned>(column + j + i) < static_cast<unsigned>(p.in[2]);
+        StoreSharedIf<kSize>(inside, row + (column + j + i) * kSize, word >> (16 * i));
+      }
+    }
+  }
+
+  // dy, routes: of this thread's plane (at its channels), at row 0 of the first depth over the cell. Staged: of every
+  // depth over it, in shared memory. dx: where row 0 of each depth of the cell is, or would be, in global or shared
+  // memory.
+  struct Depths {
+    T* dx[SD];
+    uint32_t shared_dx[SD], dy[TD], routes[TD];  // addresses in shared memory
+    int end;                                     // one past the last row of cells
+  };
+  __device__ static void Run(const CellParams& p, const T* dy, const uint8_t* routes, const Depths& at, int qd, int qh,
+                             int qw, int left) {
+    int column = kVector ? qw * SW : qw * SW - p.pad[2];  // the first input column
     int phase = 0;
     if constexpr (kSplit) {  // qw is the input column
       column = qw;
-      phase = (column + p.pad[2]) % W::SW;
-      qw = (column + p.pad[2]) / W::SW;
+      phase = (column + p.pad[2]) % SW;
+      qw = (column + p.pad[2]) / SW;
     }
     const int od = qd - (TD - 1);
-    int oh = qh - (TH - 1);  // the next output row to load
-    const T* next_dy = dy + od * p.y_depth + oh * p.y_row;
-    const uint8_t* next_routes = routes + od * p.route_depth + oh * p.route_row;
+    int oh = qh - (TH - 1);                                          // the next output row to load
+    int64_t next_dy = oh * p.y_row, next_routes = oh * p.route_row;  // shared: modulo 2^32
     const auto load = [&](int a, bool wanted) {
       const bool valid = wanted && static_cast<unsigned>(oh) < static_cast<unsigned>(p.out[1]) &&
                          static_cast<unsigned>(od + a) < static_cast<unsigned>(p.out[0]);
-      return Load(p, next_dy + (TD == 1 ? 0 : a * p.y_depth), next_routes + (TD == 1 ? 0 : a * p.route_depth), valid,
-                  qw);
+      if constexpr (kSharedOutputs) {
+        return LoadShared(p, at.dy[a] + static_cast<uint32_t>(next_dy) * kSize,
+                          at.routes[a] + static_cast<uint32_t>(next_routes), valid, qw);
+      } else {
+        return Load(p, dy + (TD == 1 ? 0 : a * p.y_depth) + next_dy,
+                    routes + (TD == 1 ? 0 : a * p.route_depth) + next_routes, valid, qw, left);
+      }
     };
     const auto advance = [&] { next_dy += p.y_row, next_routes += p.route_row, ++oh; };
+    const int end = min(qh + p.rows, kShared ? at.end : p.cells_h);
+    // One row of inputs, if it is there: rd, rh count from the cell's first.
+    const auto store = [&](int row, int rd, int rh, const float(*sum)[kChannels]) {
+      const int d = qd * SD + rd - p.pad[0], h = row * SH + rh - p.pad[1];
+      if (static_cast<unsigned>(d) < static_cast<unsigned>(p.in[0]) &&
+          static_cast<unsigned>(h) < static_cast<unsigned>(p.in[1])) {
+        if constexpr (kShared) {
+          StoreShared(p, at.shared_dx[rd] + static_cast<uint32_t>(h * p.x_row) * kSize, column, sum);
+        } else {
+          StoreRow(p, at.dx[rd] + h * p.x_row, column, left, sum);
+        }
+      }
+    };
     Raw raw[TD][kAhead];
     const auto ask = [&](int left_rows) {
 #pragma unroll
@@ -226,7 +321,6 @@ struct Cells {
         advance();
       }
     };
-    const int end = min(qh + p.rows, p.cells_h);
     Outputs over[TD][TH - 1 + kAhead];  // over[a][b]: depth qd - (TD-1) + a, row qh - (TH-1) + b
     {
       Raw first[TD][TH > 1 ? TH - 1 : 1];
@@ -255,26 +349,20 @@ struct Cells {
       for (int i = 0; i < kAhead; ++i) {
         if (kAhead > 1 && qh + i >= end) break;
 #pragma unroll
-        for (int rd = 0; rd < W::SD; ++rd) {
-          const int d = qd * W::SD + rd - p.pad[0];
+        for (int rd = 0; rd < SD; ++rd) {
 #pragma unroll
-          for (int rh = 0; rh < W::SH; ++rh) {
-            const int h = (qh + i) * W::SH + rh - p.pad[1];
-            if (static_cast<unsigned>(d) >= static_cast<unsigned>(p.in[0]) ||
-                static_cast<unsigned>(h) >= static_cast<unsigned>(p.in[1])) {
-              continue;
-            }
+          for (int rh = 0; rh < SH; ++rh) {
             float sum[kColumns][kChannels] = {};
 #pragma unroll
             for (int td = TD - 1; td >= 0; --td) {
 #pragma unroll
               for (int th = TH - 1; th >= 0; --th) {
-                const int kd = rd + td * W::SD, kh = rh + th * W::SH;
-                if (kd >= W::KD || kh >= W::KH) continue;
-                Add(over[TD - 1 - td][TH - 1 - th + i], (kd * W::KH + kh) * W::KW, phase, sum);
+                const int kd = TapAt(0, rd + td * SD), kh = TapAt(1, rh + th * SH);
+                if (kd < 0 || kh < 0) continue;
+                Add(over[TD - 1 - td][TH - 1 - th + i], (kd * KH + kh) * KW, phase, sum);
               }
             }
-            StoreRow(p, dx + d * p.x_depth + h * p.x_row, column, sum);
+            store(qh + i, rd, rh, sum);
           }
         }
       }
@@ -292,11 +380,11 @@ struct Cells {
     for (int j = 0; j < kColumns; ++j) {
 #pragma unroll
       for (int tw = TW - 1; tw >= 0; --tw) {
-        const int kw = (kSplit ? phase : (j + kPhase) % W::SW) + tw * W::SW;
-        if (!kSplit && kw >= W::KW) continue;
-        const int o = (j + kPhase) / W::SW - tw - kLow;
+        const int kw = kSplit ? phase : TapAt(2, (j + kPhase) % SW + tw * SW);
+        if (!kSplit && kw < 0) continue;
+        const int o = (j + kPhase) / SW - tw - kLow;
         if constexpr (kPaired) {
-          using Codes = ChannelCodes<W::kBits, kChannels>;
+          using Codes = ChannelCodes<kBits, kChannels>;
 #pragma unroll
           for (int i = 0; i < Codes::kPairs; ++i) {
             const int a = Codes::First(i), b = Codes::Second(i);

@@ -1,6 +1,9 @@
 // The cell kernels of bf16.
-#include "cuda/cell_launch.cuh"
+#include "cuda/ahead.cuh"
 
 namespace poolgrad::cuda {
-POOLGRAD_CUDA_CELLS(__nv_bfloat16)
+template <>
+const void* AheadCells<__nv_bfloat16>(const Form& form) {
+  return FindCells<__nv_bfloat16>(form);
+}
 }  // namespace poolgrad::cuda

@@ -1,6 +1,9 @@
 // The cell kernels of f16.
-#include "cuda/cell_launch.cuh"
+#include "cuda/ahead.cuh"
 
 namespace poolgrad::cuda {
-POOLGRAD_CUDA_CELLS(__half)
+template <>
+const void* AheadCells<__half>(const Form& form) {
+  return FindCells<__half>(form);
+}
 }  // namespace poolgrad::cuda

@@ -1,6 +1,9 @@
 // The cell kernels of f32.
-#include "cuda/cell_launch.cuh"
+#include "cuda/ahead.cuh"
 
 namespace poolgrad::cuda {
-POOLGRAD_CUDA_CELLS(float)
+template <>
+const void* AheadCells<float>(const Form& form) {
+  return FindCells<float>(form);
+}
 }  // namespace poolgrad::cuda

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 
 #include "spec/kernel.h"
 
@@ -19,12 +21,20 @@ struct CudaKernel {
   // `scratch` is device memory, 64-byte aligned, scratch_bytes long; may be null when scratch_bytes is 0.
   Status (*launch)(const Problem& problem, poolgrad_op op, const Args& args, void* scratch, void* stream) = nullptr;
   int64_t scratch_bytes = 0;
+  std::shared_ptr<const void> layout = {};  // what was chosen when it was made, for its launches to read
+  std::string note = {};                    // for explain; where there is no launch, why not
+
+  Status Launch(const Problem& problem, poolgrad_op op, Args args, void* scratch, void* stream) const {
+    args.layout = layout.get();
+    return launch(problem, op, args, scratch, stream);
+  }
 };
 
 struct CudaAlgorithm {
   const char* name;
   // Null when it takes the problem; else why not, e.g. "the windows overlap".
   const char* (*refuse)(const Problem& problem, poolgrad_op op);
+  // Of a problem that is not refused. A kernel that has to be compiled first may still not come about.
   CudaKernel (*make)(const Problem& problem, poolgrad_op op);
 };
 

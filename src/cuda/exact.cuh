@@ -4,7 +4,7 @@
 // the rules spelled out (a NaN, or a window of nothing but -inf), so that the two cannot disagree.
 #pragma once
 
-#include "cuda/device.cuh"
+#include "cuda/geo.cuh"
 
 namespace poolgrad::cuda {
 
@@ -160,6 +160,7 @@ __device__ uint32_t SelectAlone(const Geo<int64_t>& g, const T* plane, int od, i
       }
     }
   }
+  if (g.relu && !(best > Wide<T>{0}) && best == best) winner = T{}, code = g.none;
   if (y) *y = winner;
   return code & g.none;
 }

@@ -12,10 +12,6 @@ namespace poolgrad::cuda {
 inline constexpr int64_t kFastThreads = int64_t{1} << 31;
 
 template <class T>
-cudaError_t RunStrip(const Problem& p, const Args& args, void* stream);  // strip.cuh
-template <class T>
-cudaError_t RunCells(const Problem& p, const Args& args, void* stream);  // cells.cuh
-template <class T>
 cudaError_t RunVectors(const Problem& p, bool forward, const Args& args, void* stream);  // vectors.cuh
 template <class T>
 cudaError_t RunPlanes(const Problem& p, bool forward, const Args& args, void* stream);  // planes.cuh

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/axes.cuh"
+#include "cuda/device.cuh"
 #include "cuda/tuning.h"
 #include "cuda/units.cuh"
 #include "cuda/words.cuh"
@@ -109,32 +110,32 @@ struct Gather {
     uint32_t words[kWords];
     if constexpr (kPlanes) {
       uint32_t low = 0, high = 0, low_code = 0, high_code = 0;
-      LoadWordsIf<false, 2>(true, dy, &low);
-      LoadWordsIf<false, 2>(second, dy + p.y_plane, &high);
-      LoadWordsIf<false, 1>(true, routes + (bit >> 3), &low_code);
-      LoadWordsIf<false, 1>(second, routes + p.route_plane + (bit >> 3), &high_code);
+      LoadWordsIf<2>(true, dy, &low);
+      LoadWordsIf<2>(second, dy + p.y_plane, &high);
+      LoadWordsIf<1>(true, routes + (bit >> 3), &low_code);
+      LoadWordsIf<1>(second, routes + p.route_plane + (bit >> 3), &high_code);
       const uint32_t mask = (1u << p.bits) - 1u, shift = static_cast<uint32_t>(bit & 7);
       words[0] = low | high << 16;
       words[1] = kCodeBias + (low_code >> shift & mask) + ((high_code >> shift & mask) << 16);
     } else if constexpr (kV == 1) {
       uint32_t code = 0;
-      LoadWordsIf<false, 4>(true, dy, words);
-      LoadWordsIf<false, 1>(true, routes + (bit >> 3), &code);
+      LoadWordsIf<4>(true, dy, words);
+      LoadWordsIf<1>(true, routes + (bit >> 3), &code);
       words[1] = code >> (bit & 7) & ((1u << p.bits) - 1u);
     } else {
-      LoadWordsIf<false, 16>(true, dy, words);
+      LoadWordsIf<16>(true, dy, words);
       uint32_t codes[2] = {};  // one byte for each
       const uint8_t* from = routes + (bit >> 3);
       if (p.bits == 8) {
-        LoadWordsIf<false, kCount>(true, from, codes);
+        LoadWordsIf<kCount>(true, from, codes);
       } else {
         uint32_t packed = 0;
         if (kCount * p.bits == 32) {
-          LoadWordsIf<false, 4>(true, from, &packed);
+          LoadWordsIf<4>(true, from, &packed);
         } else if (kCount * p.bits == 16) {
-          LoadWordsIf<false, 2>(true, from, &packed);
+          LoadWordsIf<2>(true, from, &packed);
         } else {
-          LoadWordsIf<false, 1>(true, from, &packed);
+          LoadWordsIf<1>(true, from, &packed);
         }
         const uint32_t mask = (1u << p.bits) - 1u;
 #pragma unroll

@@ -1,6 +1,7 @@
 // The last resort: every operation, type, layout, geometry and rule, one element (or one byte of routes) per thread.
 #pragma once
 
+#include "cuda/device.cuh"
 #include "cuda/exact.cuh"
 
 namespace poolgrad::cuda {

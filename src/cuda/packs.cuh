@@ -5,7 +5,7 @@
 // windows of nothing but -inf, and leave those to exact.cuh.
 #pragma once
 
-#include "cuda/device.cuh"
+#include "cuda/geo.cuh"
 
 namespace poolgrad::cuda {
 
@@ -205,15 +205,11 @@ __device__ inline void LoadVector(const void* at, uint32_t (&words)[4]) {
 // `kBytes` consecutive bytes, aligned to their size (16 at most), as 32-bit words, where `valid`; elsewhere `words`
 // stay what they were and nothing is read. One predicated instruction: unlike a load behind a branch it waits for
 // nothing before it, and nothing has to be replaced afterwards. Volatile, so that it stays where it is written: well
-// before its use. Global memory that no kernel is writing, or, element by element, shared memory.
-template <bool kShared, int kBytes>
+// before its use. Global memory that no kernel is writing.
+template <int kBytes>
 __device__ void LoadWordsIf(bool valid, const void* at, uint32_t* words) {
   const uint32_t wanted = valid;
-  if constexpr (kShared) {
-    static_assert(kBytes == 2);
-    const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(at));
-    asm volatile(POOLGRAD_IF(2, "ld.shared.u16 %0, [%1]") : "+r"(words[0]) : "r"(from), "r"(wanted) : "memory");
-  } else if constexpr (kBytes % 16 == 0) {
+  if constexpr (kBytes % 16 == 0) {
 #pragma unroll
     for (int i = 0; i < kBytes / 16; ++i) {
       uint32_t* w = words + 4 * i;
@@ -221,10 +217,13 @@ __device__ void LoadWordsIf(bool valid, const void* at, uint32_t* words) {
                    : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3])
                    : "l"(static_cast<const char*>(at) + 16 * i), "r"(wanted));
     }
-  } else if constexpr (kBytes == 8) {
-    asm volatile(POOLGRAD_IF(3, "ld.global.nc.v2.u32 {%0, %1}, [%2]")
-                 : "+r"(words[0]), "+r"(words[1])
-                 : "l"(at), "r"(wanted));
+  } else if constexpr (kBytes % 8 == 0) {
+#pragma unroll
+    for (int i = 0; i < kBytes / 8; ++i) {
+      asm volatile(POOLGRAD_IF(3, "ld.global.nc.v2.u32 {%0, %1}, [%2]")
+                   : "+r"(words[2 * i]), "+r"(words[2 * i + 1])
+                   : "l"(static_cast<const char*>(at) + 8 * i), "r"(wanted));
+    }
   } else if constexpr (kBytes == 4) {
     asm volatile(POOLGRAD_IF(2, "ld.global.nc.u32 %0, [%1]") : "+r"(words[0]) : "l"(at), "r"(wanted));
   } else if constexpr (kBytes == 2) {
@@ -232,6 +231,33 @@ __device__ void LoadWordsIf(bool valid, const void* at, uint32_t* words) {
   } else {
     static_assert(kBytes == 1);
     asm volatile(POOLGRAD_IF(2, "ld.global.nc.u8 %0, [%1]") : "+r"(words[0]) : "l"(at), "r"(wanted));
+  }
+}
+
+// The same for one element of shared memory, at an address of 32 bits: those of generic pointers take twice as many
+// instructions.
+template <int kBytes>
+__device__ void LoadSharedIf(bool valid, uint32_t at, uint32_t* words) {
+  const uint32_t wanted = valid;
+  if constexpr (kBytes == 4) {
+    asm volatile(POOLGRAD_IF(2, "ld.shared.u32 %0, [%1]") : "+r"(words[0]) : "r"(at), "r"(wanted) : "memory");
+  } else if constexpr (kBytes == 2) {
+    asm volatile(POOLGRAD_IF(2, "ld.shared.u16 %0, [%1]") : "+r"(words[0]) : "r"(at), "r"(wanted) : "memory");
+  } else {
+    static_assert(kBytes == 1);
+    asm volatile(POOLGRAD_IF(2, "ld.shared.u8 %0, [%1]") : "+r"(words[0]) : "r"(at), "r"(wanted) : "memory");
+  }
+}
+template <int kBytes>
+__device__ void StoreSharedIf(bool valid, uint32_t at, uint32_t bits) {
+  const uint32_t wanted = valid;
+  if constexpr (kBytes == 4) {
+    asm volatile(POOLGRAD_IF(2, "st.shared.u32 [%0], %1")::"r"(at), "r"(bits), "r"(wanted) : "memory");
+  } else if constexpr (kBytes == 2) {
+    asm volatile(POOLGRAD_IF(2, "st.shared.u16 [%0], %1")::"r"(at), "r"(bits), "r"(wanted) : "memory");
+  } else {
+    static_assert(kBytes == 1);
+    asm volatile(POOLGRAD_IF(2, "st.shared.u8 [%0], %1")::"r"(at), "r"(bits), "r"(wanted) : "memory");
   }
 }
 #undef POOLGRAD_IF

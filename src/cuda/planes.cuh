@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "cuda/cells.cuh"
+#include "cuda/device.cuh"
 #include "cuda/exact.cuh"
 #include "cuda/fast.h"
 #include "cuda/packs.cuh"
@@ -143,6 +144,7 @@ __global__ void __launch_bounds__(kPlaneThreads) PlaneBackwardKernel(const __gri
       staged[at] = Narrowed<T>(__fadd_rn(Widened(p.source[plane]), 0.0f));  // sums start from +0
     }
   }
+  __syncthreads();
   StageOut(shared, dx, count);
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "cuda/device.cuh"
 #include "cuda/fast.h"
 #include "cuda/packs.cuh"
 #include "cuda/tuning.h"

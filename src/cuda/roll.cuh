@@ -1,7 +1,7 @@
-// Backward from routes for square windows that move by one (3x3, 5x5), channels last or aligned rows.
+// Backward from routes for windows that move by one: up to 7x7 with channels last, 3x3 and 5x5 on aligned rows.
 //
-// Every input is under K*K windows, too many to keep in registers. So a thread goes down a strip of output rows
-// instead, each loaded once, and keeps the sums of the K input rows it reaches: row by row, and along a row from the
+// Every input is under KH*KW windows, too many to keep in registers. So a thread goes down a strip of output rows
+// instead, each loaded once, and keeps the sums of the KH input rows it reaches: row by row, and along a row from the
 // left, so that every sum is made in row-major order of outputs, from +0. When the next output row no longer reaches an
 // input row, it is stored. What binds is the comparing of codes with taps, so two are compared at once. It has the face
 // of Cells (a strip of cells, which are inputs here), and CellKernel runs either.
@@ -11,19 +11,18 @@
 
 namespace poolgrad::cuda {
 
-template <class T, class W, Mode kMode, int kLastVector>
+template <class T, Form F>
 struct Roll {
-  static_assert(W::KD == 1 && W::KH == W::KW && W::SH == 1 && W::SW == 1 &&
-                (kMode == Mode::kLast || kMode == Mode::kFirst));
-  static constexpr SmallWindowTuning kTuning = BackwardTuning(Describe<T, W, kMode>());
+  static constexpr SmallWindowTuning kTuning = BackwardTuning(F);
   static constexpr bool kSplit = false;
-  static constexpr bool kLast = kMode == Mode::kLast, kVector = !kLast;
-  static constexpr int kChannels = kLast ? kLastVector : 1;
-  static constexpr int kGroup = !kLast ? 4 : W::KW == 3 ? 2 : 1;  // inputs along the width
-  static constexpr int K = W::KW, kSide = (K - 1) / 2;
+  static constexpr bool kLast = F.last(), kVector = !kLast;
+  static constexpr int kChannels = F.vector;
+  static constexpr int kGroup = F.group();  // inputs along the width
+  static constexpr int TD = 1;
+  static constexpr int KH = F.kernel[1], KW = F.kernel[2], kSide = (KW - 1) / 2, kBits = F.bits;
   static constexpr int kSize = sizeof(T), kPerWord = 4 / kSize;
   static constexpr int kAhead = kTuning.ahead;
-  static constexpr int kOver = kGroup + K - 1;      // outputs along the width that reach the inputs
+  static constexpr int kOver = kGroup + KW - 1;     // outputs along the width that reach the inputs
   static constexpr int kSums = kGroup * kChannels;  // of one input row
   // A row of outputs as loaded. Channels last: the dy words of each place, then the codes of each. Aligned rows: the
   // outputs left of the group, the group, and those right of it; a word of codes for each of the three.
@@ -37,34 +36,34 @@ struct Roll {
   };
 
   // `column`: the first output that reaches the inputs (channels last), or the group's first column.
-  __device__ static Raw Load(const CellParams<T>& p, const T* dy, const uint8_t* routes, bool row_valid, int column) {
+  __device__ static Raw Load(const CellParams& p, const T* dy, const uint8_t* routes, bool row_valid, int column) {
     Raw raw = {};
     if constexpr (kLast) {
 #pragma unroll
       for (int o = 0; o < kOver; ++o) {
         const bool valid = row_valid && static_cast<unsigned>(column + o) < static_cast<unsigned>(p.out[2]);
-        LoadWordsIf<false, kPlaceWords * 4>(valid, dy + (column + o) * p.y_column, raw.dy + o * kPlaceWords);
-        LoadWordsIf<false, kChannels * W::kBits / 8>(valid, routes + (column + o) * p.line_bytes, raw.code + o);
+        LoadWordsIf<kPlaceWords * 4>(valid, dy + (column + o) * p.y_column, raw.dy + o * kPlaceWords);
+        LoadWordsIf<kChannels * kBits / 8>(valid, routes + (column + o) * p.line_bytes, raw.code + o);
       }
     } else {
       // Half a byte on one side comes with its neighbour.
-      constexpr int kSideBytes = kSide * W::kBits >= 8 ? kSide * W::kBits / 8 : 1;
+      constexpr int kSideBytes = kSide * kBits >= 8 ? kSide * kBits / 8 : 1;
       const bool left = row_valid && column > 0, right = row_valid && column + kGroup < p.out[2];
-      const uint8_t* codes = routes + column * W::kBits / 8;
-      LoadWordsIf<false, kGroup * kSize>(row_valid, dy + column, raw.dy + kSideWords);
-      LoadWordsIf<false, kGroup * W::kBits / 8>(row_valid, codes, raw.code + 1);
-      LoadWordsIf<false, kSide * kSize>(left, dy + column - kSide, raw.dy);
-      LoadWordsIf<false, kSideBytes>(left, codes - kSideBytes, raw.code);
-      LoadWordsIf<false, kSide * kSize>(right, dy + column + kGroup, raw.dy + kSideWords + kGroupWords);
-      LoadWordsIf<false, kSideBytes>(right, codes + kGroup * W::kBits / 8, raw.code + 2);
+      const uint8_t* codes = routes + column * kBits / 8;
+      LoadWordsIf<kGroup * kSize>(row_valid, dy + column, raw.dy + kSideWords);
+      LoadWordsIf<kGroup * kBits / 8>(row_valid, codes, raw.code + 1);
+      LoadWordsIf<kSide * kSize>(left, dy + column - kSide, raw.dy);
+      LoadWordsIf<kSideBytes>(left, codes - kSideBytes, raw.code);
+      LoadWordsIf<kSide * kSize>(right, dy + column + kGroup, raw.dy + kSideWords + kGroupWords);
+      LoadWordsIf<kSideBytes>(right, codes + kGroup * kBits / 8, raw.code + 2);
     }
     return raw;
   }
 
-  // Adds what a row of outputs sends to the K input rows it reaches.
-  __device__ static void Add(const Raw& raw, float (&sum)[K][kSums]) {
+  // Adds what a row of outputs sends to the KH input rows it reaches.
+  __device__ static void Add(const Raw& raw, float (&sum)[KH][kSums]) {
     if constexpr (kLast) {
-      using Codes = ChannelCodes<W::kBits, kChannels>;
+      using Codes = ChannelCodes<kBits, kChannels>;
 #pragma unroll
       for (int o = 0; o < kOver; ++o) {
         float value[kChannels];
@@ -74,15 +73,15 @@ struct Roll {
         Codes::Unpack(raw.code[o], pairs);
 #pragma unroll
         for (int j = 0; j < kGroup; ++j) {
-          const int kw = K - 1 - (o - j);
-          if (kw < 0 || kw >= K) continue;
+          const int kw = KW - 1 - (o - j);
+          if (kw < 0 || kw >= KW) continue;
 #pragma unroll
-          for (int kh = 0; kh < K; ++kh) {
+          for (int kh = 0; kh < KH; ++kh) {
             float* to = &sum[kh][j * kChannels];
 #pragma unroll
             for (int i = 0; i < Codes::kPairs; ++i) {
               const int a = Codes::First(i), b = Codes::Second(i);
-              AddWhere(pairs[i], kh * K + kw, value[a], value[b], to + a, to + b);
+              AddWhere(pairs[i], kh * KW + kw, value[a], value[b], to + a, to + b);
             }
           }
         }
@@ -101,7 +100,7 @@ struct Roll {
       part(kSide, kGroup, raw.dy + kSideWords);
       part(kSide + kGroup, kSide, raw.dy + kSideWords + kGroupWords);
       uint32_t pairs[kOver - 1];  // of outputs o and o + 1
-      if constexpr (W::kBits == 8) {
+      if constexpr (kBits == 8) {
         static_assert(kSide == 2);
         pairs[0] = __byte_perm(raw.code[0], kCodeBias, 0x5150);
         pairs[2] = __byte_perm(raw.code[1], kCodeBias, 0x5150);
@@ -121,13 +120,13 @@ struct Roll {
       for (int o = 1; o < kOver - 1; o += 2) pairs[o] = __byte_perm(pairs[o - 1], pairs[o + 1], 0x5432);
         // Tap column by tap column, from the last: for each sum that is from the leftmost output on.
 #pragma unroll
-      for (int kw = K - 1; kw >= 0; --kw) {
+      for (int kw = KW - 1; kw >= 0; --kw) {
 #pragma unroll
         for (int j = 0; j < kGroup; j += 2) {
-          const int o = j + K - 1 - kw;
+          const int o = j + KW - 1 - kw;
 #pragma unroll
-          for (int kh = 0; kh < K; ++kh) {
-            AddWhere(pairs[o], kh * K + kw, value[o], value[o + 1], &sum[kh][j], &sum[kh][j + 1]);
+          for (int kh = 0; kh < KH; ++kh) {
+            AddWhere(pairs[o], kh * KW + kw, value[o], value[o + 1], &sum[kh][j], &sum[kh][j + 1]);
           }
         }
       }
@@ -135,15 +134,17 @@ struct Roll {
   }
 
   // As Cells::Run: cells (qd, qh, qw) and those below it, or the groups that begin at input column qw.
-  __device__ static void Run(const CellParams<T>& p, const T* dy, const uint8_t* routes, T* dx, int qd, int qh,
-                             int qw) {
-    const int column = kLast ? qw - (K - 1) : qw;  // of outputs
+  struct Depths {
+    T* dx[1];
+  };
+  __device__ static void Run(const CellParams& p, const T* dy, const uint8_t* routes, const Depths& at, int qd, int qh,
+                             int qw, int) {
+    const int column = kLast ? qw - (KW - 1) : qw;  // of outputs
     const int end = min(qh + p.rows, p.cells_h);
-    int oh = qh - (K - 1);
-    const T* next_dy = dy + qd * p.y_depth + oh * p.y_row;
-    const uint8_t* next_routes = routes + qd * p.route_depth + oh * p.route_row;
-    T* to =
-        dx + (qd - p.pad[0]) * p.x_depth + (qh - p.pad[1]) * p.x_row + (kLast ? (qw - p.pad[2]) * p.x_column : column);
+    int oh = qh - (KH - 1);
+    const T* next_dy = dy + oh * p.y_row;
+    const uint8_t* next_routes = routes + oh * p.route_row;
+    T* to = at.dx[0] + (qh - p.pad[1]) * p.x_row + (kLast ? (qw - p.pad[2]) * p.x_column : column);
     const bool second = kLast && qw + 1 - p.pad[2] < p.in[2];
     const bool depth_valid = static_cast<unsigned>(qd) < static_cast<unsigned>(p.out[0]);
     Raw raw[kAhead];
@@ -156,7 +157,7 @@ struct Roll {
         next_dy += p.y_row, next_routes += p.route_row;
       }
     };
-    float sum[K][kSums] = {};
+    float sum[KH][kSums] = {};
     ask(oh);
 #pragma unroll 1
     for (; oh < end; oh += kAhead) {
@@ -178,19 +179,132 @@ struct Roll {
           to += p.x_row;
         }
 #pragma unroll
-        for (int kh = 0; kh < K; ++kh) {
+        for (int kh = 0; kh < KH; ++kh) {
 #pragma unroll
-          for (int c = 0; c < kSums; ++c) sum[kh][c] = kh + 1 < K ? sum[kh + 1 < K ? kh + 1 : 0][c] : 0.0f;
+          for (int c = 0; c < kSums; ++c) sum[kh][c] = kh + 1 < KH ? sum[kh + 1 < KH ? kh + 1 : 0][c] : 0.0f;
         }
       }
     }
   }
 };
 
-// The form of the cells of a window.
-template <class T, class W, Mode kMode, int kPad, int kLastVector>
-using CellForm =
-    std::conditional_t<W::SH == 1 && W::SW == 1 && (W::KH > 1) && (kMode == Mode::kLast || kMode == Mode::kFirst),
-                       Roll<T, W, kMode, kLastVector>, Cells<T, W, kMode, kPad, kLastVector>>;
+template <class T, Form F>
+using CellsOf = std::conditional_t<F.rolls(), Roll<T, F>, Cells<T, F>>;
+
+template <class T, Form F>
+__device__ void RunCells(const CellParams& p) {
+  using C = CellsOf<T, F>;
+  const uint32_t thread = blockIdx.x * kCellThreads + threadIdx.x;
+  if (thread >= p.threads) return;
+  uint32_t channel = thread, column, strip, depth;
+  uint32_t rest = p.across.take(&channel);
+  column = rest, rest = p.columns.take(&column);
+  strip = rest, rest = p.strips.take(&strip);
+  depth = rest, rest = p.depths.take(&depth);
+  const int64_t number = rest;
+  const int64_t c = static_cast<int64_t>(channel) * C::kChannels;
+  const int qd = p.first[0] + static_cast<int>(depth), od = qd - (C::TD - 1);
+  typename C::Depths at;
+#pragma unroll
+  for (int rd = 0; rd < F.stride[0]; ++rd) {
+    at.dx[rd] = static_cast<T*>(p.dx) + number * p.x_plane + c + (qd * F.stride[0] + rd - p.pad[0]) * p.x_depth;
+  }
+  C::Run(p, static_cast<const T*>(p.dy) + number * p.y_plane + od * p.y_depth + c,
+         p.routes + number * p.route_plane + od * p.route_depth + c * F.bits / 8, at, qd,
+         p.first[1] + static_cast<int>(strip) * p.rows,
+         (C::kVector || C::kSplit ? 0 : p.first[2]) + static_cast<int>(column) * C::kGroup,
+         p.channels - static_cast<int>(c));
+}
+
+// The same, a block holding its piece of dy, codes and dx in shared memory: all that it reads and writes are runs.
+template <class T, Form F>
+__device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
+  using C = Cells<T, F>;
+  constexpr int SD = C::SD, SH = C::SH, TD = C::TD, TH = C::TH;
+  const Pieces& pieces = p.pieces;
+  const Piece piece(pieces, p.cells_d, p.cells_h - p.first[1]);
+  const int qd = p.first[0] + piece.depth, qh = p.first[1] + piece.row;
+  const bool slabs = pieces.rows.divisor > 1;
+  const T* dy = static_cast<const T*>(p.dy) + piece.plane * p.y_plane;
+  const uint8_t* codes = p.routes + piece.plane * p.route_plane;
+  unsigned char* shared_codes = shared + pieces.place[0];
+  Staged<T, TD> in = {};
+  Staged<uint8_t, TD> in_codes = {};
+  if (!C::kSharedOutputs) {  // read where they are
+  } else if (slabs) {
+    const int low = max(0, qh - (TH - 1)), high = min(p.out[1], qh + piece.rows);
+#pragma unroll
+    for (int a = 0; a < TD; ++a) {
+      const int od = qd - (TD - 1) + a;
+      if (static_cast<unsigned>(od) >= static_cast<unsigned>(p.out[0])) continue;
+      in.AskSlab(a, dy + od * p.y_depth, p.y_row, low, high, shared + a * pieces.slab_bytes[0]);
+      in_codes.AskSlab(a, codes + od * p.route_depth, p.route_row, low, high, shared_codes + a * pieces.slab_bytes[1]);
+    }
+  } else {
+    const int low = max(0, qd - (TD - 1)), high = min(p.out[0], qd + piece.depths);
+    in.AskRun(dy, piece, p.y_plane, p.y_depth, low, high, shared);
+    in_codes.AskRun(codes, piece, p.route_plane, p.route_depth, low, high, shared_codes);
+  }
+  // Inputs of the piece: whole planes, a run of depths, or rows of each depth of a cell.
+  const int low_d = max(0, qd * SD - p.pad[0]), high_d = min(p.in[0], (qd + piece.depths) * SD - p.pad[0]);
+  const int low_h = max(0, qh * SH - p.pad[1]), high_h = min(p.in[1], (qh + piece.rows) * SH - p.pad[1]);
+  T* dx = static_cast<T*>(p.dx) + piece.plane * p.x_plane;
+  unsigned char* shared_dx = shared + pieces.place[1];
+  const auto slab = [&](int rd) { return dx + (qd * SD + rd - p.pad[0]) * p.x_depth + low_h * p.x_row; };
+  T* run = dx + low_d * p.x_depth;
+  WaitFor();
+  const uint32_t strips = p.columns.divisor * p.strips.divisor * p.depths.divisor * piece.planes;
+  for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
+    uint32_t column = i, strip, depth;
+    uint32_t plane = p.columns.take(&column);
+    strip = plane, plane = p.strips.take(&strip);
+    depth = plane, plane = p.depths.take(&depth);
+    const int row = static_cast<int>(strip) * p.rows, d = qd + static_cast<int>(depth);
+    if (row >= piece.rows || static_cast<int>(depth) >= piece.depths) continue;
+    typename C::Depths at;
+    at.end = qh + piece.rows;
+#pragma unroll
+    for (int a = 0; a < TD; ++a) {
+      const int od = d - (TD - 1) + a;
+      at.dy[a] = slabs ? in.slab[a] : in.run + static_cast<uint32_t>(plane * p.y_plane + od * p.y_depth) * C::kSize;
+      at.routes[a] =
+          slabs ? in_codes.slab[a] : in_codes.run + static_cast<uint32_t>(plane * p.route_plane + od * p.route_depth);
+    }
+#pragma unroll
+    for (int rd = 0; rd < SD; ++rd) {
+      at.shared_dx[rd] =
+          slabs
+              ? SharedAddress(shared_dx + rd * pieces.slab_bytes[2] + Misalignment(slab(rd))) -
+                    static_cast<uint32_t>(low_h * p.x_row) * C::kSize
+              : SharedAddress(shared_dx + Misalignment(run)) +
+                    static_cast<uint32_t>(plane * p.x_plane + (d * SD + rd - p.pad[0] - low_d) * p.x_depth) * C::kSize;
+    }
+    C::Run(p, dy + plane * p.y_plane + (d - (TD - 1)) * p.y_depth,
+           codes + plane * p.route_plane + (d - (TD - 1)) * p.route_depth, at, d, qh + row,
+           p.first[2] + static_cast<int>(column) * C::kGroup, 1);
+  }
+  __syncthreads();
+  if (!slabs) {
+    const int64_t count = piece.planes > 1 ? piece.planes * p.x_plane : (high_d - low_d) * p.x_depth;
+    StageOut(shared_dx, run, static_cast<int>(count));
+    return;
+  }
+  for (int rd = 0; rd < SD; ++rd) {
+    const int d = qd * SD + rd - p.pad[0];
+    if (static_cast<unsigned>(d) >= static_cast<unsigned>(p.in[0])) continue;
+    StageOut(shared_dx + rd * pieces.slab_bytes[2], slab(rd), (high_h - low_h) * static_cast<int>(p.x_row));
+  }
+}
+
+// A kernel's body.
+template <class T, Form F>
+__device__ void RunCellsForm(const CellParams& p) {
+  if constexpr (F.mode == Mode::kFirstStaged) {
+    extern __shared__ __align__(16) unsigned char cells_shared[];
+    RunStagedCells<T, F>(p, cells_shared);
+  } else {
+    RunCells<T, F>(p);
+  }
+}
 
 }  // namespace poolgrad::cuda

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cuda/axes.cuh"
+#include "cuda/device.cuh"
 #include "cuda/exact.cuh"
 #include "cuda/tuning.h"
 #include "cuda/units.cuh"

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "cuda/device.cuh"
 #include "cuda/exact.cuh"
 #include "cuda/fast.h"
 #include "cuda/packs.cuh"
@@ -91,14 +92,14 @@ struct Separable {
       const uint32_t row = (kPer == 1 ? p.by_width : p.by_vectors).take(&column);  // of all packs
       uint32_t words[kPer] = {};
       if constexpr (kElements == 1) {
-        LoadWordsIf<false, 4 * kPer>(static_cast<int>(row) < lanes * p.height, x + kPer * i, words);
+        LoadWordsIf<4 * kPer>(static_cast<int>(row) < lanes * p.height, x + kPer * i, words);
       } else {
         uint32_t in_plane = row;
         const int lane = 2 * static_cast<int>(p.by_height.take(&in_plane));
         const T* from = x + lane * plane + static_cast<int>(in_plane) * p.width + kPer * static_cast<int>(column);
         uint32_t low[(kPer + 1) / 2] = {}, high[(kPer + 1) / 2] = {};
-        LoadWordsIf<false, 2 * kPer>(lane < lanes, from, low);
-        LoadWordsIf<false, 2 * kPer>(lane + 1 < lanes, from + plane, high);
+        LoadWordsIf<2 * kPer>(lane < lanes, from, low);
+        LoadWordsIf<2 * kPer>(lane + 1 < lanes, from + plane, high);
 #pragma unroll
         for (int k = 0; k < kPer; ++k) words[k] = __byte_perm(low[k / 2], high[k / 2], k % 2 ? 0x7632 : 0x5410);
       }
@@ -178,7 +179,7 @@ struct Separable {
 #pragma unroll
         for (int j = 0; j < kSpan; ++j) {
           uint32_t word = P::ToBits(P::Fill());
-          LoadWordsIf<false, 4>(static_cast<unsigned>(begin + j - p.pad_w) < static_cast<unsigned>(p.width), x, &word);
+          LoadWordsIf<4>(static_cast<unsigned>(begin + j - p.pad_w) < static_cast<unsigned>(p.width), x, &word);
           value[j] = P::FromBits(word);
           x += p.channels;
         }

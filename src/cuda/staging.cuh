@@ -3,8 +3,6 @@
 // modulo 16.
 #pragma once
 
-#include <cuda_pipeline_primitives.h>
-
 #include "cuda/packs.cuh"
 
 namespace poolgrad::cuda {
@@ -26,20 +24,43 @@ struct Run16 {
   }
 };
 
-// shared + Misalignment(global) becomes a copy of global[0, count). Ends with a barrier. Returns the first element.
+// 16 bytes of global memory on their way to shared memory.
+__device__ inline void CopyAsync(void* to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+#else
+  *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+#endif
+}
+
+// Everything that was asked for is there, for every thread of the block.
+__device__ inline void WaitFor() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+  __syncthreads();
+}
+
+// shared + Misalignment(global) will be a copy of global[0, count) after WaitFor. Returns the first element.
 template <class T>
-__device__ T* StageIn(const T* global, int count, unsigned char* shared) {
+__device__ T* AskFor(const T* global, int count, unsigned char* shared) {
   T* to = reinterpret_cast<T*>(shared + Misalignment(global));
   const Run16<T> run(global, count);
   constexpr int kPer16 = 16 / sizeof(T);
   for (int i = threadIdx.x; i < run.pieces; i += blockDim.x) {
-    __pipeline_memcpy_async(to + run.head + i * kPer16, global + run.head + i * kPer16, 16);
+    CopyAsync(to + run.head + i * kPer16, global + run.head + i * kPer16);
   }
-  __pipeline_commit();
   for (int i = threadIdx.x; i < run.head; i += blockDim.x) to[i] = global[i];
   for (int i = run.head + run.pieces * kPer16 + threadIdx.x; i < count; i += blockDim.x) to[i] = global[i];
-  __pipeline_wait_prior(0);
-  __syncthreads();
+  return to;
+}
+
+template <class T>
+__device__ T* StageIn(const T* global, int count, unsigned char* shared) {
+  T* to = AskFor(global, count, shared);
+  WaitFor();
   return to;
 }
 
@@ -50,20 +71,18 @@ __device__ void StageApart(const T* global, int pieces, const FastDiv& per_plane
   for (int i = threadIdx.x; i < pieces; i += blockDim.x) {
     uint32_t rest = i;
     const uint32_t plane = per_plane.take(&rest);
-    __pipeline_memcpy_async(reinterpret_cast<uint4*>(shared) + i + plane, from + i, 16);
+    CopyAsync(reinterpret_cast<uint4*>(shared) + i + plane, from + i);
   }
-  __pipeline_commit();
-  __pipeline_wait_prior(0);
-  __syncthreads();
+  WaitFor();
 }
 
-// The other way; begins with a barrier. `shared` is what StageIn's `shared` was.
+// The other way, from what the block's threads have made there; the caller has waited for them. `shared` is what
+// StageIn's `shared` was.
 template <class T>
 __device__ void StageOut(const unsigned char* shared, T* global, int count) {
   const T* from = reinterpret_cast<const T*>(shared + Misalignment(global));
   const Run16<T> run(global, count);
   constexpr int kPer16 = 16 / sizeof(T);
-  __syncthreads();
   for (int i = threadIdx.x; i < run.pieces; i += blockDim.x) {
     *reinterpret_cast<uint4*>(global + run.head + i * kPer16) =
         *reinterpret_cast<const uint4*>(from + run.head + i * kPer16);
@@ -71,5 +90,54 @@ __device__ void StageOut(const unsigned char* shared, T* global, int count) {
   for (int i = threadIdx.x; i < run.head; i += blockDim.x) global[i] = from[i];
   for (int i = run.head + run.pieces * kPer16 + threadIdx.x; i < count; i += blockDim.x) global[i] = from[i];
 }
+
+// How the work of a staged kernel is cut: a block has several planes, or some depths of one, or some rows of one depth.
+struct Pieces {
+  FastDiv rows, depths;  // pieces along an axis; the rest are groups of planes
+  int rows_each, depths_each, planes_each;
+  int64_t planes;
+  int place[3];       // in shared memory, of what is read second, and of what is written first and second
+  int slab_bytes[3];  // pieces of rows: of one depth of the two that are read and of what is written first
+};
+
+// A block's piece.
+struct Piece {
+  int64_t plane;
+  int planes, depth, depths, row, rows;
+  __device__ Piece(const Pieces& p, int all_depths, int all_rows) {
+    uint32_t r = blockIdx.x, d;
+    uint32_t rest = p.rows.take(&r);
+    d = rest, rest = p.depths.take(&d);
+    plane = static_cast<int64_t>(rest) * p.planes_each;
+    planes = static_cast<int>(min(static_cast<int64_t>(p.planes_each), p.planes - plane));
+    depth = static_cast<int>(d) * p.depths_each, depths = min(p.depths_each, all_depths - depth);
+    row = static_cast<int>(r) * p.rows_each, rows = min(p.rows_each, all_rows - row);
+  }
+};
+
+__device__ inline uint32_t SharedAddress(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
+
+// What a block reads, in shared memory: a run of depths (of several planes, if they are whole), or slabs of rows of the
+// depths that its windows touch. Addresses are those that row 0 of depth 0 would have (modulo 2^32).
+template <class T, int kSlabs>
+struct Staged {
+  uint32_t run;           // of the piece's first plane
+  uint32_t slab[kSlabs];  // of each depth
+
+  __device__ void AskRun(const T* global, const Piece& piece, int64_t plane_step, int64_t depth_step, int low, int high,
+                         unsigned char* shared) {
+    const int64_t count = piece.planes > 1 ? piece.planes * plane_step : max(0, high - low) * depth_step;
+    run = Ask(global, low * depth_step, count, shared);
+  }
+  __device__ void AskSlab(int i, const T* global, int64_t row_step, int low, int high, unsigned char* shared) {
+    slab[i] = Ask(global, low * row_step, max(0, high - low) * row_step, shared);
+  }
+
+ private:
+  __device__ static uint32_t Ask(const T* global, int64_t from, int64_t count, unsigned char* shared) {
+    return SharedAddress(AskFor(global + from, static_cast<int>(count), shared)) -
+           static_cast<uint32_t>(from) * static_cast<uint32_t>(sizeof(T));
+  }
+};
 
 }  // namespace poolgrad::cuda

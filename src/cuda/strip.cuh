@@ -1,4 +1,4 @@
-// Forward, with or without routes, for the windows of windows.cuh: a thread owns a strip, the same columns of several
+// Forward, with or without routes, for one form of a small window: a thread owns a strip, the same columns of several
 // output rows one below the other, and keeps the reduced rows that the next output row needs again.
 //
 // Each input row is first reduced along the width (which tap column won), then the rows along height and depth in
@@ -11,50 +11,85 @@
 #include "cuda/packs.cuh"
 #include "cuda/staging.cuh"
 #include "cuda/tuning.h"
-#include "cuda/windows.cuh"
 
 namespace poolgrad::cuda {
 
-template <class T>
 struct StripParams {
   Geo<int64_t> g;  // for the exact path
-  const T* x;
-  T* y;  // null: only routes are wanted
+  const void* x;
+  void* y;  // null: only routes are wanted
   uint8_t* routes;
   uint32_t threads;  // strips in all
   FastDiv across, columns, strips,
       depths;  // channel vectors (1 when channels are first), column groups, strips, output depths
   int in[3], out[3];
-  int stride_d, pad[3];
+  int channels, pad[3];
   int rows;                                   // outputs in a strip
   int64_t x_plane, x_depth, x_row, x_column;  // steps of the input; x_plane: a sample when channels are last
   int64_t y_row;                              // from an output row to the next
+  int64_t line;                               // outputs of a route line
   int64_t route_row, line_bytes;
   int64_t line_row;  // route lines from an output row to the next
-  // staged mode
-  int planes_per_block;
-  int64_t planes;
+  Pieces pieces;     // staged mode
+  FastDiv by_line_bytes;
 };
 
-template <class T, class W, Mode kMode, int kPad, bool kRoutes>
+template <class T, Form F>
 struct Strip {
   using P = Pack<T>;
   using Reg = typename P::Reg;
-  static constexpr bool kShared = kMode == Mode::kFirstStaged;
-  static constexpr bool kVector = kMode == Mode::kFirst;
-  static constexpr SmallWindowTuning kTuning = ForwardTuning(Describe<T, W, kMode>(), kRoutes);
-  static constexpr bool kLast = kMode == Mode::kLast;
-  // Outputs of a thread in one row: elements of a 16-byte vector, or neighbours along the width.
-  static constexpr int kOutputs = kMode == Mode::kLast ? 16 / sizeof(T) : kVector ? 4 : W::kBits == 2 ? 4 : 2;
+  static constexpr int KD = F.kernel[0], KH = F.kernel[1], KW = F.kernel[2], SD = F.stride[0], SH = F.stride[1],
+                       SW = F.stride[2], DD = F.dilation[0], DH = F.dilation[1], DW = F.dilation[2];
+  static constexpr int kPad = F.pad, kBits = F.bits, kSize = F.size;
+  static constexpr bool kRoutes = F.routes;
+  static constexpr bool kShared = F.mode == Mode::kFirstStaged;
+  static constexpr bool kApart = F.apart();
+  static constexpr bool kVector = F.mode == Mode::kFirst;
+  static constexpr bool kLast = F.last();
+  static constexpr bool kWhole = F.whole();
+  static constexpr SmallWindowTuning kTuning = ForwardTuning(F);
+  static constexpr int kOutputs = F.outputs();  // of a thread in one row
   static constexpr int kPacks = kOutputs / P::kElements;
-  static constexpr int kKept = W::KH > W::SH ? W::KH - W::SH : 0;  // reduced rows that serve the next output row too
-  static constexpr int kRowElements = W::SW * (kOutputs - 1) + W::KW;
-  static constexpr int kMain = W::SW * kOutputs;  // elements of the aligned part of a row
+  static constexpr int kExtent = F.extent(1), kExtentD = F.extent(0);
+  static constexpr int kNew = SH;                                // input rows from an output row to the next
+  static constexpr int kKept = kExtent > SH ? kExtent - SH : 0;  // reduced rows that the next one needs too
+  static constexpr int kRowElements = SW * (kOutputs - 1) + F.extent(2);
+  static constexpr int kMain = SW * kOutputs;  // elements of the aligned part of a row
   static constexpr int kRight = kRowElements - kPad - kMain > 0 ? kRowElements - kPad - kMain : 0;
 
-  static constexpr int kNew = W::KH - kKept;    // input rows that an output row adds
   static constexpr int kAhead = kTuning.ahead;  // output rows whose inputs are asked for together
-  static constexpr int kRegisters = kLast ? 4 * W::KW : kVector ? kPad + kMain * sizeof(T) / 4 + kRight : kRowElements;
+  static constexpr int kTapWords = kWhole ? kOutputs * kSize / 4 : kOutputs;  // channels last, of one place
+  // Registers of an input row as it is loaded.
+  static constexpr int kRegisters = kLast ? kTapWords * KW : kVector ? kPad + kMain * kSize / 4 + kRight : kRowElements;
+
+  // Rows are asked for ahead unless that takes too many registers: then each is reduced as it comes.
+  static constexpr bool kAsks = KD * kAhead * kNew * kRegisters <= 80;
+
+  // Input rows, counted from a strip's first, that some output needs; and elements of a row that one of the thread's
+  // outputs needs, the second 64 beginning with element 64.
+  static constexpr uint64_t Rows() {
+    uint64_t rows = 0;
+    for (int row = 0; row < 64; ++row) {
+      for (int k = 0; k < KH; ++k) rows |= uint64_t{row >= k * DH && (row - k * DH) % SH == 0} << row;
+    }
+    return rows;
+  }
+  static constexpr uint64_t Elements(int from) {
+    uint64_t elements = 0;
+    for (int j = 0; j < kOutputs; ++j) {
+      for (int k = 0; k < KW; ++k) {
+        const int at = j * SW + k * DW - from;
+        if (at >= 0 && at < 64) elements |= uint64_t{1} << at;
+      }
+    }
+    return elements;
+  }
+  static constexpr uint64_t kRows = Rows(), kElements = Elements(0), kElementsMore = Elements(64);
+  static_assert(kKept + kAhead * kNew <= 64 && (kLast || kRowElements <= 128));
+  __device__ static constexpr bool NeedsRow(int row) { return kRows >> row & 1; }
+  __device__ static constexpr bool NeedsElement(int at) {
+    return at < 64 ? kElements >> at & 1 : kElementsMore >> (at - 64) & 1;
+  }
 
   struct Reduced {
     Reg value[kPacks];
@@ -68,38 +103,62 @@ struct Strip {
 
   // One input row's values, tap column by tap column.
   struct Row {
-    Reg tap[W::KW][kPacks];
+    Reg tap[KW][kPacks];
   };
 
-  // row: where the thread's first column would be. Columns and rows outside the input are not read.
-  __device__ static Raw Load(const T* row, bool row_valid, int column, int width, int64_t step) {
+  // row: where the thread's first column would be. Columns and rows outside the input are not read. `left`: the
+  // thread's channels, when they are last.
+  __device__ static Raw Load(const T* row, bool row_valid, int column, int width, int64_t step, int left) {
     Raw raw;
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) raw.words[i] = P::ToBits(P::Fill());
     const auto inside = [&](int at) {
       return row_valid && static_cast<unsigned>(column + at) < static_cast<unsigned>(width);
     };
-    constexpr int kSize = sizeof(T);
-    if constexpr (kLast) {
+    if constexpr (kLast && kWhole) {
 #pragma unroll
-      for (int k = 0; k < W::KW; ++k) LoadWordsIf<false, 16>(inside(k), row + k * step, raw.words + 4 * k);
+      for (int k = 0; k < KW; ++k) {
+        LoadWordsIf<kTapWords * 4>(inside(k * DW), row + k * DW * step, raw.words + kTapWords * k);
+      }
+    } else if constexpr (kLast) {
+#pragma unroll
+      for (int k = 0; k < KW; ++k) {
+#pragma unroll
+        for (int i = 0; i < kOutputs; ++i) {
+          LoadWordsIf<kSize>(inside(k * DW) && i < left, row + k * DW * step + i, raw.words + kOutputs * k + i);
+        }
+      }
     } else if constexpr (kVector) {
-      LoadWordsIf<false, kMain * kSize>(row_valid, row + kPad, raw.words + kPad);
+      LoadWordsIf<kMain * kSize>(row_valid, row + kPad, raw.words + kPad);
 #pragma unroll
-      for (int i = 0; i < kPad; ++i) LoadWordsIf<false, kSize>(inside(i), row + i, raw.words + i);
+      for (int i = 0; i < kPad; ++i) LoadWordsIf<kSize>(inside(i), row + i, raw.words + i);
 #pragma unroll
       for (int i = 0; i < kRight; ++i) {
         constexpr int kFrom = kPad + kMain;
-        LoadWordsIf<false, kSize>(inside(kFrom + i), row + kFrom + i, raw.words + kRegisters - kRight + i);
+        LoadWordsIf<kSize>(inside(kFrom + i), row + kFrom + i, raw.words + kRegisters - kRight + i);
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kRowElements; ++i) LoadWordsIf<kShared, kSize>(inside(i), row + i, raw.words + i);
+      for (int i = 0; i < kRowElements; ++i) {
+        if (NeedsElement(i)) LoadWordsIf<kSize>(inside(i), row + i, raw.words + i);
+      }
     }
     return raw;
   }
 
-  // Channels first: every tap column picked out of the row's registers.
+  // The same from shared memory.
+  __device__ static Raw LoadShared(uint32_t row, bool row_valid, int column, int width) {
+    Raw raw;
+#pragma unroll
+    for (int i = 0; i < kRegisters; ++i) {
+      raw.words[i] = P::ToBits(P::Fill());
+      const bool inside = static_cast<unsigned>(column + i) < static_cast<unsigned>(width);
+      if (NeedsElement(i)) LoadSharedIf<kSize>(row_valid && inside, row + i * kSize, raw.words + i);
+    }
+    return raw;
+  }
+
+  // Every tap column picked out of the row's registers.
   __device__ static Row Pick(const Raw& raw) {
     Row out;
     // Where element `at` of the row is: a register, and which half of it.
@@ -111,15 +170,17 @@ struct Strip {
       return kVector && sizeof(T) == 2 && at >= kPad && at - kPad < kMain ? (at - kPad) % 2 : 0;
     };
 #pragma unroll
-    for (int k = 0; k < W::KW; ++k) {
+    for (int k = 0; k < KW; ++k) {
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        if constexpr (kLast) {
-          out.tap[k][i] = P::FromBits(raw.words[4 * k + i]);
+        if constexpr (kLast && (kWhole || sizeof(T) == 4)) {
+          out.tap[k][i] = P::FromBits(raw.words[kTapWords * k + i]);
+        } else if constexpr (kLast) {
+          out.tap[k][i] = __byte_perm(raw.words[kTapWords * k + 2 * i], raw.words[kTapWords * k + 2 * i + 1], 0x5410);
         } else if constexpr (sizeof(T) == 4) {
-          out.tap[k][i] = P::FromBits(raw.words[reg(W::SW * i + k)]);
+          out.tap[k][i] = P::FromBits(raw.words[reg(SW * i + k * DW)]);
         } else {
-          const int a = W::SW * 2 * i + k, b = a + W::SW;
+          const int a = SW * 2 * i + k * DW, b = a + SW;
           out.tap[k][i] = __byte_perm(raw.words[reg(a)], raw.words[reg(b)],
                                       (half(a) ? 0x32u : 0x10u) | (half(b) ? 0x7600u : 0x5400u));
         }
@@ -135,7 +196,7 @@ struct Strip {
       Reg best = row.tap[0][i];
       uint32_t tap = 0;
 #pragma unroll
-      for (int k = 1; k < W::KW; ++k) {
+      for (int k = 1; k < KW; ++k) {
         const auto m = P::Greater(row.tap[k][i], best);
         best = P::Choose(m, row.tap[k][i], best);
         if constexpr (kRoutes) tap = P::ChooseTap(m, P::Tap(k), tap);
@@ -146,9 +207,30 @@ struct Strip {
     return out;
   }
 
+  // To shared memory; y: whether values are wanted.
+  __device__ static void StoreShared(bool y, uint32_t to, uint32_t routes, const Reduced& best, int left) {
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      const uint32_t bits = P::ToBits(best.value[i / P::kElements]);
+      StoreSharedIf<kSize>(y && i < left, to + i * kSize, P::kElements == 2 && i % 2 ? bits >> 16 : bits);
+    }
+    if constexpr (kRoutes) {
+      uint32_t codes = 0;
+      constexpr int kStep = kApart ? 8 : kBits;
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) codes |= P::template Codes<kStep>(best.tap[i]) << (i * P::kElements * kStep);
+      if constexpr (kStep < 8) {
+        StoreSharedIf<1>(true, routes, codes & ((1u << (min(left, kOutputs) * kBits)) - 1u));
+      } else {
+#pragma unroll
+        for (int i = 0; i < kOutputs; ++i) StoreSharedIf<1>(i < left, routes + i, codes >> (8 * i));
+      }
+    }
+  }
+
   __device__ static void StoreOutputs(T* y, uint8_t* routes, const Reduced& best, int left) {
     if (y) {
-      if constexpr (kMode == Mode::kLast || kVector) {
+      if constexpr (kWhole) {
         uint32_t words[kPacks];
 #pragma unroll
         for (int i = 0; i < kPacks; ++i) words[i] = P::ToBits(best.value[i]);
@@ -162,18 +244,18 @@ struct Strip {
       }
     }
     if constexpr (kRoutes) {
-      constexpr int kCodeBits = kOutputs * W::kBits;
+      constexpr int kCodeBits = kOutputs * kBits;
       uint32_t words[(kCodeBits + 31) / 32] = {};
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        const int shift = i * P::kElements * W::kBits;
-        words[shift / 32] |= P::template Codes<W::kBits>(best.tap[i]) << (shift % 32);
+        const int shift = i * P::kElements * kBits;
+        words[shift / 32] |= P::template Codes<kBits>(best.tap[i]) << (shift % 32);
       }
-      if constexpr (kMode == Mode::kLast || kVector) {
+      if constexpr (kWhole) {
         StoreWords<kCodeBits / 8>(routes, words);
-      } else if constexpr (W::kBits < 8) {
+      } else if constexpr (kBits < 8) {
         static_assert(kCodeBits == 8);
-        *routes = static_cast<uint8_t>(words[0] & ((1u << (min(left, kOutputs) * W::kBits)) - 1u));
+        *routes = static_cast<uint8_t>(words[0] & ((1u << (min(left, kOutputs) * kBits)) - 1u));
       } else {
 #pragma unroll
         for (int i = 0; i < kOutputs; ++i) {
@@ -183,24 +265,32 @@ struct Strip {
     }
   }
 
-  // The strip again, by the exact rules.
-  __device__ __noinline__ static void Exact(const StripParams<T>& p, int64_t number, int od, int oh, int ow,
-                                            int channel, int rows, int count) {
-    const T* plane = p.x + number * p.x_plane + channel;
+  // The strip again, by the exact rules. shared_y, shared_routes: of line 0, staged.
+  __device__ __noinline__ static void Exact(const StripParams& p, int64_t number, int od, int oh, int ow, int channel,
+                                            int rows, int count, uint32_t shared_y, uint32_t shared_routes) {
+    const T* plane = static_cast<const T*>(p.x) + number * p.x_plane + channel;
     int64_t line = (number * p.out[0] + od) * p.out[1] + oh;
     if (kLast) line = line * p.out[2] + ow;
     const int at = kLast ? channel : ow;
 #pragma unroll 1
     for (int r = 0; r < rows; ++r, line += p.line_row) {
-      uint8_t* routes = kRoutes ? p.routes + line * p.line_bytes + at * W::kBits / 8 : nullptr;
+      const int64_t byte = line * p.line_bytes + at * kBits / 8, element = line * p.line + at;
+      T* y = static_cast<T*>(p.y) + (p.y ? element : 0);
+      uint8_t* routes = p.routes + (kRoutes ? byte : 0);
+      if constexpr (kShared) {
+        y = p.y ? static_cast<T*>(__cvta_shared_to_generic(shared_y + static_cast<uint32_t>(element) * kSize))
+                : nullptr;
+        routes = static_cast<uint8_t*>(
+            __cvta_shared_to_generic(shared_routes + static_cast<uint32_t>(kApart ? element : byte)));
+      }
       uint32_t gathered = 0;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
-        T* y = p.y ? p.y + line * p.g.line + at + i : nullptr;
-        const uint32_t code = SelectAlone(p.g, plane + (kLast ? i : 0), od, oh + r, kLast ? ow : ow + i, y);
+        const uint32_t code =
+            SelectAlone(p.g, plane + (kLast ? i : 0), od, oh + r, kLast ? ow : ow + i, y ? y + i : nullptr);
         if constexpr (!kRoutes) continue;
-        constexpr int kPerByte = 8 / W::kBits;
-        gathered |= code << (i % kPerByte * W::kBits);
+        constexpr int kPerByte = kApart ? 1 : 8 / kBits;
+        gathered |= code << (i % kPerByte * kBits);
         if (i % kPerByte == kPerByte - 1 || i == count - 1) {
           routes[i / kPerByte] = static_cast<uint8_t>(gathered);
           gathered = 0;
@@ -209,65 +299,94 @@ struct Strip {
     }
   }
 
-  // plane: the first element of this thread's plane (or sample, at its channels), in global or shared memory.
-  __device__ static void Run(const StripParams<T>& p, const T* plane, int64_t number, int od, int oh, int ow,
-                             int channel) {
-    const int column = ow * W::SW - (kVector ? kPad : p.pad[2]);
-    const int depth = od * p.stride_d - p.pad[0];
-    int ih = oh * W::SH - p.pad[1];
+  // plane: the first element of this thread's plane (or sample, at its channels). Staged: where row 0 of the window's
+  // depths would be in shared memory, instead, and what becomes of the outputs from a line on.
+  struct Shared {
+    uint32_t depth[KD];  // addresses in shared memory, here and below
+    uint32_t y, routes;  // of line 0
+    int end;             // one past the last row
+  };
+  __device__ static void Run(const StripParams& p, const T* plane, const Shared& staged, int64_t number, int od, int oh,
+                             int ow, int channel) {
+    const int column = ow * SW - (kVector ? kPad : p.pad[2]);
+    const int depth = od * SD - p.pad[0];
+    int ih = oh * SH - p.pad[1];
     // Route lines: places when channels are last, rows when they are first.
     int64_t line = (number * p.out[0] + od) * p.out[1] + oh;
     if (kLast) line = line * p.out[2] + ow;
     const int64_t at = kLast ? channel : ow;
-    T* y = p.y ? p.y + line * p.g.line + at : nullptr;
-    uint8_t* routes = kRoutes ? p.routes + line * p.line_bytes + at * W::kBits / 8 : nullptr;
-    const int left = kLast ? kOutputs : p.out[2] - ow;
-    const int rows = min(p.rows, p.out[1] - oh);
+    T* y = p.y ? static_cast<T*>(p.y) + line * p.line + at : nullptr;
+    uint8_t* routes = kRoutes ? p.routes + line * p.line_bytes + at * kBits / 8 : nullptr;
+    uint32_t shared_y = staged.y + static_cast<uint32_t>(line * p.line + at) * kSize;
+    uint32_t shared_routes =
+        staged.routes + static_cast<uint32_t>(kApart ? line * p.line + at : line * p.line_bytes + at * kBits / 8);
+    const int left = kLast ? (kWhole ? kOutputs : p.channels - channel) : p.out[2] - ow;
+    const int rows = min(p.rows, (kShared ? staged.end : p.out[1]) - oh);
 
     Reg watched = P::FromBits(0);
     Reg lowest = P::FromBits(0);
-    const T* next =
-        plane + depth * p.x_depth + ih * p.x_row + (kLast ? column * p.x_column : column);  // row ih, first depth
-    const auto load = [&](int kd, const T* row, bool wanted) {
+    const int64_t first_column = kLast ? column * p.x_column : column;
+    const T* next = kShared ? nullptr : plane + depth * p.x_depth + ih * p.x_row + first_column;  // row ih, first depth
+    const uint32_t row_bytes = static_cast<uint32_t>(p.x_row) * kSize;
+    uint32_t next_row = static_cast<uint32_t>(ih) * row_bytes + static_cast<uint32_t>(column) * kSize;
+    const auto load = [&](int kd, bool wanted) {
       // A window of one depth always lies inside.
       const bool valid = wanted && static_cast<unsigned>(ih) < static_cast<unsigned>(p.in[1]) &&
-                         (W::KD == 1 || static_cast<unsigned>(depth + kd) < static_cast<unsigned>(p.in[0]));
-      return Load(row + (W::KD == 1 ? 0 : kd * p.x_depth), valid, column, p.in[2], p.x_column);
+                         (KD == 1 || static_cast<unsigned>(depth + kd * DD) < static_cast<unsigned>(p.in[0]));
+      if constexpr (kShared) {
+        return LoadShared(staged.depth[kd] + next_row, valid, column, p.in[2]);
+      } else {
+        return Load(next + (KD == 1 ? 0 : kd * DD * p.x_depth), valid, column, p.in[2], p.x_column, left);
+      }
+    };
+    const auto advance = [&] {
+      if constexpr (kShared) {
+        next_row += row_bytes;
+      } else {
+        next += p.x_row;
+      }
+      ++ih;
     };
     const auto reduce = [&](const Raw& raw) {
       const Row row = Pick(raw);
-      if constexpr (kRegisters <= W::KW * kPacks) {  // whichever are fewer
+      if constexpr (kRegisters <= KW * kPacks) {  // whichever are fewer
 #pragma unroll
         for (int i = 0; i < kRegisters; ++i) watched = P::Watch(watched, P::FromBits(raw.words[i]));
       } else {
 #pragma unroll
-        for (int i = 0; i < W::KW * kPacks; ++i) watched = P::Watch(watched, row.tap[i / kPacks][i % kPacks]);
+        for (int i = 0; i < KW * kPacks; ++i) watched = P::Watch(watched, row.tap[i / kPacks][i % kPacks]);
       }
       return Reduce(row);
     };
-    Raw raw[W::KD][kAhead * kNew];
+    Raw raw[kAsks ? KD : 1][kAsks ? kAhead * kNew : 1];
     const auto ask = [&](int left_rows) {  // the inputs of the next kAhead output rows
 #pragma unroll
       for (int i = 0; i < kAhead * kNew; ++i) {
 #pragma unroll
-        for (int kd = 0; kd < W::KD; ++kd) raw[kd][i] = load(kd, next, i / kNew < left_rows);
-        next += p.x_row, ++ih;
+        for (int kd = 0; kd < KD; ++kd) {
+          if (NeedsRow(kKept + i)) raw[kd][i] = load(kd, i / kNew < left_rows);
+        }
+        advance();
       }
     };
-    Reduced reduced[W::KD][kKept + kAhead * kNew];
+    Reduced reduced[KD][kKept + kAhead * kNew];
     {
-      Raw first[W::KD][kKept > 0 ? kKept : 1];
+      Raw first[KD][kKept > 0 ? kKept : 1];
 #pragma unroll
       for (int i = 0; i < kKept; ++i) {
 #pragma unroll
-        for (int kd = 0; kd < W::KD; ++kd) first[kd][i] = load(kd, next, true);
-        next += p.x_row, ++ih;
+        for (int kd = 0; kd < KD; ++kd) {
+          if (NeedsRow(i)) first[kd][i] = load(kd, true);
+        }
+        advance();
       }
-      ask(rows);
+      if constexpr (kAsks) ask(rows);
 #pragma unroll
       for (int i = 0; i < kKept; ++i) {
 #pragma unroll
-        for (int kd = 0; kd < W::KD; ++kd) reduced[kd][i] = reduce(first[kd][i]);
+        for (int kd = 0; kd < KD; ++kd) {
+          if (NeedsRow(i)) reduced[kd][i] = reduce(first[kd][i]);
+        }
       }
     }
 #pragma unroll 1
@@ -275,50 +394,76 @@ struct Strip {
 #pragma unroll
       for (int i = 0; i < kAhead * kNew; ++i) {
 #pragma unroll
-        for (int kd = 0; kd < W::KD; ++kd) reduced[kd][kKept + i] = reduce(raw[kd][i]);
+        for (int kd = 0; kd < KD; ++kd) {
+          if (!NeedsRow(kKept + i)) continue;
+          if constexpr (kAsks) {
+            reduced[kd][kKept + i] = reduce(raw[kd][i]);
+          } else {
+            reduced[kd][kKept + i] = reduce(load(kd, r + i / kNew < rows));
+          }
+        }
+        if constexpr (!kAsks) advance();
       }
-      ask(rows - r - kAhead);
+      if constexpr (kAsks) ask(rows - r - kAhead);
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
         if (kAhead > 1 && r + u >= rows) break;
         Reduced best = reduced[0][u * kNew];
 #pragma unroll
-        for (int k = 1; k < W::KD * W::KH; ++k) {
-          const Reduced& other = reduced[k / W::KH][u * kNew + k % W::KH];
+        for (int k = 1; k < KD * KH; ++k) {
+          const Reduced& other = reduced[k / KH][u * kNew + k % KH * DH];
 #pragma unroll
           for (int i = 0; i < kPacks; ++i) {
             const auto m = P::Greater(other.value[i], best.value[i]);
             best.value[i] = P::Choose(m, other.value[i], best.value[i]);
-            if constexpr (kRoutes) best.tap[i] = P::ChooseTap(m, other.tap[i] + P::Tap(k * W::KW), best.tap[i]);
+            if constexpr (kRoutes) best.tap[i] = P::ChooseTap(m, other.tap[i] + P::Tap(k * KW), best.tap[i]);
           }
         }
 #pragma unroll
         for (int i = 0; i < kPacks; ++i) {
-          // Columns past the line's end may see no input at all.
-          if (kLast || kVector || (i + 1) * P::kElements <= left) {
+          // Outputs past the line's end may see no input at all.
+          if (kWhole || (i + 1) * P::kElements <= left) {
             lowest = P::Lower(lowest, best.value[i]);
           } else if (P::kElements == 2 && i * 2 < left) {
             lowest = P::Lower(lowest, P::FromBits(P::ToBits(best.value[i]) & 0xFFFFu));
           }
         }
-        StoreOutputs(y, routes, best, left);
-        if (y) y += p.y_row;
-        if constexpr (kRoutes) routes += p.route_row;
+        if constexpr (F.relu) Rectify(&best, p.g.none);
+        if constexpr (kShared) {
+          StoreShared(p.y, shared_y, shared_routes, best, left);
+          shared_y += static_cast<uint32_t>(p.y_row) * kSize,
+              shared_routes += static_cast<uint32_t>(kApart ? p.y_row : p.route_row);
+        } else {
+          StoreOutputs(y, routes, best, left);
+          if (y) y += p.y_row;
+          if constexpr (kRoutes) routes += p.route_row;
+        }
       }
 #pragma unroll
-      for (int kd = 0; kd < W::KD; ++kd) {
+      for (int kd = 0; kd < KD; ++kd) {
 #pragma unroll
         for (int i = 0; i < kKept; ++i) reduced[kd][i] = reduced[kd][i + kAhead * kNew];
       }
     }
-    if (P::Exceptional(watched, lowest)) Exact(p, number, od, oh, ow, channel, rows, min(left, kOutputs));
+    if (P::Exceptional(watched, lowest)) {
+      Exact(p, number, od, oh, ow, channel, rows, min(left, kOutputs), staged.y, staged.routes);
+    }
+  }
+
+  // relu: what is not above 0 becomes +0 without a route (a NaN is left to the exact path).
+  __device__ static void Rectify(Reduced* best, uint32_t none) {
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      const auto m = P::Greater(best->value[i], P::Zero());
+      best->value[i] = P::Choose(m, best->value[i], P::Zero());
+      if constexpr (kRoutes) best->tap[i] = P::ChooseTap(m, best->tap[i], P::Tap(none));
+    }
   }
 };
 
-template <class T, class W, Mode kMode, int kPad, bool kRoutes>
-__global__ void __launch_bounds__(kStripThreads, (Strip<T, W, kMode, kPad, kRoutes>::kTuning.blocks))
-    StripKernel(const __grid_constant__ StripParams<T> p) {
-  using S = Strip<T, W, kMode, kPad, kRoutes>;
+template <class T, Form F>
+__device__ void RunStrip(const StripParams& p) {
+  using S = Strip<T, F>;
   const uint32_t thread = blockIdx.x * kStripThreads + threadIdx.x;
   if (thread >= p.threads) return;
   uint32_t channel = thread, column, strip, od;
@@ -327,28 +472,93 @@ __global__ void __launch_bounds__(kStripThreads, (Strip<T, W, kMode, kPad, kRout
   strip = rest, rest = p.strips.take(&strip);
   od = rest, rest = p.depths.take(&od);
   const int64_t number = rest;  // of the plane, or of the sample
-  const int c = kMode == Mode::kLast ? static_cast<int>(channel) * S::kOutputs : 0;
-  const int ow = static_cast<int>(column) * (kMode == Mode::kLast ? 1 : S::kOutputs);
-  S::Run(p, p.x + number * p.x_plane + c, number, static_cast<int>(od), static_cast<int>(strip) * p.rows, ow, c);
+  const int c = S::kLast ? static_cast<int>(channel) * S::kOutputs : 0;
+  const int ow = static_cast<int>(column) * (S::kLast ? 1 : S::kOutputs);
+  S::Run(p, static_cast<const T*>(p.x) + number * p.x_plane + c, {}, number, static_cast<int>(od),
+         static_cast<int>(strip) * p.rows, ow, c);
 }
 
-// A block holds whole planes of x in shared memory.
-template <class T, class W, bool kRoutes>
-__global__ void __launch_bounds__(kStripThreads, (Strip<T, W, Mode::kFirstStaged, 0, kRoutes>::kTuning.blocks))
-    StagedStripKernel(const __grid_constant__ StripParams<T> p) {
-  using S = Strip<T, W, Mode::kFirstStaged, 0, kRoutes>;
-  extern __shared__ __align__(16) unsigned char shared[];
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * p.planes_per_block;
-  const int planes = static_cast<int>(min(static_cast<int64_t>(p.planes_per_block), p.planes - first));
-  const T* x = StageIn(p.x + first * p.x_plane, planes * static_cast<int>(p.x_plane), shared);
-  const uint32_t strips = planes * p.columns.divisor * p.strips.divisor * p.depths.divisor;
-  for (uint32_t i = threadIdx.x; i < strips; i += kStripThreads) {
+// The same, a block holding its piece of x, y and codes in shared memory: all that it reads and writes are runs.
+template <class T, Form F>
+__device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
+  using S = Strip<T, F>;
+  const Pieces& pieces = p.pieces;
+  const Piece piece(pieces, p.out[0], p.out[1]);
+  const T* x = static_cast<const T*>(p.x) + piece.plane * p.x_plane;
+  const bool slabs = pieces.rows.divisor > 1;
+  Staged<T, S::KD> in = {};
+  const int depth = piece.depth * S::SD - p.pad[0];
+  if (slabs) {
+    const int row = piece.row * S::SH - p.pad[1];
+    const int low = max(0, row), high = min(p.in[1], row + (piece.rows - 1) * S::SH + S::kExtent);
+#pragma unroll
+    for (int kd = 0; kd < S::KD; ++kd) {
+      const int d = depth + kd * S::DD;
+      if (static_cast<unsigned>(d) >= static_cast<unsigned>(p.in[0])) continue;
+      in.AskSlab(kd, x + d * p.x_depth, p.x_row, low, high, shared + kd * pieces.slab_bytes[0]);
+    }
+  } else {
+    in.AskRun(x, piece, p.x_plane, p.x_depth, max(0, depth),
+              min(p.in[0], depth + (piece.depths - 1) * S::SD + S::kExtentD), shared);
+  }
+  typename S::Shared staged = {};
+  const int64_t line = (piece.plane * p.out[0] + piece.depth) * p.out[1] + piece.row;
+  const int lines = piece.planes * piece.depths * piece.rows;
+  T* y = static_cast<T*>(p.y) + (p.y ? line * p.line : 0);
+  uint8_t* routes = p.routes + (S::kRoutes ? line * p.line_bytes : 0);
+  staged.y =
+      SharedAddress(shared + pieces.place[1] + Misalignment(y)) - static_cast<uint32_t>(line * p.line) * S::kSize;
+  unsigned char* codes = shared + pieces.place[2];
+  staged.routes = S::kApart ? SharedAddress(codes) - static_cast<uint32_t>(line * p.line)
+                            : SharedAddress(codes + Misalignment(routes)) - static_cast<uint32_t>(line * p.line_bytes);
+  staged.end = piece.row + piece.rows;
+  WaitFor();
+  const uint32_t strips = p.columns.divisor * p.strips.divisor * p.depths.divisor * piece.planes;
+  for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
     uint32_t column = i, strip, od;
-    uint32_t rest = p.columns.take(&column);
-    strip = rest, rest = p.strips.take(&strip);
-    od = rest, rest = p.depths.take(&od);
-    S::Run(p, x + rest * p.x_plane, first + rest, static_cast<int>(od), static_cast<int>(strip) * p.rows,
+    uint32_t plane = p.columns.take(&column);
+    strip = plane, plane = p.strips.take(&strip);
+    od = plane, plane = p.depths.take(&od);
+    const int row = static_cast<int>(strip) * p.rows;
+    if (row >= piece.rows || static_cast<int>(od) >= piece.depths) continue;
+#pragma unroll
+    for (int kd = 0; kd < S::KD; ++kd) {
+      staged.depth[kd] =
+          slabs ? in.slab[kd]
+                : in.run + static_cast<uint32_t>(plane * p.x_plane +
+                                                 (depth + static_cast<int>(od) * S::SD + kd * S::DD) * p.x_depth) *
+                               S::kSize;
+    }
+    S::Run(p, nullptr, staged, piece.plane + plane, piece.depth + static_cast<int>(od), piece.row + row,
            static_cast<int>(column) * S::kOutputs, 0);
+  }
+  __syncthreads();
+  if (p.y) StageOut(shared + pieces.place[1], y, lines * static_cast<int>(p.line));
+  if constexpr (S::kRoutes && S::kApart) {
+    for (uint32_t i = threadIdx.x; i < lines * static_cast<uint32_t>(p.line_bytes); i += blockDim.x) {
+      uint32_t byte = i;
+      const uint32_t from = p.by_line_bytes.take(&byte) * static_cast<uint32_t>(p.line);
+      uint32_t packed = 0;
+#pragma unroll
+      for (uint32_t k = 0; k < 8 / S::kBits; ++k) {
+        const uint32_t at = byte * (8 / S::kBits) + k;
+        if (at < p.line) packed |= static_cast<uint32_t>(codes[from + at]) << (k * S::kBits);
+      }
+      routes[i] = static_cast<uint8_t>(packed);
+    }
+  } else if constexpr (S::kRoutes) {
+    StageOut(codes, routes, lines * static_cast<int>(p.line_bytes));
+  }
+}
+
+// A kernel's body.
+template <class T, Form F>
+__device__ void RunStripForm(const StripParams& p) {
+  if constexpr (F.mode == Mode::kFirstStaged) {
+    extern __shared__ __align__(16) unsigned char strip_shared[];
+    RunStagedStrip<T, F>(p, strip_shared);
+  } else {
+    RunStrip<T, F>(p);
   }
 }
 

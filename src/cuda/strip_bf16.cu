@@ -1,6 +1,9 @@
 // The strip kernels of bf16.
-#include "cuda/strip_launch.cuh"
+#include "cuda/ahead.cuh"
 
 namespace poolgrad::cuda {
-POOLGRAD_CUDA_STRIP(__nv_bfloat16)
+template <>
+const void* AheadStrip<__nv_bfloat16>(const Form& form) {
+  return FindStrip<__nv_bfloat16>(form);
+}
 }  // namespace poolgrad::cuda

@@ -1,6 +1,9 @@
 // The strip kernels of f16.
-#include "cuda/strip_launch.cuh"
+#include "cuda/ahead.cuh"
 
 namespace poolgrad::cuda {
-POOLGRAD_CUDA_STRIP(__half)
+template <>
+const void* AheadStrip<__half>(const Form& form) {
+  return FindStrip<__half>(form);
+}
 }  // namespace poolgrad::cuda

@@ -1,6 +1,9 @@
 // The strip kernels of f32.
-#include "cuda/strip_launch.cuh"
+#include "cuda/ahead.cuh"
 
 namespace poolgrad::cuda {
-POOLGRAD_CUDA_STRIP(float)
+template <>
+const void* AheadStrip<float>(const Form& form) {
+  return FindStrip<float>(form);
+}
 }  // namespace poolgrad::cuda

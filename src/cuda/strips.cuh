@@ -6,9 +6,17 @@
 
 #include "cuda/device.cuh"
 #include "cuda/fast.h"
+#include "cuda/staging.cuh"
 #include "cuda/tuning.h"
 
 namespace poolgrad::cuda {
+
+// One parameter, by pointer.
+inline cudaError_t LaunchOne(const void* kernel, int64_t blocks, int threads, int64_t shared_bytes, void* stream,
+                             void* param) {
+  void* pointers[] = {param};
+  return LaunchPointers(kernel, blocks, threads, static_cast<size_t>(shared_bytes), stream, pointers);
+}
 
 struct Strips {
   int64_t across;   // channel vectors, 1 when channels are first
@@ -31,28 +39,31 @@ struct Strips {
   }
 
   // A thread for each strip; strips are shorter when there are not enough threads.
-  template <int kThreads, class Kernel, class Params>
-  cudaError_t LaunchPlain(Kernel kernel, const SmallWindowTuning& tuning, void* stream, Params* s) const {
+  template <class Params>
+  cudaError_t LaunchPlain(const void* kernel, int block, const SmallWindowTuning& tuning, void* stream,
+                          Params* s) const {
     const int64_t others = across * columns * depths * numbers;
     Describe(RowsPerStrip(std::min<int64_t>(tuning.rows, rows * others / enough_threads), tuning.ahead), s);
     const int64_t threads = others * s->strips.divisor;
     if (threads >= kFastThreads) return cudaErrorNotSupported;
     s->threads = static_cast<uint32_t>(threads);
-    return Launch(kernel, CeilDiv(threads, kThreads), kThreads, 0, stream, *s);
+    return LaunchOne(kernel, CeilDiv(threads, block), block, 0, stream, s);
   }
 
-  // A block for as many planes as fit into `bytes` of shared memory, at least one; fewer when there would not be two
-  // blocks for every multiprocessor. Strips are short enough to keep a block's threads busy.
-  template <int kThreads, class Kernel, class Params>
-  cudaError_t LaunchStaged(Kernel kernel, int64_t plane_bytes, int64_t bytes, const SmallWindowTuning& tuning,
-                           void* stream, Params* s) const {
-    const int64_t enough_blocks = std::max<int64_t>(1, enough_threads / 2048);
-    const int64_t planes = std::max<int64_t>(1, std::min(bytes / plane_bytes, numbers / enough_blocks));
-    s->planes_per_block = static_cast<int>(planes);
-    Describe(RowsPerStrip(std::min<int64_t>(tuning.rows, rows * columns * depths * planes / kThreads), tuning.ahead),
-             s);
-    return Launch(kernel, CeilDiv(numbers, planes), kThreads, static_cast<size_t>(planes * plane_bytes + 16), stream,
-                  *s);
+  // A block for each piece. Strips are short enough to keep a block's threads busy.
+  template <class Params>
+  cudaError_t LaunchStaged(const void* kernel, int block, const SmallWindowTuning& tuning, int64_t bytes, void* stream,
+                           Params* s) const {
+    Pieces& pieces = s->pieces;
+    Strips piece = *this;
+    piece.rows = pieces.rows_each, piece.depths = pieces.depths_each;
+    const int64_t all = piece.rows * columns * piece.depths * pieces.planes_each;
+    piece.Describe(piece.RowsPerStrip(std::min<int64_t>(tuning.rows, all / block), tuning.ahead), s);
+    const int64_t blocks = CeilDiv(numbers, pieces.planes_each) * pieces.depths.divisor * pieces.rows.divisor;
+    if (blocks >= kFastThreads) return cudaErrorNotSupported;
+    const int64_t strips = columns * s->strips.divisor * piece.depths * pieces.planes_each;
+    return LaunchOne(kernel, blocks, static_cast<int>(std::clamp<int64_t>(CeilDiv(strips, 32) * 32, 64, block)), bytes,
+                     stream, s);
   }
 };
 

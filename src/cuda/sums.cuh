@@ -12,6 +12,7 @@
 #pragma once
 
 #include "cuda/axes.cuh"
+#include "cuda/device.cuh"
 #include "cuda/packs.cuh"
 #include "cuda/tuning.h"
 #include "cuda/words.cuh"
@@ -163,7 +164,7 @@ struct Sums {
         if (p.bits == 32) code |= uint32_t{at[2]} << 16 | uint32_t{at[3]} << 24;
       }
     } else {
-      LoadWordsIf<false, 1>(valid, at, &code);
+      LoadWordsIf<1>(valid, at, &code);
       code = code >> shift & ((1u << p.bits) - 1u);
     }
     return code;
@@ -218,7 +219,7 @@ struct Sums {
         const bool valid = active && om < end[0] && ob + my_b < b_count && ow + static_cast<int>(my_w) < w_count;
         const int64_t bits = bit + static_cast<int64_t>(ow) * p.route_column_bits;
         uint32_t words[sizeof(T) == 8 ? 2 : 1] = {};
-        LoadWordsIf<false, sizeof(T)>(valid, dy + row + static_cast<int64_t>(ow) * p.column, words);
+        LoadWordsIf<sizeof(T)>(valid, dy + row + static_cast<int64_t>(ow) * p.column, words);
         memcpy(&value[i], words, sizeof(T));
         code[i] = CodeAt(p, valid, routes + line + (bits >> 3), static_cast<int>(bits & 7));
         if (!valid) code[i] = ~0u;
@@ -248,6 +249,7 @@ struct Sums {
                        static_cast<int>(kw) * p.axis[2].dilation - t.first[2];
         int place = slot + static_cast<int>(km) * p.axis[0].dilation;
         if (place >= p.ring) place -= p.ring;
+        if (place >= p.ring) place %= p.ring;  // an axis shorter than the window
         const bool lands = code[i] < p.taps && im >= t.first[0] && im < t.last[0] &&
                            static_cast<unsigned>(ib) < static_cast<unsigned>(t.last[1] - t.first[1]) &&
                            static_cast<unsigned>(iw) < static_cast<unsigned>(t.last[2] - t.first[2]);

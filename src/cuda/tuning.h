@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "cuda/forms.cuh"
+
 namespace poolgrad::cuda {
 
 // Threads of a block. 256 leaves the register allocator room and still gives a multiprocessor several independent
@@ -24,11 +26,12 @@ inline constexpr int kSeparableRun = 14;
 // Threads that fill the largest device of today about twice; under this, strips get shorter. The GPU tests set it to 1,
 // so that small problems have long strips too; nothing else writes it.
 inline int64_t enough_threads = 132 * 2048 * 2;
-// Shared memory for the planes of one block of staged strips, and of staged cells. Fewer planes leave threads without a
-// strip.
-inline constexpr int64_t kStagedStripBytes = 48 << 10;
-inline constexpr int64_t kStagedCellBytes = 48 << 10;
-// Above this a single plane is not staged: one block on a multiprocessor could not overlap loading with computing.
+// Compiling a kernel for a window takes about a second, once: not for problems whose time is that of launching. The GPU
+// tests set it to 0.
+inline int64_t bytes_worth_compiling = 1 << 20;
+// Shared memory of a block of staged strips or cells. The GPU tests lower it, so that small planes are cut into pieces.
+inline int64_t staged_bytes = 50 << 10;
+// The most that a piece of one row may take: one block on a multiprocessor could not overlap loading with computing.
 inline constexpr int64_t kStagedBytesMost = 100 << 10;
 // The same for global pooling's planes.
 inline constexpr int64_t kPlaneBytes = 28 << 10;
@@ -57,16 +60,6 @@ inline constexpr int kSumsAtOnce = 4;
 // Any window, backward, where few outputs reach an input: shared memory of a block.
 inline constexpr int64_t kGatherBytes = 40 << 10;
 
-// What the choices for a small window's kernel depend on.
-struct SmallWindow {
-  bool last;    // channels last
-  bool whole;   // whole vectors: channels last, or channels first with aligned rows
-  bool halves;  // elements of 2 bytes
-  int stride;   // along the width
-  int taps;
-  bool disjoint;  // no input has two windows
-};
-
 // How a small window's kernel is made.
 struct SmallWindowTuning {
   // Output rows (or rows of cells) a thread does one below the other. Longer strips read fewer rows twice and pay the
@@ -79,47 +72,53 @@ struct SmallWindowTuning {
   // while these are reduced and stored. More bytes on their way, more registers.
   int ahead;
   bool streamed;  // dx is stored past the cache
-  bool split;     // channels last: every column of a cell has a thread of its own
 };
 
-constexpr SmallWindowTuning ForwardTuning(SmallWindow w, bool routes) {
-  SmallWindowTuning t{.rows = 4, .blocks = 0, .ahead = 2, .streamed = false, .split = false};
-  if (w.taps > 9) {  // many rows stay in registers
-    t.rows = w.whole ? 4 : 8;
+constexpr SmallWindowTuning ForwardTuning(const Form& f) {
+  SmallWindowTuning t{.rows = 4, .blocks = 0, .ahead = 2, .streamed = false};
+  const bool halves = f.size == 2;
+  if (f.mode == Mode::kFirstStaged) {  // blocks that wait for their piece need others beside them
+    t.rows = halves ? 16 : 8, t.ahead = 1;
+    t.blocks = f.taps() <= 16 ? 4 : 3;
+  } else if (f.taps() > 9 || f.stride[1] > 3) {  // many rows stay in registers
+    t.rows = f.whole() ? 4 : 8;
     t.ahead = 1, t.blocks = 2;
-  } else if (!w.whole && w.halves) {  // staged: the loads are of shared memory, and few registers matter more
+  } else if (!f.whole() && halves) {  // staged: the loads are of shared memory, and few registers matter more
     t.rows = 16, t.ahead = 1;
-  } else if (w.whole && w.stride == 1) {
-    if (w.last) t.rows = 8, t.ahead = 4;
-    if (!w.last && w.halves && !routes) t.rows = 7, t.ahead = 7;
+  } else if (f.whole() && f.stride[2] == 1 && !f.dilated()) {
+    if (f.last()) t.rows = 8, t.ahead = 4;
+    if (!f.last() && halves && !f.routes) t.rows = 7, t.ahead = 7;
   }
   return t;
 }
 
-constexpr SmallWindowTuning BackwardTuning(SmallWindow w) {
-  SmallWindowTuning t{.rows = 4, .blocks = 0, .ahead = 1, .streamed = false, .split = false};
-  if (!w.whole) {
-    t.rows = w.halves ? 8 : 2;
-  } else if (w.stride == 1 && w.taps > 9) {  // every strip begins with rows that only warm it up, so they are long
-    t.rows = w.last ? 40 : 20;
-    t.ahead = w.last ? 1 : 2;
-    t.blocks = w.last || w.halves ? 3 : 0;
-  } else if (w.stride == 1) {
+constexpr SmallWindowTuning BackwardTuning(const Form& f) {
+  SmallWindowTuning t{.rows = 4, .blocks = 0, .ahead = 1, .streamed = false};
+  const bool halves = f.size == 2, last = f.last();
+  const int taps = f.taps();
+  if (!f.whole()) {
+    t.rows = halves ? 8 : 2;
+    if (f.mode == Mode::kFirstStaged) t.blocks = taps <= 9 ? 4 : f.over(0) > 1 ? 2 : 3;
+    if (f.over(0) > 1) t.rows = 8;
+  } else if (f.rolls() && taps > 9) {  // every strip begins with rows that only warm it up, so they are long
+    t.rows = last ? 40 : 20;
+    t.ahead = last ? 1 : 2;
+    t.blocks = last || halves ? 3 : 0;
+  } else if (f.stride[2] == 1 && f.over(1) * f.over(2) > 1) {
     t.rows = 14;
-    t.ahead = w.last ? 2 : 4;
-    t.blocks = w.last ? 0 : 3;
-  } else if (w.disjoint) {  // mostly stores
-    t.split = w.last && w.taps > 4;
-    t.rows = w.last && !t.split ? 1 : 2;
-    t.ahead = w.last ? 1 : 2;
+    t.ahead = last ? 2 : 4;
+    t.blocks = last ? 0 : 3;
+  } else if (f.disjoint()) {  // mostly stores
+    t.rows = last && !f.split() ? 1 : 2;
+    t.ahead = last ? 1 : 2;
     t.streamed = true;
-  } else if (w.last) {
-    t.rows = w.taps > 9 ? 8 : w.halves ? 4 : 2;
-    t.ahead = w.taps > 9 ? 2 : 1;
+  } else if (last) {
+    t.rows = taps > 9 ? 8 : halves ? 4 : 2;
+    t.ahead = taps > 9 ? 2 : 1;
     t.streamed = true;
   } else {
-    t.rows = w.taps > 9 && !w.halves ? 2 : 4;
-    t.ahead = w.taps > 9 ? 1 : 2;
+    t.rows = taps > 9 && !halves ? 2 : 4;
+    t.ahead = taps > 9 ? 1 : 2;
   }
   return t;
 }

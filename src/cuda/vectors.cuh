@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cuda/cells.cuh"
+#include "cuda/device.cuh"
 #include "cuda/exact.cuh"
 #include "cuda/fast.h"
 #include "cuda/packs.cuh"
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(kVectorThreads) VectorForwardKernel(const __gr
         for (int k = 0; k < kVectorAhead; ++k) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) asked[k][i] = P::ToBits(P::Fill());
-          LoadWordsIf<false, 16>(kw + k < end[2], next, asked[k]);
+          LoadWordsIf<16>(kw + k < end[2], next, asked[k]);
           next += step;
         }
       };

@@ -71,13 +71,14 @@ std::string Bytes(int64_t n) {
 
 }  // namespace
 
-Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
+Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bool may_compile) {
   Result<Problem> problem = Resolve(raw);
   if (!problem.ok()) return problem.status();
   Plan plan;
   plan.raw_ = raw;
   if (raw.starts[0] || raw.starts[1] || raw.starts[2]) plan.text_ = FormatProblem(raw);
   plan.problem_ = *problem;
+  plan.problem_.may_compile = may_compile;
   const Problem& p = plan.problem_;
   plan.bytes_per_thread_ = Tuning().bytes_per_thread;
   plan.host_.threads = DefaultThreads();
@@ -131,8 +132,9 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm) {
       for (const CudaAlgorithm& a : CudaAlgorithms()) list.push_back(&a);
       walk(plan.chosen_[i], list, [&](const CudaAlgorithm& candidate, Choice& choice) {
         const char* reason = candidate.refuse(p, op);
-        if (!reason) choice.cuda = candidate.make(p, op);
-        return reason;
+        if (reason) return reason;
+        choice.cuda = candidate.make(p, op);
+        return choice.cuda.launch ? nullptr : "it could not be compiled";
       });
       continue;
     }
@@ -194,7 +196,7 @@ Status Plan::Run(poolgrad_op op, const Args& args, const poolgrad_exec& exec) co
   const bool result_is_input = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
   if ((result_is_input ? problem_.x_elements() : problem_.y_elements()) == 0) return {};  // kernels see no empty result
 #ifdef POOLGRAD_HAVE_CUDA
-  if (!on_cpu()) return chosen_[op].cuda.launch(problem_, op, args, exec.scratch, exec.stream);
+  if (!on_cpu()) return chosen_[op].cuda.Launch(problem_, op, args, exec.scratch, exec.stream);
 #endif
   struct Free {
     void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kAlignment}); }
@@ -275,6 +277,9 @@ std::string Plan::Explain() const {
     const Choice& choice = chosen_[i];
     text += std::string(Name(op)).append(16 - std::strlen(Name(op)), ' ') + (choice.name ? choice.name : "none");
     if (choice.kernel.shortcut.run) text += ", faster where no value of x is negative";
+#ifdef POOLGRAD_HAVE_CUDA
+    if (!choice.cuda.note.empty()) text += ", " + choice.cuda.note;
+#endif
     text += "\n";
     for (const auto& [name, reason] : choice.refusals) text += std::string("  not ") + name + ": " + reason + "\n";
   }

@@ -14,8 +14,8 @@ namespace poolgrad {
 
 class Plan {
  public:
-  // `algorithm`: null, or the only one to use besides the reference.
-  static Result<Plan> Create(const poolgrad_problem& raw, const char* algorithm);
+  // `algorithm`: null, or the only one to use besides the reference. `may_compile`: kernels, while the program runs.
+  static Result<Plan> Create(const poolgrad_problem& raw, const char* algorithm, bool may_compile = true);
 
   const Problem& problem() const { return problem_; }
   bool on_cpu() const { return problem_.device == POOLGRAD_CPU; }

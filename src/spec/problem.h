@@ -22,6 +22,7 @@ struct Problem {
   poolgrad_rounding rounding = POOLGRAD_ROUND_FLOOR;  // never DEFAULT or CEIL
   poolgrad_device device = POOLGRAD_CPU;
   int device_index = 0;
+  bool may_compile = true;  // a kernel for this window, while the program runs
   int rank = 2;
   int64_t batch = 1;
   int64_t channels = 1;

@@ -154,6 +154,13 @@ TEST_F(Malformed, MismatchedStructSizes) {
   poolgrad_plan* plan = nullptr;
   ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "options.struct_size is 0",
                 [&] { return poolgrad_plan_create(&p, &options, &plan); });
+  options.struct_size = sizeof options;
+  options.never_compile = 2;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "options.never_compile is 2; it must be 0 or 1",
+                [&] { return poolgrad_plan_create(&p, &options, &plan); });
+  options.never_compile = 1, options.reserved = -1;
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "options.reserved is -1",
+                [&] { return poolgrad_plan_create(&p, &options, &plan); });
 }
 
 TEST_F(Malformed, ExecValues) {

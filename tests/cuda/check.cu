@@ -268,6 +268,10 @@ struct Worker {
         if (a.refuse(p, op)) continue;
         const std::string what = std::string(a.name) + " " + Name(op);
         const CudaKernel kernel = a.make(p, op);
+        if (!kernel.launch) {
+          Fail(what + ": " + kernel.note, text);
+          continue;
+        }
         // Pointers of any alignment an element allows.
         const auto shift = [&](int64_t unit) {
           return Chance(r, 15) ? static_cast<size_t>(unit * Pick(r, 1, 3)) : size_t{0};
@@ -282,7 +286,7 @@ struct Worker {
           if (reads_routes) args.routes = routes.Prepare(routes_data.size(), shift(1), routes_data.data(), stream);
           args.result = result.Prepare(expected.size(), shift(element), nullptr, stream);
           uint8_t* space = scratch.Prepare(static_cast<size_t>(kernel.scratch_bytes), 0, nullptr, stream);
-          const Status status = kernel.launch(p, op, args, space, stream);
+          const Status status = kernel.Launch(p, op, args, space, stream);
           ++runs;
           if (!status.ok()) {
             Fail(what + ": " + status.sentence(), text);
@@ -353,9 +357,9 @@ void CheckGraphAndStreams() {
     Worker& k = workers[w];
     Status a =
         fast.make(p, POOLGRAD_OP_FORWARD_ROUTES)
-            .launch(p, POOLGRAD_OP_FORWARD_ROUTES, {dev_x[w], nullptr, dev_routes[w], dev_y[w]}, nullptr, k.stream);
+            .Launch(p, POOLGRAD_OP_FORWARD_ROUTES, {dev_x[w], nullptr, dev_routes[w], dev_y[w]}, nullptr, k.stream);
     Status b = fast.make(p, POOLGRAD_OP_BACKWARD)
-                   .launch(p, POOLGRAD_OP_BACKWARD, {dev_dy[w], nullptr, dev_routes[w], dev_dx[w]}, nullptr, k.stream);
+                   .Launch(p, POOLGRAD_OP_BACKWARD, {dev_dy[w], nullptr, dev_routes[w], dev_dx[w]}, nullptr, k.stream);
     if (!a.ok() || !b.ok()) Fail("graph or stream: " + a.sentence() + b.sentence(), FormatProblem(raw));
   };
   for (int w = 0; w < 2; ++w) {
@@ -426,7 +430,7 @@ void CheckLarge() {
     const auto run = [&](poolgrad_op op, const Args& args) {
       for (const CudaAlgorithm& a : CudaAlgorithms()) {
         if (a.refuse(p, op)) continue;
-        const Status status = a.make(p, op).launch(p, op, args, nullptr, nullptr);
+        const Status status = a.make(p, op).Launch(p, op, args, nullptr, nullptr);
         if (!status.ok()) Fail(status.sentence(), text);
         return;
       }
@@ -453,7 +457,7 @@ void CheckErrors() {
     Fail("a plan for device 99 was made", "cuda:99");
   const Problem p = *Resolve(raw);
   const Status status =
-      CudaAlgorithms()[0].make(p, POOLGRAD_OP_FORWARD).launch(p, POOLGRAD_OP_FORWARD, {}, nullptr, nullptr);
+      CudaAlgorithms()[0].make(p, POOLGRAD_OP_FORWARD).Launch(p, POOLGRAD_OP_FORWARD, {}, nullptr, nullptr);
   if (status.ok()) Fail("a launch on device 99 succeeded", "cuda:99");
   if (cudaPeekAtLastError() != cudaSuccess) Fail("an error was left in the runtime", "cuda:99");
 }
@@ -504,13 +508,20 @@ int Main(int argc, char** argv) {
   const int threads = argc > 3 ? std::atoi(argv[3]) : 4;
   std::atomic<int> next{0};
   std::atomic<int64_t> runs{0};
-  // Half the problems as they come, where strips are short; half with strips as long as they get. Neither may change a
-  // bit.
-  const int64_t usual = cuda::enough_threads;
-  for (const int share : {0, 1}) {
-    cuda::enough_threads = share ? 1 : usual;
-    next = problems * share / 2;
-    const int end = problems * (share + 1) / 2;
+  // Problems as they come, where strips are short, or with strips as long as they get and planes cut into bands; most
+  // by kernels compiled ahead, some by kernels compiled for them. None of it may change a bit.
+  const int64_t usual = cuda::enough_threads, staged = cuda::staged_bytes;
+  struct Phase {
+    bool long_strips, compiled;
+    int until;  // of 100 problems
+  };
+  int begin = 0;
+  for (const Phase phase : {Phase{false, false, 40}, {true, false, 80}, {false, true, 90}, {true, true, 100}}) {
+    cuda::enough_threads = phase.long_strips ? 1 : usual;
+    cuda::staged_bytes = phase.long_strips ? 2048 : staged;
+    cuda::bytes_worth_compiling = phase.compiled ? 0 : int64_t{1} << 60;
+    const int end = problems * phase.until / 100;
+    next = begin, begin = end;
     std::vector<std::thread> pool;
     for (int t = 0; t < threads; ++t) {
       pool.emplace_back([&] {
@@ -525,6 +536,7 @@ int Main(int argc, char** argv) {
     for (std::thread& t : pool) t.join();
   }
   cuda::enough_threads = usual;
+  cuda::staged_bytes = staged;
   CheckGraphAndStreams();
   CheckErrors();
   CheckPlan();

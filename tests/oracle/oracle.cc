@@ -428,7 +428,7 @@ bool Check(const std::string& line, uint64_t seed) {
   p.seed = " of seed " + std::to_string(seed);
   Random r(seed);
   for (const char* algorithm : {static_cast<const char*>(nullptr), "reference"}) {
-    poolgrad_plan_options options = {sizeof options, algorithm};
+    poolgrad_plan_options options = {sizeof options, algorithm, 0, 0};
     poolgrad_info info = {};
     info.struct_size = sizeof info;
     if (poolgrad_plan_create(&raw, &options, &plan) != POOLGRAD_OK || poolgrad_plan_info(plan, &info) != POOLGRAD_OK)

@@ -124,7 +124,7 @@ Value Format(const Info& info) {
 Value Create(const Info& info) {
   const poolgrad_problem problem = Problem(info[0]);
   const std::string algorithm = info[1].IsString() ? std::string(info[1].As<Napi::String>()) : std::string();
-  poolgrad_plan_options options = {sizeof(options), algorithm.empty() ? nullptr : algorithm.c_str()};
+  poolgrad_plan_options options = {sizeof(options), algorithm.empty() ? nullptr : algorithm.c_str(), 0, 0};
   poolgrad_plan* plan = nullptr;
   if (Failed(info.Env(), poolgrad_plan_create(&problem, &options, &plan))) return info.Env().Undefined();
   return Napi::External<poolgrad_plan>::New(info.Env(), plan);

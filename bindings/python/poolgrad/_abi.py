@@ -8,6 +8,7 @@ no Python object is touched while a kernel runs. The enumerations below are the 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import re
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
@@ -111,7 +112,7 @@ class Shard(ctypes.Structure):
 class PlanOptions(ctypes.Structure):
     """poolgrad_plan_options."""
 
-    _fields_ = [("struct_size", c_uint64), ("algorithm", c_char_p)]
+    _fields_ = [("struct_size", c_uint64), ("algorithm", c_char_p), ("never_compile", c_int32), ("reserved", c_int32)]
 
 
 class Info(ctypes.Structure):
@@ -231,8 +232,18 @@ def library() -> Any:
             function = getattr(loaded, name)
             function.restype = result
             function.argtypes = arguments
+        if loaded.poolgrad_has_cuda():
+            _name_nvrtc()
         _library = loaded
     return _library
+
+
+def _name_nvrtc() -> None:
+    """Names NVRTC where pip put it, beside PyTorch or JAX: the library would look for it where the system has its own."""
+    spec = importlib.util.find_spec("nvidia") if "POOLGRAD_NVRTC" not in os.environ else None
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for found in sorted(Path(folder).glob("*/lib/libnvrtc.so.[0-9]*")):
+            os.environ["POOLGRAD_NVRTC"] = str(found)
 
 
 def raise_status(status: int, words: Sequence[Tuple[str, str]] = ()) -> None:

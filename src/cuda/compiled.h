@@ -1,0 +1,26 @@
+// Kernels compiled while the program runs, for exactly the window of a plan: a form is a few dozen numbers, and there
+// are far too many to compile ahead. NVRTC does it, where it is found (a CUDA installation has it, and so do PyTorch's
+// and JAX's packages); what it made is kept for the process, and on disk for the next.
+#pragma once
+
+#include <string>
+
+#include "cuda/small_window.h"
+
+namespace poolgrad::cuda {
+
+// Null, or why nothing is compiled: it was turned off (POOLGRAD_JIT=0), or there is no NVRTC.
+const char* RefuseCompiling();
+
+struct Compiled {
+  const void* kernel = nullptr;
+  std::string note;  // how it came about; without a kernel, why it did not
+};
+Compiled Compile(poolgrad_dtype dtype, poolgrad_op op, const Form& form, int device);
+
+// Its two steps, for tests where there is no device: the text that is compiled, and its code for an architecture, e.g.
+// sm_90 (empty: `why` says why not).
+std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& form);
+std::string CodeOf(const std::string& source, const std::string& architecture, std::string* why);
+
+}  // namespace poolgrad::cuda

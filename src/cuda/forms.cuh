@@ -1,0 +1,86 @@
+// The forms of the small-window kernels: everything that one of them is compiled for. Strip and Cells are templates
+// over a form; those of the commonest windows are compiled ahead (ahead.h), any other when a plan is made (compiled.h).
+#pragma once
+
+namespace poolgrad::cuda {
+
+// How a thread's share lies in memory.
+enum class Mode {
+  kLast,         // channels last: whole vectors of channels at one place
+  kLastOdd,      // channels last, any number of channels: a byte's worth of codes, element by element
+  kFirst,        // channels first, rows aligned: 4 neighbouring outputs, whole vectors
+  kFirstOdd,     // channels first, any alignment: a byte's worth of codes, element by element
+  kFirstStaged,  // the same, with the input side of whole planes, or of bands of rows, held in shared memory
+};
+
+struct Form {
+  int kernel[3], stride[3], dilation[3];
+  int bits;   // from a code to the next
+  int codes;  // of a code: fewer where each has a byte of its own
+  Mode mode;
+  int pad;     // along the width, where the mode has to know (kFirst); else 0
+  int size;    // bytes of an element
+  int vector;  // elements of a thread at one place: channels, 1 when they are first
+  bool routes;
+  bool relu;  // of the outputs
+
+  constexpr bool operator==(const Form&) const = default;
+
+  constexpr int extent(int axis) const { return (kernel[axis] - 1) * dilation[axis] + 1; }
+  constexpr int taps() const { return kernel[0] * kernel[1] * kernel[2]; }
+  constexpr bool last() const { return mode == Mode::kLast || mode == Mode::kLastOdd; }
+  constexpr bool whole() const { return mode == Mode::kLast || mode == Mode::kFirst; }
+  constexpr bool disjoint() const { return extent(0) <= stride[0] && extent(1) <= stride[1] && extent(2) <= stride[2]; }
+  constexpr bool dilated() const { return dilation[0] > 1 || dilation[1] > 1 || dilation[2] > 1; }
+  // Elements whose codes fill whole bytes, taken one by one.
+  constexpr int byteful() const { return bits == 2 ? 4 : 2; }
+
+  // ---- forward: strips of outputs ----
+
+  // Staged: a thread need not have whole bytes of codes, since then neighbouring ones would meet in the same banks.
+  // Each code has a byte in shared memory, and they are packed on their way out.
+  constexpr bool apart() const { return mode == Mode::kFirstStaged && outputs() * bits < 8; }
+  // Outputs of a thread in one row: channels, or neighbours along the width.
+  constexpr int outputs() const {
+    if (last()) return vector;
+    if (mode == Mode::kFirst) return 4;
+    return mode == Mode::kFirstStaged && stride[2] > 1 ? 4 / size : byteful();
+  }
+
+  // ---- backward: strips of cells ----
+
+  // Outputs over a cell along an axis.
+  constexpr int over(int axis) const { return (extent(axis) + stride[axis] - 1) / stride[axis]; }
+  // Sums that go down the rows (roll.cuh) instead of outputs that stay in registers.
+  constexpr bool rolls() const {
+    if (kernel[0] != 1 || stride[0] != 1 || stride[1] != 1 || stride[2] != 1 || dilated() || kernel[1] == 1)
+      return false;
+    if (mode == Mode::kLast) return bits >= 4 && vector == 4 && kernel[1] <= 16 && kernel[2] <= 7;
+    return mode == Mode::kFirst && codes == bits && kernel[1] == kernel[2] && pad == kernel[2] / 2 &&
+           ((kernel[2] == 3 && bits == 4) || (kernel[2] == 5 && bits == 8));
+  }
+  // Channels last, disjoint: every column of a cell has a thread of its own.
+  constexpr bool split() const {
+    return mode == Mode::kLast && disjoint() && taps() > 4 && kernel[2] == stride[2] && dilation[2] == 1;
+  }
+  // Channels first, staged: whether what is read is staged too. Where few outputs lie over an input, loads that nobody
+  // waits for are faster.
+  constexpr bool stages_outputs() const { return stride[2] == 1 || over(0) > 1; }
+  // Registers of the outputs over a strip's cell, were they all kept.
+  constexpr int kept() const {
+    const int across = over(2) + (last() || mode == Mode::kFirst ? 0 : byteful() - 1) + (mode == Mode::kFirst ? 3 : 0);
+    return over(0) * over(1) * across * (vector + (vector + 1) / 2);
+  }
+  constexpr bool keeps() const { return kept() <= 100; }
+  // Cells of a thread along the width. Aligned rows: as many as make 16 bytes of dx, so that the stores of a warp leave
+  // no gaps.
+  constexpr int group() const {
+    if (rolls()) return mode == Mode::kFirst ? 4 : kernel[2] == 3 ? 2 : 1;
+    if (last()) return 1;
+    if (mode != Mode::kFirst) return stride[2] > 3 ? 2 : byteful();
+    const int aligned = 16 / (stride[2] * size);
+    return aligned > 4 ? 4 : aligned;
+  }
+};
+
+}  // namespace poolgrad::cuda

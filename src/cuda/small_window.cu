@@ -1,0 +1,294 @@
+#include <algorithm>
+#include <numeric>
+
+#include "cuda/cells.cuh"
+#include "cuda/small_window.h"
+#include "cuda/strip.cuh"
+#include "cuda/strips.cuh"
+
+namespace poolgrad::cuda {
+namespace {
+
+// Larger windows are not unrolled.
+constexpr int64_t kTapsMost = 64, kStrideMost = 32, kCellMost = 16, kExtentMost = 32;
+
+bool IsBackward(poolgrad_op op) { return op == POOLGRAD_OP_BACKWARD; }
+
+// Rows of one channel are rows, whatever the layout is called; each code has a byte of its own then.
+bool ChannelsLast(const Problem& p) { return p.channels_last() && p.channels > 1; }
+bool BytePerCode(const Problem& p) { return p.channels_last() && p.channels == 1 && p.routes.bits < 8; }
+
+bool OfAxes(const Problem& p, Form* f) {
+  for (int i = 0; i < 3; ++i) {
+    const Axis& a = p.axis[i];
+    if (a.kernel > kTapsMost || a.stride > kStrideMost || a.extent() > kExtentMost || a.pad_lo < 0) return false;
+    f->kernel[i] = static_cast<int>(a.kernel), f->stride[i] = static_cast<int>(a.stride);
+    f->dilation[i] = a.kernel == 1 ? 1 : static_cast<int>(a.dilation);
+  }
+  return f->taps() <= kTapsMost;
+}
+
+// From the first cell with an input to the last.
+int64_t FirstCell(const Axis& a) { return a.pad_lo / a.stride; }
+int64_t CellsOfAxis(const Axis& a) { return (a.in - 1 + a.pad_lo) / a.stride + 1 - FirstCell(a); }
+
+// ---- staged: pieces of the problem ----
+
+// Shared memory for a run that need not be aligned.
+int64_t Room(int64_t bytes) { return bytes == 0 ? 0 : CeilDiv(bytes + 15, 16) * 16; }
+
+// How a problem is cut into pieces whose arrays fit into shared memory: two that are read and two that are written.
+struct Staging {
+  struct Side {
+    int64_t row_bytes, rows, depths;  // of a plane
+    // Rows for each row of a piece, and beyond; the same for depths; and depths of which a piece of rows has some.
+    int64_t each_h, more_h, each_d, more_d, slabs;
+    int64_t Planes(int64_t n) const { return Room(n * depths * rows * row_bytes); }
+    int64_t Depths(int64_t n) const { return Room(std::min(depths, n * each_d + more_d) * rows * row_bytes); }
+    int64_t Slab(int64_t n) const { return Room((n * each_h + more_h) * row_bytes); }
+    int64_t Slabs(int64_t n) const { return slabs * Slab(n); }
+  };
+  int64_t planes, depths, rows;  // in all
+  Side read[2] = {}, written[2] = {};
+
+  using Bytes = int64_t (Side::*)(int64_t) const;
+  int64_t Sum(Bytes bytes, int64_t n) const {
+    return (read[0].*bytes)(n) + (read[1].*bytes)(n) + (written[0].*bytes)(n) + (written[1].*bytes)(n);
+  }
+  // The most of `all` that fit, pieces about equally long; at least one.
+  int64_t Most(int64_t all, Bytes bytes) const {
+    int64_t low = 1, high = all;  // the first fits, or nothing does
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      if (Sum(bytes, middle) <= staged_bytes) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return CeilDiv(all, CeilDiv(all, low));
+  }
+
+  // Fills `p`; returns the shared memory of a block, 0 if not even a row fits.
+  int64_t Cut(Pieces* p) const {
+    *p = {};
+    p->planes = planes;
+    p->planes_each = 1, p->depths_each = static_cast<int>(depths), p->rows_each = static_cast<int>(rows);
+    if (Sum(&Side::Planes, 1) <= staged_bytes) {
+      const int64_t enough_blocks = std::max<int64_t>(1, enough_threads / 2048);
+      const int64_t n = std::min(Most(planes, &Side::Planes), std::max<int64_t>(1, planes / enough_blocks));
+      p->planes_each = static_cast<int>(n);
+      return Place(&Side::Planes, n, p);
+    }
+    if (depths > 1 && Sum(&Side::Depths, 1) <= staged_bytes) {
+      const int64_t n = Most(depths, &Side::Depths);
+      p->depths_each = static_cast<int>(n), p->depths = FastDiv(CeilDiv(depths, n));
+      return Place(&Side::Depths, n, p);
+    }
+    if (rows < 2 || Sum(&Side::Slabs, 1) > kStagedBytesMost) return 0;
+    const int64_t n = Most(rows - 1, &Side::Slabs);
+    p->depths_each = 1, p->depths = FastDiv(depths);
+    p->rows_each = static_cast<int>(n), p->rows = FastDiv(CeilDiv(rows, n));
+    p->slab_bytes[0] = static_cast<int>(read[0].Slab(n)), p->slab_bytes[1] = static_cast<int>(read[1].Slab(n));
+    p->slab_bytes[2] = static_cast<int>(written[0].Slab(n));
+    return Place(&Side::Slabs, n, p);
+  }
+
+ private:
+  int64_t Place(Bytes bytes, int64_t n, Pieces* p) const {  // in the order they are declared
+    p->place[0] = static_cast<int>((read[0].*bytes)(n));
+    p->place[1] = p->place[0] + static_cast<int>((read[1].*bytes)(n));
+    p->place[2] = p->place[1] + static_cast<int>((written[0].*bytes)(n));
+    return Sum(bytes, n);
+  }
+};
+
+int64_t Beyond(const Axis& a) { return std::max<int64_t>(0, a.extent() - a.stride); }
+int64_t OverCell(const Axis& a) { return CeilDiv(a.extent(), a.stride); }
+int64_t LineBytes(const Problem& p) { return (p.channels_last() ? p.axis[2].out : 1) * p.routes.line_bytes; }
+
+Staging ForwardStaging(const Problem& p, const Form& staged) {
+  const Axis &d = p.axis[0], &h = p.axis[1], &w = p.axis[2];
+  const int64_t size = SizeOf(p.dtype);
+  Staging s{p.batch * p.channels, d.out, h.out};
+  s.read[0] = {w.in * size, h.in, d.in, h.stride, Beyond(h), d.stride, Beyond(d), d.kernel};
+  s.written[0] = {w.out * size, h.out, d.out, 1, 0, 1, 0, 1};
+  if (staged.routes) s.written[1] = {staged.apart() ? w.out : LineBytes(p), h.out, d.out, 1, 0, 1, 0, 1};
+  return s;
+}
+
+Staging BackwardStaging(const Problem& p, const Form& staged) {
+  const Axis &d = p.axis[0], &h = p.axis[1], &w = p.axis[2];
+  const int64_t size = SizeOf(p.dtype), over_h = OverCell(h) - 1, over_d = OverCell(d) - 1;
+  Staging s{p.batch * p.channels, CellsOfAxis(d), CellsOfAxis(h)};
+  if (staged.stages_outputs()) {
+    s.read[0] = {w.out * size, h.out, d.out, 1, over_h, 1, over_d, over_d + 1};
+    s.read[1] = {LineBytes(p), h.out, d.out, 1, over_h, 1, over_d, over_d + 1};
+  }
+  s.written[0] = {w.in * size, h.in, d.in, h.stride, 0, d.stride, 0, d.stride};
+  return s;
+}
+
+// The aligned mode's rows: every row, and every thread's part of it, begins at a multiple of its vector.
+bool RowsAligned(const Form& f, const Problem& p, poolgrad_op op) {
+  const int64_t in = p.axis[2].in, out = p.axis[2].out, step = f.stride[2] * f.size;
+  if (out % 4 != 0 || p.axis[2].pad_lo > 8) return false;
+  if (IsBackward(op)) {  // 16 bytes of dx, under at least a word of dy
+    return f.stride[2] * out == in && in * f.size % std::min<int64_t>(16, 4 * step) == 0 && 16 % step == 0 &&
+           16 / step * f.size >= 4;
+  }
+  return f.stride[2] * out <= in && in * f.size % std::gcd<int64_t>(16, 4 * step) == 0 && 4 * step <= 64;
+}
+
+// Floats of windows that move by two or three are as fast read one by one from global memory: y is small beside x.
+bool Stages(const Form& f, const Problem& p, poolgrad_op op) {
+  const bool direct = f.size == 4 && f.kernel[0] == 1 && (f.stride[2] == 2 || f.stride[2] == 3) && p.axis[2].out >= 16;
+  if (!IsBackward(op) && direct) return false;
+  Pieces pieces;
+  Form staged = f;
+  staged.mode = Mode::kFirstStaged;
+  return (IsBackward(op) ? BackwardStaging(p, staged) : ForwardStaging(p, staged)).Cut(&pieces) > 0;
+}
+
+std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
+  const Problem p = Folded(whole);
+  Form f{};
+  if (p.routes.bits > 8 || !OfAxes(p, &f)) return {};
+  f.size = static_cast<int>(SizeOf(p.dtype));
+  f.codes = p.routes.bits, f.bits = BytePerCode(p) ? 8 : f.codes;
+  f.vector = 1;
+  f.routes = op != POOLGRAD_OP_FORWARD;
+  f.relu = p.relu && !IsBackward(op);
+  if (IsBackward(op) && f.stride[2] > kCellMost) return {};
+  if (!ChannelsLast(p)) {
+    f.mode = !plain && RowsAligned(f, p, op) ? Mode::kFirst : Stages(f, p, op) ? Mode::kFirstStaged : Mode::kFirstOdd;
+    if (f.mode == Mode::kFirst) f.pad = static_cast<int>(p.axis[2].pad_lo);
+    if (IsBackward(op) && !f.keeps() && !f.rolls()) return {};
+    return f;
+  }
+  // Channels of a thread: 16 bytes, but fewer where several rows of several windows have to stay in registers.
+  f.mode = Mode::kLast;
+  f.vector = 16 / f.size;
+  if (IsBackward(op) && (f.taps() > 9 || f.stride[2] == 1 || f.bits == 8)) f.vector = 4;
+  if (p.channels % f.vector != 0) f.vector = 4;
+  if (p.channels % f.vector != 0) f.mode = Mode::kLastOdd, f.vector = f.byteful();
+  if (IsBackward(op) && !f.keeps() && !f.rolls()) return {};
+  return f;
+}
+
+struct Places {  // as the kernels see them
+  bool last;
+  int64_t planes, line, line_bytes;
+};
+Places PlacesOf(const Problem& p) {
+  if (ChannelsLast(p)) return {true, p.batch, p.channels, p.routes.line_bytes};
+  return {false, p.batch * p.channels, p.axis[2].out, LineBytes(p)};
+}
+
+cudaError_t LaunchStrip(const void* kernel, const Form& f, const Problem& p, const Args& args, void* stream) {
+  const Places places = PlacesOf(p);
+  StripParams s{};
+  s.g = MakeGeo<int64_t>(p);
+  s.x = args.source, s.y = args.result, s.routes = args.routes;
+  for (int i = 0; i < 3; ++i) {
+    s.in[i] = static_cast<int>(p.axis[i].in);
+    s.out[i] = static_cast<int>(p.axis[i].out);
+    s.pad[i] = static_cast<int>(p.axis[i].pad_lo);
+  }
+  s.channels = static_cast<int>(p.channels);
+  s.x_plane = p.channels_last() ? s.g.x_n : s.g.x_c;
+  s.x_depth = s.g.x_axis[0], s.x_row = s.g.x_axis[1], s.x_column = s.g.x_axis[2];
+  s.y_row = s.g.y_axis[1];
+  s.line = places.line, s.line_bytes = places.line_bytes;
+  s.by_line_bytes = FastDiv(places.line_bytes);
+  s.line_row = places.last ? p.axis[2].out : 1;
+  s.route_row = s.line_row * s.line_bytes;
+  const Strips strips{.across = places.last ? CeilDiv(p.channels, f.vector) : 1,
+                      .columns = places.last ? p.axis[2].out : CeilDiv(p.axis[2].out, f.outputs()),
+                      .rows = p.axis[1].out,
+                      .depths = p.axis[0].out,
+                      .numbers = places.planes};
+  const SmallWindowTuning tuning = ForwardTuning(f);
+  if (f.mode != Mode::kFirstStaged) return strips.LaunchPlain(kernel, kStripThreads, tuning, stream, &s);
+  const int64_t bytes = ForwardStaging(p, f).Cut(&s.pieces);
+  return strips.LaunchStaged(kernel, kStripThreads, tuning, bytes, stream, &s);
+}
+
+cudaError_t LaunchCells(const void* kernel, const Form& f, const Problem& p, const Args& args, void* stream) {
+  const Places places = PlacesOf(p);
+  const Geo<int64_t> g = MakeGeo<int64_t>(p);
+  CellParams s{};
+  s.dy = args.source, s.routes = args.routes, s.dx = args.result;
+  int64_t cells[3];
+  for (int i = 0; i < 3; ++i) {
+    const Axis& a = p.axis[i];
+    s.in[i] = static_cast<int>(a.in), s.out[i] = static_cast<int>(a.out), s.pad[i] = static_cast<int>(a.pad_lo);
+    s.first[i] = static_cast<int>(FirstCell(a));
+    cells[i] = CellsOfAxis(a);
+  }
+  if (f.mode == Mode::kFirst) cells[2] = p.axis[2].out;
+  s.cells_h = static_cast<int>(s.first[1] + cells[1]);
+  s.channels = static_cast<int>(p.channels);
+  s.x_plane = p.channels_last() ? g.x_n : g.x_c;
+  s.x_depth = g.x_axis[0], s.x_row = g.x_axis[1], s.x_column = g.x_axis[2];
+  s.y_plane = p.channels_last() ? g.y_n : g.y_c;
+  s.y_depth = g.y_axis[0], s.y_row = g.y_axis[1], s.y_column = g.y_axis[2];
+  s.line_bytes = places.line_bytes;
+  s.route_row = (places.last ? p.axis[2].out : 1) * s.line_bytes;
+  s.route_depth = p.axis[1].out * s.route_row;
+  s.route_plane = p.axis[0].out * s.route_depth;
+  s.cells_d = static_cast<int>(cells[0]);
+  const Strips strips{.across = places.last ? CeilDiv(p.channels, f.vector) : 1,
+                      .columns = f.split() ? p.axis[2].in : CeilDiv(cells[2], f.group()),
+                      .rows = cells[1],
+                      .depths = cells[0],
+                      .numbers = places.planes};
+  const SmallWindowTuning tuning = BackwardTuning(f);
+  if (f.mode != Mode::kFirstStaged) return strips.LaunchPlain(kernel, kCellThreads, tuning, stream, &s);
+  const int64_t bytes = BackwardStaging(p, f).Cut(&s.pieces);
+  return strips.LaunchStaged(kernel, kCellThreads, tuning, bytes, stream, &s);
+}
+
+}  // namespace
+
+Problem Folded(const Problem& p) {
+  const auto single = [](const Axis& a) { return a.kernel == 1 && a.in == 1 && a.out == 1 && a.pad_lo == 0; };
+  if (!single(p.axis[0]) || !single(p.axis[1])) return p;
+  Problem folded = p;
+  const int64_t planes = p.batch * p.channels;
+  if (ChannelsLast(p)) {  // few channels would leave neighbouring threads far apart
+    if (p.channels * SizeOf(p.dtype) >= 64) std::swap(folded.axis[1], folded.axis[2]);
+  } else if (planes < int64_t{1} << 30) {
+    folded.axis[1].in = folded.axis[1].out = planes;
+    folded.batch = folded.channels = 1;
+  }
+  return folded;
+}
+
+std::optional<Form> FormOf(const Problem& p, poolgrad_op op) { return Choose(p, op, false); }
+std::optional<Form> PlainFormOf(const Problem& p, poolgrad_op op) { return Choose(p, op, true); }
+
+const void* AheadKernel(poolgrad_dtype dtype, poolgrad_op op, const Form& form) {
+  const auto find = [&]<class T>() { return IsBackward(op) ? AheadCells<T>(form) : AheadStrip<T>(form); };
+  switch (dtype) {
+    case POOLGRAD_F32:
+      return find.operator()<float>();
+    case POOLGRAD_F16:
+      return find.operator()<__half>();
+    case POOLGRAD_BF16:
+      return find.operator()<__nv_bfloat16>();
+    default:
+      return nullptr;
+  }
+}
+
+cudaError_t LaunchForm(const void* kernel, const Form& f, const Problem& p, poolgrad_op op, const Args& args,
+                       void* stream) {
+  const int64_t vector = f.mode == Mode::kLast || f.mode == Mode::kFirst ? 16 : f.size;
+  if (!Aligned(args.source, vector) || !Aligned(args.result, vector) || !Aligned(args.routes, f.whole() ? 8 : 1)) {
+    return cudaErrorNotSupported;
+  }
+  return IsBackward(op) ? LaunchCells(kernel, f, p, args, stream) : LaunchStrip(kernel, f, p, args, stream);
+}
+
+}  // namespace poolgrad::cuda

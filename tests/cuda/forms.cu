@@ -1,0 +1,68 @@
+// Compiles the kernels of random windows as a plan would, without a device: `cuda_forms [forms] [seed] [architecture]`.
+// Prints one line per failure and one at the end; exits 77 where there is no NVRTC.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "cuda/compiled.h"
+#include "spec/problem.h"
+
+int main(int count, char** arguments) {
+  using namespace poolgrad;
+  const int forms = count > 1 ? std::atoi(arguments[1]) : 30;
+  std::mt19937_64 random(count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1);
+  const std::string architecture = count > 3 ? arguments[3] : "sm_90";
+  if (const char* reason = cuda::RefuseCompiling()) {
+    std::printf("skipped: %s\n", reason);
+    return 77;
+  }
+  const auto pick = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  int made = 0, failed = 0;
+  double longest = 0, all = 0;
+  size_t largest = 0;
+  while (made < forms) {
+    poolgrad_problem raw;
+    poolgrad_problem_init(&raw);
+    const int dtypes[] = {POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_F16};
+    raw.dtype = dtypes[pick(0, 2)];
+    raw.layout = static_cast<int32_t>(pick(0, 1));
+    raw.rank = static_cast<int32_t>(pick(1, 3));
+    raw.channels = pick(0, 1) ? 8 * pick(1, 8) : pick(1, 9);
+    raw.relu = pick(0, 5) == 0;
+    for (int i = 0; i < raw.rank; ++i) {
+      raw.kernel[i] = pick(1, raw.rank == 3 ? 4 : 9);
+      raw.stride[i] = pick(1, raw.kernel[i] + 1);
+      raw.dilation[i] = pick(0, 3) ? 1 : pick(1, 3);
+      raw.pad_lo[i] = raw.pad_hi[i] = pick(0, raw.kernel[i] / 2);
+      raw.in[i] = pick(0, 1) ? 4 * raw.stride[i] * pick(8, 20) : pick(32, 400);
+    }
+    const Result<Problem> problem = Resolve(raw);
+    if (!problem.ok()) continue;
+    const poolgrad_op ops[] = {POOLGRAD_OP_FORWARD, POOLGRAD_OP_FORWARD_ROUTES, POOLGRAD_OP_BACKWARD};
+    const poolgrad_op op = ops[pick(0, 2)];
+    const auto form = cuda::FormOf(*problem, op);
+    if (!form) continue;
+    ++made;
+    std::string why;
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string code = cuda::CodeOf(cuda::SourceOf(problem->dtype, op, *form), architecture, &why);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    all += seconds, longest = std::max(longest, seconds), largest = std::max(largest, code.size());
+    if (code.empty()) {
+      ++failed;
+      std::printf("FAILED %s of %s\n%s\n", Name(op), FormatProblem(raw).c_str(), why.c_str());
+    }
+    if (std::getenv("POOLGRAD_VERBOSE")) {
+      std::printf("%5.2f s %7zu bytes  mode %d  %s  %s\n", seconds, code.size(), static_cast<int>(form->mode), Name(op),
+                  FormatProblem(raw).c_str());
+    }
+  }
+  std::printf("%d forms, %d failed; %.2f s each, at most %.2f s and %zu bytes\n", made, failed, all / made, longest,
+              largest);
+  return failed != 0;
+}

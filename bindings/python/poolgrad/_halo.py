@@ -10,11 +10,11 @@ from __future__ import annotations
 from ctypes import byref
 from functools import lru_cache
 from itertools import product
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _abi
 from ._core import CorePlan, Words, parse_problem
-from ._shard import Split, sizes_of
+from ._shard import Split, around, sizes_of
 
 Sizes = Tuple[int, ...]
 
@@ -42,32 +42,6 @@ def _text_of(problem: Any) -> str:
     return _abi.read_text(_abi.library().poolgrad_problem_format, byref(problem))
 
 
-class _Axis:
-    """One axis of a problem, asked by cutting it."""
-
-    def __init__(self, problem: Any, axis: int, words: Words) -> None:
-        self.problem, self.axis, self.words, self.size = problem, axis, words, problem.in_[axis]
-
-    def _outputs_before(self, cut: int) -> int:
-        cuts: List[Tuple[int, ...]] = [(0, size) for size in self.problem.in_[: self.problem.rank]]
-        cuts[self.axis] = (0, cut, self.size)
-        at = tuple(int(axis == self.axis) for axis in range(self.problem.rank))
-        return Split(self.problem, cuts, self.words).shard(at).outputs[self.axis][0]
-
-    def around(self, begin: int, end: int) -> Tuple[int, int]:
-        """The closest cuts between which at least the outputs [begin, end) begin."""
-        low, high = 0, self.size  # the last cut before which at most `begin` outputs begin
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._outputs_before(middle) <= begin else (low, middle)
-        first = low
-        low, high = first, self.size  # the first before which at least `end` do; the end of the axis always is one
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._outputs_before(middle) >= end else (middle, high)
-        return first, high
-
-
 @lru_cache(maxsize=256)
 def layout_of(text: str, parts: Sizes, words: Words = ()) -> Layout:
     """The layout of the whole problem `text`, whose axes are cut into so many parts."""
@@ -83,14 +57,9 @@ def layout_of(text: str, parts: Sizes, words: Words = ()) -> Layout:
     inputs = tuple(size // count for size, count in zip(problem.in_, parts))
     outputs = tuple(out // count for out, count in zip(outs, parts))
     even = [tuple(size * i for i in range(count + 1)) for size, count in zip(inputs, parts)]
-    around = [
-        [_Axis(problem, axis, words).around(i * out, (i + 1) * out) for i in range(count)]
-        for axis, (out, count) in enumerate(zip(outputs, parts))
-    ]
     found = []
     for place in product(*map(range, parts)):
-        cuts = [(0, *around[axis][i], problem.in_[axis]) for axis, i in enumerate(place)]
-        forward = Split(problem, cuts, words).shard((1,) * rank)
+        forward = around(problem, tuple((i * out, i * out + out) for i, out in zip(place, outputs)), words)
         backward = Split(problem, even, words).shard(place)
         own_x = tuple(i * size for i, size in zip(place, inputs))
         own_y = tuple(i * size for i, size in zip(place, outputs))

@@ -117,7 +117,7 @@ def _general(
 ) -> Any:  # fmt: skip
     """A call on what is not a plain tensor, or is not just to be run."""
     if not is_compiling() and _dtensor.is_dtensor(input):
-        return _dtensor.pool(function.__name__, rank, input, lambda x: function(x, *arguments, **keywords))
+        return _dtensor.pool(function.__name__, rank, input, lambda x: function(x, *arguments, **keywords), make, return_indices)
     if has_torch_function_unary(input):
         return handle_torch_function(function, (input,), input, *arguments, **keywords)
     if not isinstance(input, torch.Tensor):

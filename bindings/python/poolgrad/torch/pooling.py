@@ -21,6 +21,7 @@ from .._core import freeze, per_axis
 from . import functional
 from ._plain import is_compiling
 from ._plans import PoolTypeError, PoolValueError, Window, lies_channels_last, make_window, plan_of
+from ._script import make_scriptable, make_unscriptable
 
 _AVERAGE, _FIRST = _abi.KINDS["avg"], _abi.TIES["first"]
 
@@ -30,9 +31,14 @@ def _table_window(kernel: Tuple[int, ...], outputs: Tuple[int, ...], **more: Any
     return Window(kernel, (1,) * rank, (0,) * (2 * rank), 0, (1,) * rank, False, _FIRST, outputs=outputs, **more)
 
 
-def _named(function: Any, name: str, told: str) -> Any:
+def _named(function: Any, name: str, told: str, kind: str = "", rank: int = 0) -> Any:
+    """`kind`: what torch.jit.script makes of it, if it can."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"torch.nn.functional.{name}{told}"
+    if kind:
+        make_scriptable(function, kind, rank)
+    else:
+        make_unscriptable(function)
     return function
 
 
@@ -74,7 +80,7 @@ def _make_adaptive_max(rank: int) -> Callable[..., Any]:
     def adaptive_max_pool(input: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
         return _adaptive(adaptive_max_pool, rank, 0, input, output_size, return_indices, probe)
 
-    return _named(adaptive_max_pool, f"adaptive_max_pool{rank}d", ", keeping routes only.")
+    return _named(adaptive_max_pool, f"adaptive_max_pool{rank}d", ", keeping routes only.", "adaptive_max", rank)
 
 
 def _make_adaptive_avg(rank: int) -> Callable[..., Any]:
@@ -86,7 +92,7 @@ def _make_adaptive_avg(rank: int) -> Callable[..., Any]:
     def adaptive_avg_pool(input: torch.Tensor, output_size: Any) -> torch.Tensor:
         return _adaptive(adaptive_avg_pool, rank, _AVERAGE, input, output_size, False, probe)
 
-    return _named(adaptive_avg_pool, f"adaptive_avg_pool{rank}d", ": each sum is divided once, where torch divides by axis.")
+    return _named(adaptive_avg_pool, f"adaptive_avg_pool{rank}d", ": each sum is divided once, where torch divides by axis.", "adaptive_avg", rank)
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_make_adaptive_max, (1, 2, 3))
@@ -144,7 +150,7 @@ def _make_avg(rank: int) -> Callable[..., Any]:
         window = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         return _average(avg_pool, rank, probe, input, *window)
 
-    return _named(avg_pool1d if rank == 1 else avg_pool, f"avg_pool{rank}d", ".")
+    return _named(avg_pool1d if rank == 1 else avg_pool, f"avg_pool{rank}d", ".", "avg", rank)
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = map(_make_avg, (1, 2, 3))

@@ -272,6 +272,7 @@ def test_a_layer_leaves_to_torch_what_poolgrad_refuses():
         (lambda x: P.avg_pool2d(x, 9), r"kernel_size\[0\] is 9; with dilation 1 the window spans 9"),
         (lambda x: P.avg_pool2d(x, 2, padding=2), r"padding\[0\] is 2; it may be at most half of the window, 1"),
         (lambda x: P.avg_pool2d(x.int(), 2), "dtype is i32; average pooling takes f32"),
+        (lambda x: P.fractional_max_pool2d(x, (2,), 3), "kernel_size has 1 entries; give one integer, or one per spatial axis: 2"),
         (lambda x: P.fractional_max_pool2d(x, 2), "was given neither output_size nor output_ratio"),
         (lambda x: P.fractional_max_pool2d(x, 2, 4), r"output_size\[0\] is 4; with windows of 2 taps the 4 inputs have room for 3"),
         (

@@ -171,6 +171,11 @@ def _fractional_starts(samples: torch.Tensor, size: int, outputs: int, kernel: i
     return torch.cat((starts, last.long()), -1)
 
 
+def _check_entries(name: str, value: Any, rank: int) -> None:
+    if isinstance(value, (list, tuple)) and len(value) != rank:  # a list of one is refused here, as by torch
+        raise PoolValueError(f"{name} has {len(value)} entries; give one integer, or one per spatial axis: {rank}")
+
+
 def _fractional_size(rank: int, sizes: Sequence[int], kernel: Tuple[int, ...], output_size: Any, output_ratio: Any) -> Tuple[int, ...]:
     name = f"fractional_max_pool{rank}d"
     if output_size is None and output_ratio is None:
@@ -181,6 +186,7 @@ def _fractional_size(rank: int, sizes: Sequence[int], kernel: Tuple[int, ...], o
             raise PoolValueError(f"output_ratio has {len(ratios)} entries; give one number, or one per spatial axis: {rank}")
         outputs = tuple(int(n * ratio) for n, ratio in zip(sizes, ratios))
     else:
+        _check_entries("output_size", output_size, rank)
         try:
             outputs = per_axis("output_size", output_size, rank)
         except TypeError as error:
@@ -244,6 +250,7 @@ def _make_fractional(rank: int) -> Callable[..., Any]:
             raise PoolValueError(
                 f"input has the shape {tuple(input.shape)}; {name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
             )
+        _check_entries("kernel_size", kernel_size, rank)
         kernel = make_window(rank, kernel_size, 1, 0, 1, False, "first").kernel
         outputs = _fractional_size(rank, input.shape[-rank:], kernel, output_size, output_ratio)
         planes = (1 if input.dim() == rank + 1 else input.shape[0], input.shape[-rank - 1], rank)

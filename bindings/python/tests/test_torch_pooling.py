@@ -113,6 +113,8 @@ def test_unpool_checks_and_keeps_the_last():
     assert x.tolist() == [[[3, 0, 0, 0, 2, 0]]]
     x.backward(torch.tensor([[[1.0, 2, 3, 4, 5, 6]]]))
     assert y.grad.tolist() == [[[0, 5, 1]]]  # the first of the two is not in x
+    many = torch.autograd.grad(P.max_unpool1d(y, indices, 2), y, torch.eye(6)[:, None, None], is_grads_batched=True)[0]
+    assert many[:, 0, 0].tolist() == [[0, 0, 1], *[[0, 0, 0]] * 3, [0, 1, 0], [0, 0, 0]]
     for wrong in (-1, 6, 1 << 40):
         with pytest.raises(ValueError, match=rf"is {wrong}\b"):
             P.max_unpool1d(y, torch.tensor([[[4, wrong, 0]]]), 2)

@@ -9,6 +9,7 @@ and it alone has a gradient.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
@@ -263,7 +264,7 @@ def _make_fractional(rank: int) -> Callable[..., Any]:
             raise PoolTypeError(
                 f"_random_samples is {samples.dtype} on {samples.device}; input is {input.dtype} on {input.device}, and both must agree"
             )
-        elif not is_compiling() and not bool(((samples >= 0) & (samples <= 1)).all()):
+        elif functional.goes_straight(samples) and not bool(((samples >= 0) & (samples <= 1)).all()):
             raise PoolValueError("_random_samples has an entry that is not between 0 and 1")
         starts = [
             _fractional_starts(samples[..., sample], n, out, k)
@@ -337,13 +338,18 @@ class _Unpool(Function):
     @staticmethod
     def backward(ctx: Any, dx: torch.Tensor) -> Any:
         (indices,) = ctx.saved_tensors
-        rank = len(ctx.sizes)
-        picked = dx.flatten(-rank).gather(-1, indices.flatten(-rank)).reshape(indices.shape)
-        return picked * _kept(indices, ctx.sizes).to(picked.dtype), None, None
+        lead = indices.shape[: indices.dim() - len(ctx.sizes)]  # reshaped, not flattened: batched gradients know no flatten
+        planes, entries = dx.reshape(*lead, prod(ctx.sizes)), indices.reshape(*lead, prod(indices.shape[len(lead) :]))
+        picked = planes.gather(-1, entries).reshape(indices.shape)
+        none = torch.zeros((), dtype=picked.dtype, device=picked.device)
+        return torch.where(_kept(indices, ctx.sizes), picked, none), None, None
 
     @staticmethod
     def jvp(ctx: Any, ty: torch.Tensor, *_: Any) -> torch.Tensor:
-        return _Unpool.apply(ty, ctx.saved_tensors[0], ctx.sizes)
+        try:
+            return _Unpool.apply(ty, ctx.saved_tensors[0], ctx.sizes)
+        except RuntimeError:  # batched: it has no memory of its own
+            return _unpool_by_torch(ty, ctx.saved_tensors[0], ctx.sizes)
 
 
 def _unpool_by_torch(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
@@ -358,7 +364,7 @@ def _unpool_by_torch(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, .
         raise PoolValueError(f"indices has an entry that is not between 0 and {places - 1}, the places of a plane of {sizes}")
     number = torch.arange(flat.shape[-1], device=y.device).expand(flat.shape)
     owner = torch.full((*flat.shape[:-1], places), -1, dtype=torch.int64, device=y.device).scatter_reduce(-1, flat, number, "amax")
-    x = torch.where(owner >= 0, y.flatten(-rank).gather(-1, owner.clamp(min=0)), torch.zeros((), dtype=y.dtype, device=y.device))
+    x = torch.where(owner >= 0, y.reshape(flat.shape).gather(-1, owner.clamp(min=0)), torch.zeros((), dtype=y.dtype, device=y.device))
     return x.reshape(*y.shape[:-rank], *sizes)
 
 

@@ -52,7 +52,7 @@ test-python:
 	@tools/setup core python
 	@bindings/python/test.sh
 
-# PyTorch's own tests with poolgrad in the place of its max pooling; some minutes, and not part of test.
+# PyTorch's own tests with poolgrad in the place of its pooling; half an hour, and not part of test.
 test-torch-suite: build
 	@tools/setup core python
 	@bindings/python/tests/torch_suite/run.sh

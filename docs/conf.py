@@ -37,7 +37,8 @@ def _missing(module: str) -> bool:
 # What is not installed is stood in for. JAX is registered with while the module is imported, which Sphinx's own stand-in cannot take.
 autodoc_mock_imports = [name for name in ("torch",) if _missing(name)]
 if _missing("jax"):
-    for name in ("jax", "jax.numpy", "jax.extend", "jax.extend.core", "jax.interpreters", "jaxlib"):
+    parts = ("numpy", "sharding", "interpreters", "extend", "extend.core", "experimental", "experimental.custom_partitioning")
+    for name in ("jax", "jaxlib", *(f"jax.{part}" for part in parts)):
         sys.modules[name] = MagicMock()
     sys.modules["jax"].Array = type("Array", (), {"__module__": "jax"})
 

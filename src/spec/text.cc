@@ -77,6 +77,20 @@ Status ParsePads(std::string_view word, std::string_view digits, poolgrad_proble
   return {};
 }
 
+// Of a part: where it begins in how long a whole, and how far the whole was padded, an axis each: "8/32:1:1x0/16:0:0".
+Status ParsePart(std::string_view word, std::string_view text, poolgrad_problem* p) {
+  const auto axes = Split(text, 'x');
+  bool good = static_cast<int>(axes.size()) == p->rank;
+  for (int i = 0; good && i < p->rank; ++i) {
+    const auto place = Split(axes[static_cast<size_t>(i)], '/');
+    const auto whole = Split(place.back(), ':');
+    good = place.size() == 2 && whole.size() == 3 && ParseInt(place[0], &p->whole_at[i]) &&
+           ParseInt(whole[0], &p->whole_in[i]) && ParseInt(whole[1], &p->whole_pad_lo[i]) &&
+           ParseInt(whole[2], &p->whole_pad_hi[i]);
+  }
+  return good ? Status() : BadWord(word, "a part is begin/whole:low:high for every axis, with x between them");
+}
+
 // The layout word fixes the rank; the shape is in that memory order.
 bool ParseLayout(std::string_view word, poolgrad_problem* p) {
   for (int layout = 0; layout < 2; ++layout) {
@@ -152,13 +166,14 @@ enum Matter {
   kOutputs,
   kStarts,
   kSizes,
+  kPart,
   kMatters
 };
 constexpr const char* kMatterNames[] = {
     "the kernel",  "the stride", "the dilation", "the padding",           "the rounding",
     "the dialect", "the ties",   "the NaN rule", "the route bits",        "whether padding counts",
     "the divisor", "the device", "relu",         "the number of outputs", "the starts",
-    "the sizes"};
+    "the sizes",   "the part"};
 
 Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
   const auto value_of = [&](std::string_view key) { return word.substr(key.size()); };
@@ -216,6 +231,9 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
     *matter = kSizes;
     static thread_local std::vector<int64_t> lists[3];
     return ParseLists(word, value_of("sizes="), p, lists, p->sizes, false);
+  } else if (word.starts_with("part=")) {
+    *matter = kPart;
+    return ParsePart(word, value_of("part="), p);
   } else if (word[0] == 'k') {
     *matter = kKernel;
     return ParseNumbers(word, word.substr(1), p->rank, p->kernel);
@@ -232,7 +250,7 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
     return BadWord(
         word,
         "after kind, type, layout and shape come k3, s2, p1, d2, same, valid, floor, ceil, ties=..., nan=..., a "
-        "dialect, relu, adaptive=..., starts=..., sizes=..., bits=..., count_padding, divisor=... or cuda");
+        "dialect, relu, adaptive=..., starts=..., sizes=..., bits=..., count_padding, divisor=..., part=... or cuda");
   }
   return {};
 }
@@ -348,6 +366,12 @@ std::string FormatProblem(const poolgrad_problem& p) {
   if (p.route_bits != 0) text += " bits=" + std::to_string(p.route_bits);
   if (p.count_padding >= 0) text += p.count_padding ? " count_padding" : " no_count_padding";
   if (p.divisor != 0) text += " divisor=" + std::to_string(p.divisor);
+  if (std::any_of(p.whole_in, p.whole_in + p.rank, [](int64_t whole) { return whole != 0; })) {
+    for (int i = 0; i < p.rank; ++i) {
+      text += (i == 0 ? " part=" : "x") + std::to_string(p.whole_at[i]) + "/" + std::to_string(p.whole_in[i]) + ":" +
+              std::to_string(p.whole_pad_lo[i]) + ":" + std::to_string(p.whole_pad_hi[i]);
+    }
+  }
   if (p.device == POOLGRAD_CUDA) text += " cuda:" + std::to_string(p.device_index);
   return text;
 }

@@ -57,8 +57,12 @@ struct Tensor {
 };
 
 struct Planned {
-  explicit Planned(const poolgrad_problem& problem) {
-    const poolgrad_status status = poolgrad_plan_create(&problem, nullptr, &plan);
+  explicit Planned(const poolgrad_problem& problem) {  // from its text, which says all of it
+    char text[1024];
+    poolgrad_problem parsed;
+    EXPECT_EQ(poolgrad_problem_format(&problem, text, sizeof text, nullptr), POOLGRAD_OK) << poolgrad_last_error();
+    EXPECT_EQ(poolgrad_problem_parse(text, &parsed), POOLGRAD_OK) << poolgrad_last_error();
+    const poolgrad_status status = poolgrad_plan_create(&parsed, nullptr, &plan);
     EXPECT_EQ(status, POOLGRAD_OK) << poolgrad_last_error();
     info.struct_size = sizeof info;
     if (plan) {

@@ -238,6 +238,8 @@ TEST(ProblemText, WordsThatAreNotUnderstoodAreNamed) {
       {"max f32 nchw 1x1x8x8 k2 p1:2:3", "'p1:2:3'"},
       {"max f32 nchw 1x1x8x8 k2 ties=most", "'ties=most'"},
       {"max f32 nchw 1x1x8x8 k2 nan=", "'nan='"},
+      {"max f32 nchw 1x1x8x8 k2 part=0/8:0:0", "'part=0/8:0:0'"},
+      {"max f32 ncw 1x1x8 k2 part=0/8:0", "'part=0/8:0'"},
       {"max f32 nchw 1x1x8x8 k2 bits=x", "'bits=x'"},
       {"max f32 nchw 1x1x8x8 k2 cuda:-1", "'cuda:-1'"},
       {"max f32 nchw 1x1x8x8 k2 bananas", "'bananas'"},

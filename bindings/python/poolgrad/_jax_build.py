@@ -18,7 +18,7 @@ import jaxlib
 from . import _abi, _cache
 
 _SOURCE = Path(__file__).with_name("_jax_ffi.cc")
-OPS = ("forward", "forward_routes", "scatter", "gather")
+OPS = ("forward", "forward_routes", "scatter", "gather", "spread")
 
 
 def _header_folder() -> Path:

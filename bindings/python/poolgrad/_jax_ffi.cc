@@ -1,10 +1,10 @@
-// XLA FFI handlers over poolgrad's C ABI: forward, forward with routes, scatter and gather, on the CPU and on a CUDA
-// stream.
+// XLA FFI handlers over poolgrad's C ABI: forward, forward with routes, scatter, gather, and spread (the scatter of
+// averages, which need no routes), on the CPU and on a CUDA stream.
 //
-// Built where JAX is present (poolgrad/jax.py does it on first use), since the FFI's headers come with jaxlib. The
-// problem arrives as its one-line text with batch 1; the batch is whatever the buffers hold, so leading axes that vmap
-// added are folded into it. Plans are made once and kept. Buffer sizes are checked against the plan before anything
-// runs.
+// Built where JAX is present (poolgrad/_jax_build.py does it on first use), since the FFI's headers come with jaxlib.
+// The problem arrives as its one-line text with batch 1; the batch is whatever the buffers hold, so leading axes that
+// vmap added are folded into it. Plans are made once and kept. Buffer sizes are checked against the plan before
+// anything runs.
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -126,6 +126,7 @@ ffi::Error Scatter(const Call& call, Buffer dy, Buffer routes, Out dx) {
 ffi::Error Gather(const Call& call, Buffer tx, Buffer routes, Out ty) {
   return Run(call, POOLGRAD_OP_GATHER, tx, *ty, &routes);
 }
+ffi::Error Spread(const Call& call, Buffer dy, Out dx) { return Run(call, POOLGRAD_OP_BACKWARD, *dx, dy, nullptr); }
 
 auto Bind() { return ffi::Ffi::Bind().Attr<std::string_view>("problem"); }
 
@@ -146,6 +147,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
     poolgrad_jax_gather_cpu,
     +[](std::string_view text, Buffer tx, Buffer routes, Out ty) { return Gather({text}, tx, routes, ty); },
     Bind().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    poolgrad_jax_spread_cpu, +[](std::string_view text, Buffer dy, Out dx) { return Spread({text}, dy, dx); },
+    Bind().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>());
 
 #ifdef POOLGRAD_JAX_CUDA
 
@@ -184,5 +188,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
       return Gather({text, device, stream, &scratch}, tx, routes, ty);
     },
     POOLGRAD_JAX_ON_STREAM.Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    poolgrad_jax_spread_cuda,
+    +[](POOLGRAD_JAX_STREAM, Buffer dy, Out dx) {
+      return Spread({text, device, stream, &scratch}, dy, dx);
+    },
+    POOLGRAD_JAX_ON_STREAM.Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>());
 
 #endif  // POOLGRAD_JAX_CUDA

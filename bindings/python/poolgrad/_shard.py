@@ -7,7 +7,7 @@ nor a transport.
 from __future__ import annotations
 
 from ctypes import POINTER, byref, c_int64, cast, sizeof
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from . import _abi
 from ._core import Words
@@ -88,16 +88,35 @@ class Split:
 
     def _last_inside(self, axis: int, at: At, begin: int, end: int) -> int:
         """The last place such that the windows that begin before it read nothing at `end` or beyond."""
-        low, high = begin, end  # the former will do, the latter will not
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._cut_again(axis, at, middle).shard(at).read[axis][1] <= end:
-                low = middle
-            else:
-                high = middle
-        return low
+        return _last(begin, end, lambda cut: self._cut_again(axis, at, cut).shard(at).read[axis][1] <= end)
 
     def _cut_again(self, axis: int, at: At, cut: int) -> "Split":
         here = self.cuts[axis]
         again = (*here[: at[axis] + 1], cut, *here[at[axis] + 1 :])
         return Split(self.problem, (*self.cuts[:axis], again, *self.cuts[axis + 1 :]), self.words)
+
+
+def around(problem: _abi.Problem, outputs: Box, words: Words = ()) -> Optional[Shard]:
+    """The smallest shard that owns at least these outputs, whoever has their inputs; None where there are none."""
+    if not all(begin < end for begin, end in outputs):
+        return None
+    sizes = tuple(problem.in_[: problem.rank])
+    cuts = []
+    for axis, (size, (begin, end)) in enumerate(zip(sizes, outputs)):
+
+        def starts_before(cut: int) -> int:
+            """How many windows of the axis begin before an input."""
+            whole = [(0, cut, n) if i == axis else (0, n) for i, n in enumerate(sizes)]  # noqa: B023
+            return Split(problem, whole, words).shard(tuple(int(i == axis) for i in range(len(sizes)))).outputs[axis][0]  # noqa: B023
+
+        first = _last(0, size, lambda cut: starts_before(cut) <= begin)  # noqa: B023
+        cuts.append((0, first, _last(first, size, lambda cut: starts_before(cut) < end) + 1, size))  # noqa: B023
+    return Split(problem, cuts, words).shard((1,) * problem.rank)
+
+
+def _last(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The last number from `low`, where it holds, to before `high`, where it need not."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

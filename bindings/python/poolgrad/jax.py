@@ -1,134 +1,24 @@
-"""poolgrad for JAX, on the CPU and on CUDA: max_pool under jit, grad, vmap, forward mode and every mix and order of them.
+"""poolgrad for JAX, on the CPU and on CUDA: pooling under jit, grad, vmap, forward mode and every mix and order of them.
 
-Differentiating keeps only routes. Pooling has a custom JVP whose tangent is gather (ty = S tx); gather and scatter (S^T) are
-primitives that are linear in their first operand and each other's transpose, so reverse mode and higher orders follow. They
-take any number of leading axes, so vmap only moves its axis to the front. All four operations are XLA FFI calls.
+Differentiating keeps only routes; averages keep nothing. _jax_calls has the calls and their rules, also for arrays that are sharded over
+batch or channels; _jax_split what split= does.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
-from typing import Any, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple, Union
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 
-from . import _abi, _jax_build
-from ._core import CorePlan, freeze, make_problem, parse_problem, per_axis
+from . import _abi, _jax_split
+from ._core import CorePlan, freeze, make_problem, per_axis, to_int
+from ._jax_calls import average_p, forward_p
 
+Ints = Union[int, Sequence[int]]
 Padding = Union[str, Sequence[Tuple[int, int]]]
 
 _WORDS = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8", "int32": "i32"}
-
-# A problem travels as its one-line text with batch 1: hashable, and what the handlers read.
-
-
-@lru_cache(maxsize=1024)
-def _plan(text: str) -> CorePlan:
-    return CorePlan(parse_problem(text))
-
-
-@lru_cache(maxsize=1)
-def _register() -> None:
-    _jax_build.register()
-
-
-def _shapes(text: str, x_shape: Sequence[int]) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """Shapes of y and routes for an x with any leading axes."""
-    plan = _plan(text)
-    lead = tuple(x_shape[: len(x_shape) - plan.rank - 1])
-    y = plan.y_shape[1:]
-    line = (y[-1] * plan.route_bits + 7) // 8
-    return (*lead, *y), (*lead, *y[:-1], line)
-
-
-def _call(op: str, results: Any, *operands: Any, text: str) -> Any:
-    _register()
-    return jax.ffi.ffi_call(f"poolgrad_{op}", results, vmap_method="broadcast_all")(*operands, problem=text)
-
-
-def _scatter_call(dy: Any, routes: Any, *, text: str) -> Any:
-    plan = _plan(text)
-    shape = (*dy.shape[: dy.ndim - plan.rank - 1], *plan.x_shape[1:])
-    return _call("scatter", jax.ShapeDtypeStruct(shape, dy.dtype), dy, routes, text=text)
-
-
-def _gather_call(tx: Any, routes: Any, *, text: str) -> Any:
-    return _call("gather", jax.ShapeDtypeStruct(_shapes(text, tx.shape)[0], tx.dtype), tx, routes, text=text)
-
-
-_scatter_p = Primitive("poolgrad_scatter")
-_gather_p = Primitive("poolgrad_gather")
-
-
-def _define_linear(primitive: Any, transpose: Any, call: Any, result_shape: Any) -> None:
-    """Rules of a primitive (vector, routes) -> vector that is linear in the vector."""
-
-    def abstract_eval(vector: Any, routes: Any, *, text: str) -> Any:
-        return vector.update(shape=result_shape(text, vector.shape))
-
-    def jvp(primals: Any, tangents: Any, *, text: str) -> Any:
-        out = primitive.bind(*primals, text=text)
-        if type(tangents[0]) is ad.Zero:
-            return out, ad.Zero.from_primal_value(out)
-        return out, primitive.bind(tangents[0], primals[1], text=text)
-
-    def transpose_rule(cotangent: Any, vector: Any, routes: Any, *, text: str) -> Any:
-        if type(cotangent) is ad.Zero:
-            return None, None
-        return transpose.bind(cotangent, routes, text=text), None
-
-    def batch(operands: Any, dims: Any, *, text: str) -> Any:
-        size = next(operand.shape[dim] for operand, dim in zip(operands, dims) if dim is not None)
-        moved = (
-            jnp.broadcast_to(operand, (size, *operand.shape)) if dim is None else jnp.moveaxis(operand, dim, 0)
-            for operand, dim in zip(operands, dims)
-        )
-        return primitive.bind(*moved, text=text), 0
-
-    primitive.def_impl(call)
-    primitive.def_abstract_eval(abstract_eval)
-    ad.primitive_jvps[primitive] = jvp
-    ad.primitive_transposes[primitive] = transpose_rule
-    batching.primitive_batchers[primitive] = batch
-    mlir.register_lowering(primitive, mlir.lower_fun(call, multiple_results=False))
-
-
-def _x_shape_of(text: str, y_shape: Sequence[int]) -> Tuple[int, ...]:
-    plan = _plan(text)
-    return (*y_shape[: len(y_shape) - plan.rank - 1], *plan.x_shape[1:])
-
-
-_define_linear(_gather_p, _scatter_p, _gather_call, lambda text, shape: _shapes(text, shape)[0])
-_define_linear(_scatter_p, _gather_p, _scatter_call, _x_shape_of)
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _pool(x: Any, text: str) -> Any:
-    """y alone: what runs when nobody differentiates."""
-    return _call("forward", jax.ShapeDtypeStruct(_shapes(text, x.shape)[0], x.dtype), x, text=text)
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _pool_routes(x: Any, text: str) -> Any:
-    y, routes = _shapes(text, x.shape)
-    return _call("forward_routes", (jax.ShapeDtypeStruct(y, x.dtype), jax.ShapeDtypeStruct(routes, jnp.uint8)), x, text=text)
-
-
-@_pool.defjvp
-def _pool_jvp(text: str, primals: Any, tangents: Any) -> Any:
-    y, routes = _pool_routes(primals[0], text)
-    return y, _gather_p.bind(tangents[0], routes, text=text)
-
-
-@_pool_routes.defjvp
-def _pool_routes_jvp(text: str, primals: Any, tangents: Any) -> Any:
-    y, routes = _pool_routes(primals[0], text)
-    ty = _gather_p.bind(tangents[0], routes, text=text)
-    return (y, routes), (ty, np.zeros(routes.shape, jax.dtypes.float0))
 
 
 class _Plan(CorePlan):
@@ -138,20 +28,70 @@ class _Plan(CorePlan):
         (r"\bkernel\[", "window["),
         (r"\bstride\[", "strides["),
         (r"\bdilation\[", "window_dilation["),
+        (r"\boutputs\[", "output_size["),
         *CorePlan.words,
     )
 
 
+def _spatial(x: Any, sizes: Any, layout: str) -> Tuple[Any, Tuple[int, ...]]:
+    """x as an array, and its spatial sizes, as many as `sizes` has entries."""
+    x = jnp.asarray(x)
+    rank = len(sizes)
+    if x.dtype.name not in _WORDS:
+        raise TypeError(f"x has the type {x.dtype.name}; poolgrad takes {', '.join(_WORDS)}")
+    if x.ndim < rank + 1:
+        raise ValueError(f"x has the shape {x.shape}; a window of {rank} axes needs at least {rank + 1}: those and channels")
+    return x, x.shape[x.ndim - rank - 1 : -1] if layout == "channels_last" else x.shape[x.ndim - rank :]
+
+
+def _pool(x: Any, rank: int, split: Any, *window: Any, layout: str, **rules: Any) -> jax.Array:
+    item = x.shape[x.ndim - rank - 1 :]
+    names = (None,) * rank if split is None else tuple(split) if isinstance(split, (list, tuple)) else (split,)
+    if len(names) != rank:
+        raise ValueError(f"split is {split!r}; it must have the name of a mesh axis, or None, for each of the {rank} spatial axes")
+    if any(name is not None for name in names):
+        sizes = [1 if name is None else _jax_split.axis_size(name) for name in names]
+        sizes = [*sizes, 1] if layout == "channels_last" else [1, *sizes]
+        item = tuple(size * parts for size, parts in zip(item, sizes))
+    problem = make_problem((1, *item), _abi.DTYPES[_WORDS[x.dtype.name]], *window, layout=layout, dialect="jax", **rules)
+    text = _Plan(problem).text
+    if any(name is not None for name in names):
+        return _jax_split.pool(_jax_split.Split(text, names), x)
+    return (average_p if rules.get("kind") == "avg" else forward_p).bind(x, text=text)[0]
+
+
+def _windowed(x: Any, window: Any, strides: Any, padding: Any, dilation: Any, split: Any, layout: str, **rules: Any) -> jax.Array:
+    windows = freeze("window", window) if isinstance(window, (list, tuple)) else per_axis("window", window, 2)
+    rank = len(windows)
+    x, _ = _spatial(x, windows, layout)
+    steps = 1 if strides is None else per_axis("strides", strides, rank)
+    apart = 1 if dilation is None else per_axis("window_dilation", dilation, rank)
+    return _pool(x, rank, split, windows, steps, padding, apart, layout=layout, **rules)
+
+
+def _adaptive(x: Any, output_size: Any, layout: str, **rules: Any) -> jax.Array:
+    wanted = freeze("output_size", output_size)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,) * 2
+    x, sizes = _spatial(x, wanted, layout)
+    counts = tuple(size if out is None else to_int(f"output_size[{i}]", out) for i, (out, size) in enumerate(zip(wanted, sizes)))
+    for i, out in enumerate(counts):
+        if out < 1:
+            raise ValueError(f"output_size[{i}] is {out}; it must be at least 1")
+    return _pool(x, len(wanted), None, None, layout=layout, outputs=counts, **rules)
+
+
 def max_pool(
     x: Any,
-    window: Union[int, Sequence[int]],
-    strides: Any = None,
+    window: Ints,
+    strides: Optional[Ints] = None,
     padding: Padding = "VALID",
-    window_dilation: Any = None,
+    window_dilation: Optional[Ints] = None,
     *,
     layout: str = "channels_last",
     ties: str = "first",
     nan: str = "propagate_first",
+    route_bits: int = 0,
+    split: Any = None,
 ) -> jax.Array:
     """Max pooling over the spatial axes of x: (..., spatial, channels), or (..., channels, spatial) for channels_first.
 
@@ -159,21 +99,65 @@ def max_pool(
     padding: "VALID", "SAME", "SAME_LOWER", or a (low, high) pair per axis, negative ones crop, as in jax.lax.reduce_window.
     ties: who gets the gradient of equal maxima (first, last, split, all). nan: propagate_first gives reduce_window's values, for
     [2, NaN, 1] a NaN; greater_equal is XLA's own rule for the gradient, under which a NaN loses to what follows it: 1.
+    route_bits: what is kept for the gradient of an output, 2, 4, 8, 16 or 32 bits; 0: the fewest.
+    split: inside jax.shard_map, the mesh axis along which each spatial axis of x is cut, or None: x and y are then pieces of longer
+    arrays, with the bits that those would have.
     """
-    x = jnp.asarray(x)
-    windows = freeze("window", window) if isinstance(window, (list, tuple)) else per_axis("window", window, 2)
-    rank = len(windows)
-    if x.dtype.name not in _WORDS:
-        raise TypeError(f"x has the type {x.dtype.name}; poolgrad takes {', '.join(_WORDS)}")
-    if x.ndim < rank + 1:
-        raise ValueError(f"x has the shape {x.shape}; a window of {rank} axes needs at least {rank + 1}: those and channels")
-    steps = 1 if strides is None else per_axis("strides", strides, rank)
-    dilation = 1 if window_dilation is None else per_axis("window_dilation", window_dilation, rank)
-    problem = make_problem(
-        (1, *x.shape[x.ndim - rank - 1 :]), _abi.DTYPES[_WORDS[x.dtype.name]], windows, steps, padding, dilation,
-        layout=layout, ties=ties, nan=nan, dialect="jax",
-    )  # fmt: skip
-    return _pool(x, _Plan(problem).text)
+    return _windowed(x, window, strides, padding, window_dilation, split, layout, ties=ties, nan=nan, route_bits=route_bits)
 
 
-__all__ = ["max_pool"]
+def relu_max_pool(
+    x: Any,
+    window: Ints,
+    strides: Optional[Ints] = None,
+    padding: Padding = "VALID",
+    window_dilation: Optional[Ints] = None,
+    *,
+    layout: str = "channels_last",
+    ties: str = "first",
+    nan: str = "propagate_first",
+    route_bits: int = 0,
+    split: Any = None,
+) -> jax.Array:
+    """max_pool(max(x, 0)), and its gradient, with nothing kept but routes: where nothing in a window is above 0, y is 0 and passes no
+    gradient on. The arguments are max_pool's."""
+    rules = {"ties": ties, "nan": nan, "route_bits": route_bits}
+    return _windowed(x, window, strides, padding, window_dilation, split, layout, relu=True, **rules)
+
+
+def avg_pool(
+    x: Any,
+    window: Ints,
+    strides: Optional[Ints] = None,
+    padding: Padding = "VALID",
+    window_dilation: Optional[Ints] = None,
+    *,
+    layout: str = "channels_last",
+    count_include_pad: bool = True,
+    split: Any = None,
+) -> jax.Array:
+    """Average pooling. count_include_pad: whether padding counts in the divisor, as in Flax. The other arguments are max_pool's."""
+    rules = {"kind": "avg", "count_padding": count_include_pad}
+    return _windowed(x, window, strides, padding, window_dilation, split, layout, **rules)
+
+
+def adaptive_max_pool(
+    x: Any,
+    output_size: Any,
+    *,
+    layout: str = "channels_last",
+    ties: str = "first",
+    nan: str = "propagate_first",
+    route_bits: int = 0,
+) -> jax.Array:
+    """Max pooling to output_size, one entry per spatial axis (an integer means two axes alike; None: as many as x has): window o of an
+    axis spans [floor(o * in / out), ceil((o + 1) * in / out)). On the CPU; on CUDA where all windows are alike."""
+    return _adaptive(x, output_size, layout, ties=ties, nan=nan, route_bits=route_bits)
+
+
+def adaptive_avg_pool(x: Any, output_size: Any, *, layout: str = "channels_last") -> jax.Array:
+    """Average pooling to output_size, over the windows of adaptive_max_pool."""
+    return _adaptive(x, output_size, layout, kind="avg")
+
+
+__all__ = ["adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "max_pool", "relu_max_pool"]

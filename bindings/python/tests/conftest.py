@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any, Dict, List, Tuple
 
 import pytest
+
+# For the tests of sharding; JAX reads it when it first looks for devices.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -57,7 +57,10 @@ check torch-cuda "$tests/test_torch.py" -k "cuda and not thousand"
 check torch-compile "$tests/test_torch_compile.py" -k "not cuda"
 check torch-compile-cuda "$tests/test_torch_compile.py" -k "cuda"
 check torch-dispatch "$tests/test_torch_dispatch.py"
+check torch-pooling "$tests/test_torch_pooling.py" "$tests/test_torch_everywhere.py" "$tests/test_torch_fuse.py"
+check torch-distributed "$tests/test_torch_distributed.py"
 check jax "$tests/test_jax.py" "$tests/test_cache.py"
+check jax-sharding "$tests/test_jax_sharding.py" "$tests/test_halo.py"
 wait "${jobs_started[@]}"
 echo "tests done after $((SECONDS - started)) s"
 
@@ -69,7 +72,7 @@ for log in overhead models-cuda models-cpu; do
   echo "== $log"
   tail -12 "$log.log" | cut -c1-240
 done
-for log in numpy torch-cpu torch-cuda-thousand torch-cuda torch-compile torch-compile-cuda torch-dispatch jax; do
+for log in numpy torch-cpu torch-cuda-thousand torch-cuda torch-compile torch-compile-cuda torch-dispatch torch-pooling torch-distributed jax jax-sharding; do
   echo "== $log: $(tail -1 "$log.log")"
   grep -E "^(FAILED|ERROR|E  )|not tested here" "$log.log" | cut -c1-240 | head -14
 done

@@ -23,6 +23,8 @@ from conftest import random_window
 
 import poolgrad.torch as one_process
 from poolgrad.torch import distributed as split
+from poolgrad.torch._plans import CHANNELS_LAST, make_window
+from poolgrad.torch.pooling import average_window
 
 SIZES = (2, 4)
 CHECKS: Dict[str, Callable[[], None]] = {}
@@ -197,29 +199,98 @@ def a_group_of_some_ranks() -> None:
     assert y.flatten().tolist() == one_process.max_pool1d(x, 3, 2).flatten().tolist()[: 5 if place == 0 else None][0 if place == 0 else 5 :]
 
 
+@check
+def pieces_of_y_may_be_cut_like_those_of_x() -> None:
+    """As DTensor wants them: both as torch.chunk cuts. Random windows, values, dx and the gradient of dx."""
+    rng, size, rank = random.Random(11), dist.get_world_size(), dist.get_rank()
+    for number in range(40):
+        dimensions = rng.randint(1, 3)
+        spatial, (kernel, stride, padding, dilation, ceil) = random_window(rng, dimensions)
+        SPATIAL[0] = spatial
+        grids = [grid for grid in product((1, 2, 4), repeat=dimensions) if prod(grid) == size]
+        axes, grid = tuple(rng.sample(range(dimensions), dimensions)), rng.choice(grids)
+        average, relu = rng.random() < 0.3, rng.random() < 0.3
+        if average:
+            window = average_window(dimensions, kernel, stride, padding, ceil, rng.random() < 0.5, None)
+            pool = lambda x: getattr(one_process, f"avg_pool{dimensions}d")(x, kernel, stride, padding, ceil, window.count_padding)  # noqa: B023, E731
+        else:
+            window = make_window(dimensions, kernel, stride, padding, dilation, ceil, "first", relu=relu)
+            name = f"{'relu_' * relu}max_pool{dimensions}d"
+            pool = lambda x: getattr(one_process, name)(x, kernel, stride, padding, dilation, ceil)  # noqa: B023, E731
+        form = CHANNELS_LAST[dimensions] if dimensions > 1 and rng.random() < 0.5 else torch.contiguous_format
+        x = torch.randn(2, 3, *spatial, generator=torch.Generator().manual_seed(number)).contiguous(memory_format=form)
+        whole = x.clone().requires_grad_()
+        y = pool(whole)
+        told = f"{window} {spatial} {axes} {grid}"
+        chunk = lambda n, parts: [min(k * -(-n // parts), n) for k in range(parts + 1)]  # noqa: E731
+        x_cut, y_cut = (
+            Cut(axes, grid, [chunk(sizes[axis], parts) for axis, parts in zip(axes, grid)]) for sizes in (spatial, list(y.shape[2:]))
+        )
+        mine = x_cut.piece(x, rank).clone().requires_grad_()
+        found = split.pool_chunks(mine, window, tuple(spatial), axes, grid, tuple(range(size)))
+        assert_same_bits(found, y_cut.piece(y, rank), f"y of {told}")
+        dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(7))
+        my_dy = y_cut.piece(dy, rank).clone().requires_grad_()
+        dy.requires_grad_()
+        (dx,) = torch.autograd.grad(y, whole, dy, create_graph=True)
+        (my_dx,) = torch.autograd.grad(found, mine, my_dy, create_graph=True)
+        assert_same_bits(my_dx, x_cut.piece(dx, rank), f"dx of {told}")
+        (ddy,) = torch.autograd.grad(dx, dy, x)
+        (my_ddy,) = torch.autograd.grad(my_dx, my_dy, x_cut.piece(x, rank).clone())
+        assert_same_bits(my_ddy, y_cut.piece(ddy, rank), f"the gradient of dx of {told}")
+
+
 HAS_DTENSOR = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 4)
 if HAS_DTENSOR:
 
     @check
     def dtensors_are_pooled_where_they_lie() -> None:
-        try:
-            from torch.distributed import tensor as dtensor
-        except ImportError:  # where it was before 2.5
-            from torch.distributed import _tensor as dtensor
+        dtensor, generator = imported_dtensor(), torch.Generator().manual_seed(0)
         mesh = dtensor.DeviceMesh("cpu", list(range(dist.get_world_size())))
-        generator = torch.Generator().manual_seed(0)
-        for dim, form in product((0, 1), (torch.contiguous_format, torch.channels_last)):
+        for dim, form in product((0, 1, 2, 3), (torch.contiguous_format, torch.channels_last)):
             x = torch.randn(6, 5, 9, 8, generator=generator).contiguous(memory_format=form)  # uneven over 4 ranks
-            cut = dtensor.distribute_tensor(x, mesh, [dtensor.Shard(dim)]).requires_grad_()
-            whole = x.clone().requires_grad_()
-            y, found = one_process.max_pool2d(whole, 3, 2, 1), one_process.max_pool2d(cut, 3, 2, 1)
-            assert found.placements == cut.placements and found.shape == y.shape and found.stride() == y.stride()
-            assert_same_bits(found.full_tensor(), y, f"y of a DTensor sharded in {dim}")
-            dy = torch.randn(y.shape, generator=generator)
-            y.backward(dy)
-            found.backward(dtensor.distribute_tensor(dy, mesh, [dtensor.Shard(dim)]))
-            assert cut.grad.placements == cut.placements
-            assert_same_bits(cut.grad.full_tensor(), whole.grad, f"dx of a DTensor sharded in {dim}")
+            for name, arguments in (("max_pool2d", (3, 2, 1)), ("relu_max_pool2d", (2, 3)), ("avg_pool2d", (3, 1, 1))):
+                compare_dtensor(name, x, arguments, mesh, [dtensor.Shard(dim)])
+
+    @check
+    def dtensors_of_two_mesh_dimensions() -> None:
+        dtensor, size = imported_dtensor(), dist.get_world_size()
+        mesh = dtensor.DeviceMesh("cpu", torch.arange(size).view(2, size // 2))
+        x = torch.randn(4, 6, 9, 10, generator=torch.Generator().manual_seed(1))
+        S, R = dtensor.Shard, dtensor.Replicate
+        for placements in ([S(2), S(3)], [S(3), S(2)], [S(0), S(2)], [S(3), R()], [S(1), S(3)]):
+            compare_dtensor("max_pool2d", x, (3, 2, 1), mesh, placements)
+
+    @check
+    def dtensors_that_cannot_be_pooled_in_space() -> None:
+        dtensor = imported_dtensor()
+        mesh = dtensor.DeviceMesh("cpu", list(range(dist.get_world_size())))
+        cut = dtensor.distribute_tensor(torch.ones(2, 3, 8, 8), mesh, [dtensor.Shard(2)])
+        assert_all_raise(lambda: one_process.max_pool2d(cut, 2, return_indices=True), "sharded in dimension 2, a spatial one", "no indices")
+        assert_all_raise(lambda: one_process.adaptive_max_pool2d(cut, 3), "no windows of different sizes there")
+
+
+def imported_dtensor() -> Any:
+    try:
+        from torch.distributed import tensor as dtensor
+    except ImportError:  # where it was before 2.5
+        from torch.distributed import _tensor as dtensor
+    return dtensor
+
+
+def compare_dtensor(name: str, x: torch.Tensor, arguments: Tuple[Any, ...], mesh: Any, placements: List[Any]) -> None:
+    dtensor, told = imported_dtensor(), f"{name} of a DTensor with {placements}"
+    cut = dtensor.distribute_tensor(x, mesh, placements).requires_grad_()
+    whole = x.clone().requires_grad_()
+    pool = getattr(one_process, name)
+    y, found = pool(whole, *arguments), pool(cut, *arguments)
+    assert found.placements == cut.placements and found.shape == y.shape and found.stride() == y.stride(), told
+    assert_same_bits(found.full_tensor(), y, f"y of {told}")
+    dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(3))
+    y.backward(dy)
+    found.backward(dtensor.distribute_tensor(dy, mesh, placements))
+    assert cut.grad.placements == cut.placements, told
+    assert_same_bits(cut.grad.full_tensor(), whole.grad, f"dx of {told}")
 
 
 # ---- ranks that disagree ---------------------------------------------------------------------------------------------------------

@@ -137,6 +137,71 @@ def test_only_routes_are_saved(device):
     assert sum(leaf.nbytes for leaf in saved) <= 2 * 4 * 4 * 16
 
 
+def summed(x: Any, window: Any, strides: Any, padding: Any) -> Any:
+    """Sums over windows by XLA's own reduce_window."""
+    return lax.reduce_window(x, jnp.zeros((), x.dtype), lax.add, (1, *window, 1), (1, *strides, 1), padding)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("shape,window,strides,padding", PROBLEMS[:5])
+def test_averages(device, shape, window, strides, padding, counts):
+    x = sample(shape)
+    pads = padding if isinstance(padding, str) else [(0, 0), *padding, (0, 0)]
+
+    def theirs(t: Any) -> Any:
+        taps = float(np.prod(window)) if counts else summed(jnp.ones_like(t), window, strides, pads)
+        return summed(t, window, strides, pads) / taps
+
+    def ours(t: Any) -> Any:
+        return J.avg_pool(t, window, strides, padding, count_include_pad=counts)
+
+    np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-5, atol=1e-6)
+    y, back = jax.vjp(ours, x)
+    dy = sample(y.shape, seed=1)
+    np.testing.assert_allclose(back(dy)[0], jax.vjp(theirs, x)[1](dy)[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(jax.jvp(ours, (x,), (x,))[1], y)
+    np.testing.assert_array_equal(jax.vmap(ours, 1, 1)(x[:, None]), y[:, None])
+    np.testing.assert_allclose(jax.jacrev(ours)(x[:1]), jax.jacfwd(ours)(x[:1]), rtol=1e-6)
+    assert not [leaf for leaf in jax.tree_util.tree_leaves(back) if getattr(leaf, "size", 0) > 1]  # nothing is kept
+
+
+@pytest.mark.parametrize("shape,window,strides,padding", PROBLEMS)
+def test_relu_and_max_in_one(device, shape, window, strides, padding):
+    x = sample(shape).at[0].set(-1.0)
+
+    def ours(t: Any) -> Any:
+        return J.relu_max_pool(t, window, strides, padding)
+
+    def theirs(t: Any) -> Any:
+        return J.max_pool(jnp.maximum(t, 0), window, strides, padding)
+
+    y, back = jax.vjp(ours, x)
+    assert jnp.array_equal(y, theirs(x)) and jnp.array_equal(jax.jit(ours)(x), y)
+    dy = sample(y.shape, seed=1)
+    # jnp.maximum halves the gradient where both are equal; no value of x is 0 here, and where nothing is above 0 nothing passes
+    np.testing.assert_array_equal(back(dy)[0], jax.vjp(theirs, x)[1](dy)[0])
+    np.testing.assert_array_equal(jax.jvp(ours, (x,), (x,))[1], jax.jvp(theirs, (x,), (x,))[1])
+    assert sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(back) if hasattr(leaf, "nbytes")) <= y.size
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("size", [(4, 3), (1, 1), (9, None), 5])
+def test_adaptive(size, layout):
+    with jax.default_device(jax.devices("cpu")[0]):  # windows of different sizes are the CPU's
+        x = sample((2, 9, 10, 9)) if layout == "channels_last" else sample((2, 9, 9, 10))
+        y, routes = poolgrad.adaptive_max_pool(np.asarray(x), size, layout=layout, return_routes=True)
+        ours, back = jax.vjp(lambda t: J.adaptive_max_pool(t, size, layout=layout), x)
+        dy = sample(y.shape, seed=1)
+        np.testing.assert_array_equal(ours, y)
+        np.testing.assert_array_equal(back(dy)[0], poolgrad.max_pool_grad(np.asarray(dy), routes))
+        ours, back = jax.vjp(jax.jit(lambda t: J.adaptive_avg_pool(t, size, layout=layout)), x)
+        np.testing.assert_array_equal(ours, poolgrad.adaptive_avg_pool(np.asarray(x), size, layout=layout))
+        np.testing.assert_array_equal(back(dy)[0], poolgrad.adaptive_avg_pool_grad(np.asarray(dy), x.shape, layout=layout))
+        np.testing.assert_array_equal(
+            jax.vmap(lambda t: J.adaptive_avg_pool(t, size, layout=layout))(x[None]), np.asarray(ours)[None]
+        )
+
+
 def test_bad_input():
     x = sample((1, 4, 4, 1))
     assert J.max_pool(x, (9, 9)).shape == (1, 0, 0, 1)  # as reduce_window does
@@ -152,6 +217,10 @@ def test_bad_input():
         J.max_pool(x, True)
     with pytest.raises(ValueError, match="padding is 'FULL'; the words are"):
         J.max_pool(x, (2, 2), padding="FULL")
+    with pytest.raises(ValueError, match=r"output_size\[1\] is 0; it must be at least 1"):
+        J.adaptive_max_pool(x, (2, 0))
+    with pytest.raises(ValueError, match="average pooling takes f32"):
+        J.avg_pool(x.astype(jnp.int32), (2, 2))
 
 
 def test_nan_propagates_unless_xlas_own_rule_is_asked_for():

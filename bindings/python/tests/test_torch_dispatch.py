@@ -71,6 +71,54 @@ def test_script(rank):
     same(torch.jit.script(ours(3, 2, "same"))(x), OURS[rank](x, 3, 2, "same"))
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_scripted_functions(rank):
+    """A function that calls ours compiles and gives what it gives eagerly, gradients too; return_indices is a constant there."""
+    names = ("max_pool", "relu_max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool")
+    max_pool, relu_max_pool, avg_pool, adaptive_max_pool, adaptive_avg_pool = (getattr(P, f"{name}{rank}d") for name in names)
+
+    # TorchScript reads no annotations that are strings, as this file's are: it takes x for a Tensor by itself
+    def eager(x):
+        y, i = max_pool(x, 3, stride=2, padding=1, return_indices=True)
+        z = max_pool(x, 2, None, 1, dilation=1, ceil_mode=True, ties="last")
+        r, j = relu_max_pool(x, 2, 1, return_indices=True)
+        a, b = avg_pool(x, 2, 1, ceil_mode=True, count_include_pad=False), avg_pool(x, 3, padding=1)
+        m, k = adaptive_max_pool(x, 3, return_indices=True)
+        return y, i, z, relu_max_pool(x, 3), r, j, a, b, adaptive_max_pool(x, 4), m, k, adaptive_avg_pool(x, 3)
+
+    scripted = torch.jit.script(eager)
+    assert "poolgrad::max_pool" in str(scripted.inlined_graph)
+    for x in (inputs(2, 3, *(9,) * rank), inputs(3, *(8,) * rank)):
+        mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        found, expected = scripted(mine), eager(theirs)
+        assert len(found) == len(expected) == 12
+        for one, other in zip(found, expected):
+            same(one, other)
+        for results in (found, expected):
+            sum(one.pow(2).sum() for one in results if one.is_floating_point()).backward()
+        same(mine.grad, theirs.grad)
+    same(torch.jit.script(max_pool)(x, 2), max_pool(x, 2))
+    with pytest.raises(torch.jit.Error, match="ties is 'most'; it must be one of: first, last, split, all"):
+        torch.jit.script(max_pool)(x, 2, ties="most")
+
+
+def test_scripted_layers():
+    x = inputs(2, 3, 9, 9)
+    layers = (
+        P.AvgPool2d(3, 2, 1, ceil_mode=True), P.AvgPool2d((2, 3), divisor_override=4), P.AdaptiveAvgPool2d((3, 4)), P.AdaptiveMaxPool2d(5),
+        P.AdaptiveMaxPool2d((5, 4), return_indices=True), P.convert(torch.nn.Sequential(torch.nn.AdaptiveMaxPool2d(2))),
+    )  # fmt: skip
+    for layer in layers:
+        found, expected = torch.jit.script(layer)(x), layer(x)
+        for one, other in zip(*((each if isinstance(each, tuple) else (each,)) for each in (found, expected))):
+            same(one, other)
+    for layer in (P.FractionalMaxPool2d(2, output_size=3), P.MaxUnpool2d(2)):
+        with pytest.raises(TypeError, match=r"ool2d of poolgrad.torch cannot be compiled by torch.jit.script; .*convert\(model, back=True\)"):
+            torch.jit.script(torch.nn.Sequential(layer))
+        with pytest.raises(RuntimeError, match=r"pool2d of poolgrad.torch cannot be compiled by torch.jit.script"):
+            torch.jit.script(P.fractional_max_pool2d if "Frac" in type(layer).__name__ else P.max_unpool2d)
+
+
 def onnx_bytes(model: Any, x: Any) -> bytes:
     file = io.BytesIO()
     torch.onnx.export(model, x, file, **({"dynamo": False} if VERSION >= (2, 5) else {}))

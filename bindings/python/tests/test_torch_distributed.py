@@ -100,6 +100,9 @@ class DTensor:
     def dim(self):
         return len(self.shape)
 
+    def stride(self):
+        return self.whole.stride()
+
     def to_local(self):
         return self.whole[: len(self.whole) // 2]
 
@@ -114,8 +117,12 @@ def test_what_a_dtensor_is_given(monkeypatch):
         monkeypatch.setattr(_dtensor, "_VERSION", (2, 3))
         P.max_pool2d(DTensor(x, (Placement(0),)), 3)
     monkeypatch.setattr(_dtensor, "_VERSION", (2, 4))
-    with pytest.raises(ValueError, match=r"sharded in dimension -1, a spatial one; .*poolgrad.torch.distributed.avg_pool2d, with dims=-1"):
-        P.avg_pool2d(DTensor(x, (Placement(0), Placement(-1))), 3)
+    with pytest.raises(ValueError, match=r"sharded in dimension 3, a spatial one; adaptive_avg_pool2d has no windows of different sizes there"):
+        P.adaptive_avg_pool2d(DTensor(x, (Placement(0), Placement(-1))), 3)
+    with pytest.raises(ValueError, match=r"sharded in dimension 2, a spatial one; max_pool2d has no indices there"):
+        P.max_pool2d(DTensor(x, (Placement(2),)), 3, return_indices=True)
+    with pytest.raises(ValueError, match=r"sharded in dimension 2, 2, a spatial one by the placements .*; give each such dimension one"):
+        P.max_pool2d(DTensor(x, (Placement(2), Placement(2))), 3)
     with pytest.raises(ValueError, match="DTensor of partial sums; call redistribute on it first"):
         P.relu_max_pool2d(DTensor(x, (Placement(partial=True),)), 3)
     y, shape, stride = P.max_pool2d(DTensor(x, (Placement(0),)), 3)
@@ -128,4 +135,4 @@ def test_what_a_dtensor_is_given(monkeypatch):
 
 @pytest.mark.skipif(not ranks.HAS_DTENSOR, reason="DTensor is pooled with torch 2.4 and later")
 def test_dtensors_of_torch():
-    assert "dtensors_are_pooled_where_they_lie" in ranks.CHECKS
+    assert {"dtensors_are_pooled_where_they_lie", "dtensors_of_two_mesh_dimensions"} <= ranks.CHECKS.keys()

@@ -179,6 +179,9 @@ def test_refusals_go_to_torch_with_one_warning():
         with pytest.raises(RuntimeError, match="pad should be"):  # which torch refuses, too, in its own words
             F.max_pool2d(torch.zeros(1, 1, 4, 4), 2, padding=2)
         assert len(told) == 1
+        out = torch.empty(1, 1, 2, 2)
+        assert F.avg_pool2d(torch.ones(1, 1, 4, 4), 2, out=out) is out and out.sum() == 4
+        assert "out is given" in str(told[-1].message) and len(told) == 2
 
 
 def test_tracing_subclasses_and_autocast():

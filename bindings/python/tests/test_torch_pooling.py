@@ -113,6 +113,8 @@ def test_unpool_checks_and_keeps_the_last():
     assert x.tolist() == [[[3, 0, 0, 0, 2, 0]]]
     x.backward(torch.tensor([[[1.0, 2, 3, 4, 5, 6]]]))
     assert y.grad.tolist() == [[[0, 5, 1]]]  # the first of the two is not in x
+    many = torch.autograd.grad(P.max_unpool1d(y, indices, 2), y, torch.eye(6)[:, None, None], is_grads_batched=True)[0]
+    assert many[:, 0, 0].tolist() == [[0, 0, 1], *[[0, 0, 0]] * 3, [0, 1, 0], [0, 0, 0]]
     for wrong in (-1, 6, 1 << 40):
         with pytest.raises(ValueError, match=rf"is {wrong}\b"):
             P.max_unpool1d(y, torch.tensor([[[4, wrong, 0]]]), 2)
@@ -272,6 +274,7 @@ def test_a_layer_leaves_to_torch_what_poolgrad_refuses():
         (lambda x: P.avg_pool2d(x, 9), r"kernel_size\[0\] is 9; with dilation 1 the window spans 9"),
         (lambda x: P.avg_pool2d(x, 2, padding=2), r"padding\[0\] is 2; it may be at most half of the window, 1"),
         (lambda x: P.avg_pool2d(x.int(), 2), "dtype is i32; average pooling takes f32"),
+        (lambda x: P.fractional_max_pool2d(x, (2,), 3), "kernel_size has 1 entries; give one integer, or one per spatial axis: 2"),
         (lambda x: P.fractional_max_pool2d(x, 2), "was given neither output_size nor output_ratio"),
         (lambda x: P.fractional_max_pool2d(x, 2, 4), r"output_size\[0\] is 4; with windows of 2 taps the 4 inputs have room for 3"),
         (

@@ -41,6 +41,8 @@ def or_torchs(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[
         if getattr(in_torchs, "depth", 0) or is_tracing() or has_torch_function(tensors):
             return theirs(*arguments, **keywords)
         try:
+            if "out" in keywords:
+                raise PoolTypeError("out is given, and poolgrad's functions make their results themselves")
             return ours(*arguments, **keywords)
         except _REFUSED as error:
             reason = str(error)

@@ -26,7 +26,7 @@ from torch.autograd import Function
 
 from .. import _abi
 from .._core import freeze
-from .._shard import At, Box, Split, inside, overlap, sizes_of
+from .._shard import At, Box, Split, around, inside, overlap, sizes_of
 from . import functional, pooling
 from ._plain import PLAIN_TYPES
 from ._plans import CHANNELS_LAST, DTYPES, PoolTypeError, PoolValueError, TorchPlan, Window, lies_channels_last, make_window, problem_of
@@ -112,25 +112,28 @@ def _check_agreement(calls: Sequence[_Call]) -> None:
 
 
 class _Ranks:
-    """What this process knows of a group."""
+    """What this process knows of a group, or of the ranks of `numbers` among all."""
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, group: Any, numbers: Sequence[int] = ()) -> None:
         self.size, self.me = dist.get_world_size(group), dist.get_rank(group)
         self.by_cpu = dist.get_backend(group) == "gloo"  # which moves no memory of a GPU
         self.numbers = [rank if group is dist.group.WORLD else dist.get_global_rank(group, rank) for rank in range(self.size)]
         self.calls = self.agreements = 0
+        if numbers:
+            self.size, self.me, self.numbers = len(numbers), numbers.index(self.me), list(numbers)
+            self.calls = 1 << 20  # so that their messages are nobody else's
         self.agreed: Dict[_Call, Any] = {}
         self.layouts: Dict[Any, "_Layout"] = {}
 
 
-_known: "weakref.WeakKeyDictionary[Any, _Ranks]" = weakref.WeakKeyDictionary()
+_known: "weakref.WeakKeyDictionary[Any, Dict[Tuple[int, ...], _Ranks]]" = weakref.WeakKeyDictionary()
 
 
-def _ranks_of(group: Any) -> _Ranks:
-    found = _known.get(group)
-    if found is None:
-        found = _known[group] = _Ranks(group)
-    return found
+def _ranks_of(group: Any, numbers: Tuple[int, ...] = ()) -> _Ranks:
+    known = _known.setdefault(group, {})
+    if numbers not in known:
+        known[numbers] = _Ranks(group, numbers)
+    return known[numbers]
 
 
 def _failed(error: RuntimeError) -> RuntimeError:
@@ -162,7 +165,7 @@ class _Wire:
         calls = tuple(_of_numbers(numbers.tolist()) for numbers in all_)
         if call.understood:
             _check_agreement(calls)
-            _cuts(calls, _places(call, ranks.size))  # or an error: what is remembered below was right
+            _cuts(calls, _places(call.kernel_size, call.dims, call.grid))  # or an error: what is remembered below was right
         if call.fixed_shapes:
             if len(ranks.agreed) >= 1024:
                 ranks.agreed.clear()  # on all ranks at once: they all come by here together
@@ -197,12 +200,12 @@ class _Wire:
 Part = Tuple[Box, List[torch.Tensor]]  # one or several tensors over the same box of places
 
 
-def _places(call: _Call, size: int) -> List[At]:
+def _places(kernel: Sequence[int], dims: Sequence[int], grid: Sequence[int]) -> List[At]:
     """Which piece of every spatial axis each rank has: ranks are numbered over the grid in row-major order."""
     places = []
-    for rank in range(size):
-        at, rest = [0] * len(call.kernel_size), rank
-        for axis, parts in reversed(tuple(zip(call.dims, call.grid))):
+    for rank in range(prod(grid)):
+        at, rest = [0] * len(kernel), rank
+        for axis, parts in reversed(tuple(zip(dims, grid))):
             rest, at[axis] = divmod(rest, parts)
         places.append(tuple(at))
     return places
@@ -229,13 +232,18 @@ def _cuts(calls: Sequence[_Call], places: Sequence[At]) -> List[Tuple[int, ...]]
     return [(0, *accumulate(size for _, (_, size) in sorted(axis.items()))) for axis in sizes]
 
 
-class _Layout:
-    """A rank's part of a pooling: its plans, and what it sends and receives."""
+Cuts = Sequence[Tuple[int, ...]]  # of every spatial axis
 
-    def __init__(self, me: int, calls: Sequence[_Call], window: Window, x: torch.Tensor, channels_last: bool) -> None:
+
+class _Layout:
+    """A rank's part of a pooling: its plans, and what it sends and receives. y is cut at `out_cuts`, if given; else an output belongs
+    to the rank that has the first input of its window."""
+
+    def __init__(
+        self, me: int, places: Sequence[At], cuts: Cuts, window: Window, x: torch.Tensor, channels_last: bool,
+        out_cuts: Optional[Cuts] = None,
+    ) -> None:  # fmt: skip
         rank = len(window.kernel)
-        places = _places(calls[me], len(calls))
-        cuts = _cuts(calls, places)
         self.lead = tuple(x.shape[:-rank])
         self.dtype, self.device, self.channels_last = x.dtype, x.device, channels_last
         self.element_size = x.element_size()
@@ -246,19 +254,34 @@ class _Layout:
 
         whole = (*self.lead, *(axis[-1] for axis in cuts))
         split = Split(problem_of(whole, x.dtype, x.device, channels_last, window), cuts, TorchPlan.words)
-        shard = split.shard(places[me])
-        self.inputs, self.outputs, self.over = shard.inputs, shard.outputs, shard.over
-        self.pieces = [(plan(piece.forward, piece.read), piece, waits) for piece, waits in split.pieces(places[me])]
-        self.backward = None if shard.backward is None else plan(shard.backward, shard.inputs)
+        shards = [split.shard(at) for at in places]
+        outputs = [shard.outputs for shard in shards]
+        pooled: List[Any] = shards  # whose forward problem each rank runs
+        if out_cuts is None:
+            pieces = split.pieces(places[me])
+        else:
+            outputs = [tuple((axis[i], axis[i + 1]) for axis, i in zip(out_cuts, at)) for at in places]
+            pooled = [around(split.problem, box, TorchPlan.words) for box in outputs]
+            pieces = [] if pooled[me] is None else [(pooled[me], True)]
+        self.inputs, self.outputs, self.over = shards[me].inputs, outputs[me], shards[me].over
+        self.pieces = [(plan(piece.forward, piece.read), piece, waits) for piece, waits in pieces]
+        self.backward = None if shards[me].backward is None else plan(shards[me].backward, shards[me].inputs)
         plans = [*(made for made, _, _ in self.pieces), *([self.backward] if self.backward else [])]
         self.route_bytes = plans[0].route_bits // 8 if plans else 0  # of an output; 0 for averages
 
+        given = {"x": [shard.inputs for shard in shards], "dy": outputs}
+        taken = {
+            "x": [None if shard is None or shard.forward is None else shard.read for shard in pooled],
+            "dy": [None if shard.backward is None else shard.over for shard in shards],
+        }
+
         def messages(what: str, sent: bool) -> List[Tuple[int, Box]]:
             found = []
-            for other in range(len(calls)):
-                pair = (places[me], places[other]) if sent else (places[other], places[me])
-                box = split.halo(*pair, what)
-                if other != me and overlap(box, box) and prod(self.lead):
+            for other in range(len(places)):
+                giver, taker = (me, other) if sent else (other, me)
+                wanted = taken[what][taker]
+                box = overlap(given[what][giver], wanted) if wanted else None
+                if other != me and box and prod(self.lead):
                     found.append((other, box))
             return found
 
@@ -289,6 +312,14 @@ class _Layout:
             return tensor
         inner = (slice(begin - first, end - first) for (begin, end), (first, _) in zip(box, over))
         return tensor[(slice(None),) * len(self.lead) + tuple(inner)]
+
+    def _routes_over(self, box: Box, routes: torch.Tensor) -> torch.Tensor:
+        """This rank's routes, over a box that may have more outputs: of those any bytes will do, as nobody looks at the result."""
+        if inside(box, self.outputs):
+            return self._slice(routes, self.outputs, box)
+        whole = self._empty(box, routes=True)
+        self._slice(whole, box, self.outputs).copy_(routes)
+        return whole
 
     def _gathered(self, box: Box, parts: Sequence[Part]) -> List[torch.Tensor]:
         """The tensors over a box from parts that cover it; the first part itself, where that is enough."""
@@ -362,7 +393,7 @@ class _Layout:
         """ty = S tx."""
 
         def run(plan: TorchPlan, tx: torch.Tensor, box: Box) -> List[torch.Tensor]:
-            return [plan.gather(tx, self._dense(self._slice(routes, self.outputs, box)))]
+            return [plan.gather(tx, self._dense(self._routes_over(box, routes)))]
 
         return self._over_pieces(wire, 2, tx, run)[0]
 
@@ -485,10 +516,37 @@ def _run(function: str, x: Any, make: Callable[[], Window], dims: Any, grid: Any
         if len(ranks.layouts) >= 256:
             ranks.layouts.clear()
         try:
-            layout = ranks.layouts[key] = _Layout(ranks.me, calls, window, x, channels_last)
+            places = _places(call.kernel_size, call.dims, call.grid)
+            layout = ranks.layouts[key] = _Layout(ranks.me, places, _cuts(calls, places), window, x, channels_last)
         except ValueError as error:
             raise PoolValueError(str(error)) from None
     return _Pool.apply(x, layout, wire) if call.requires_grad else layout.pool(x, wire)
+
+
+def pooled_sizes(window: Window, spatial: Tuple[int, ...], dtype: torch.dtype) -> Tuple[int, ...]:
+    """y's spatial sizes."""
+    return TorchPlan((1, 1, *spatial), dtype, torch.device("meta"), False, window).tensor_y[2:]
+
+
+def pool_chunks(
+    x: torch.Tensor, window: Window, spatial: Tuple[int, ...], dims: Tuple[int, ...], grid: Tuple[int, ...], numbers: Tuple[int, ...]
+) -> torch.Tensor:
+    """What a DTensor needs: x is this rank's piece of a tensor of these spatial sizes, cut as torch.chunk cuts among the ranks of
+    `numbers`, and y is cut so, too. All of them know all of this, so there is nothing to agree on."""
+    ranks = _ranks_of(dist.group.WORLD, numbers)
+    wire = _Wire(dist.group.WORLD, ranks, x.device)
+    channels_last = lies_channels_last(x.shape, x.stride(), len(window.kernel))
+    key = (tuple(x.shape), x.dtype, x.device, channels_last, window, spatial, dims, grid)
+    layout = ranks.layouts.get(key)
+    if layout is None:
+        parts = [grid[dims.index(axis)] if axis in dims else 1 for axis in range(len(spatial))]
+        cuts, out_cuts = (
+            [tuple(min(i * -(-size // count), size) for i in range(count + 1)) for size, count in zip(sizes, parts)]
+            for sizes in (spatial, pooled_sizes(window, spatial, x.dtype))
+        )
+        places = _places(window.kernel, dims, grid)
+        layout = ranks.layouts[key] = _Layout(ranks.me, places, cuts, window, x, channels_last, out_cuts)
+    return _Pool.apply(x, layout, wire) if x.requires_grad and torch.is_grad_enabled() else layout.pool(x, wire)
 
 
 def _make_max(rank: int, relu: bool) -> Callable[..., torch.Tensor]:

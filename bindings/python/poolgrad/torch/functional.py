@@ -19,6 +19,7 @@ from .._core import freeze
 from . import _autograd, _dtensor, _export, _library
 from ._plain import PLAIN_TYPES, dispatch_modes, functorch_active, is_compiling, is_plain, is_tracing
 from ._plans import PoolTypeError, PoolValueError, TorchPlan, Window, lies_channels_last, make_window, plan_of
+from ._script import make_scriptable
 
 _unwrap_if_dead: Callable[[torch.Tensor], torch.Tensor] = getattr(
     getattr(torch._C, "_functorch", None), "unwrap_if_dead", lambda tensor: tensor
@@ -117,7 +118,7 @@ def _general(
 ) -> Any:  # fmt: skip
     """A call on what is not a plain tensor, or is not just to be run."""
     if not is_compiling() and _dtensor.is_dtensor(input):
-        return _dtensor.pool(function.__name__, rank, input, lambda x: function(x, *arguments, **keywords))
+        return _dtensor.pool(function.__name__, rank, input, lambda x: function(x, *arguments, **keywords), make, return_indices)
     if has_torch_function_unary(input):
         return handle_torch_function(function, (input,), input, *arguments, **keywords)
     if not isinstance(input, torch.Tensor):
@@ -210,6 +211,7 @@ def _make(rank: int, shapes: str, relu: bool = False) -> Callable[..., Any]:
         if relu
         else f"torch.nn.functional.max_pool{rank}d over {shapes}."
     )
+    make_scriptable(max_pool, "max", rank, relu)
     return max_pool
 
 

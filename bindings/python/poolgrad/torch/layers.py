@@ -13,22 +13,22 @@ from torch import nn
 
 from . import pooling
 from ._everywhere import or_torchs
+from ._script import refuse_to_script, scriptable_forward
 
 
-def _run_by(base: Any, forward: Any) -> Any:
+def _run_by(base: Any, **members: Any) -> Any:
     name = base.__name__
-    return type(name, (base,), {"forward": forward, "__module__": __name__, "__doc__": f"torch.nn.{name}, run by poolgrad."})
+    return type(name, (base,), {**members, "__module__": __name__, "__doc__": f"torch.nn.{name}, run by poolgrad."})
 
 
 def _layer(name: str, function: str, *settings: str) -> Any:
     """torch.nn's class `name` with a forward that gives the function of this name its input and settings."""
     base: Any = getattr(nn, name)
-    run = or_torchs(getattr(pooling, function), getattr(F, function))
-
-    def forward(self: Any, input: Any) -> Any:
-        return run(input, *(getattr(self, setting) for setting in settings))
-
-    return _run_by(base, forward)
+    ours = getattr(pooling, function)
+    members = {"forward": scriptable_forward(name, ours, settings), "_run": staticmethod(or_torchs(ours, getattr(F, function)))}
+    if name.startswith("Fractional"):
+        members["__prepare_scriptable__"] = refuse_to_script
+    return _run_by(base, **members)
 
 
 def _unpool_layer(rank: int) -> Any:
@@ -38,7 +38,7 @@ def _unpool_layer(rank: int) -> Any:
     def forward(self: Any, input: Any, indices: Any, output_size: Any = None) -> Any:
         return run(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
-    return _run_by(base, forward)
+    return _run_by(base, forward=forward, __prepare_scriptable__=refuse_to_script)
 
 
 _WINDOW = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")

@@ -9,6 +9,7 @@ and it alone has a gradient.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
@@ -21,6 +22,7 @@ from .._core import freeze, per_axis
 from . import functional
 from ._plain import is_compiling
 from ._plans import PoolTypeError, PoolValueError, Window, lies_channels_last, make_window, plan_of
+from ._script import make_scriptable, make_unscriptable
 
 _AVERAGE, _FIRST = _abi.KINDS["avg"], _abi.TIES["first"]
 
@@ -30,9 +32,14 @@ def _table_window(kernel: Tuple[int, ...], outputs: Tuple[int, ...], **more: Any
     return Window(kernel, (1,) * rank, (0,) * (2 * rank), 0, (1,) * rank, False, _FIRST, outputs=outputs, **more)
 
 
-def _named(function: Any, name: str, told: str) -> Any:
+def _named(function: Any, name: str, told: str, kind: str = "", rank: int = 0) -> Any:
+    """`kind`: what torch.jit.script makes of it, if it can."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"torch.nn.functional.{name}{told}"
+    if kind:
+        make_scriptable(function, kind, rank)
+    else:
+        make_unscriptable(function)
     return function
 
 
@@ -74,7 +81,7 @@ def _make_adaptive_max(rank: int) -> Callable[..., Any]:
     def adaptive_max_pool(input: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
         return _adaptive(adaptive_max_pool, rank, 0, input, output_size, return_indices, probe)
 
-    return _named(adaptive_max_pool, f"adaptive_max_pool{rank}d", ", keeping routes only.")
+    return _named(adaptive_max_pool, f"adaptive_max_pool{rank}d", ", keeping routes only.", "adaptive_max", rank)
 
 
 def _make_adaptive_avg(rank: int) -> Callable[..., Any]:
@@ -86,7 +93,7 @@ def _make_adaptive_avg(rank: int) -> Callable[..., Any]:
     def adaptive_avg_pool(input: torch.Tensor, output_size: Any) -> torch.Tensor:
         return _adaptive(adaptive_avg_pool, rank, _AVERAGE, input, output_size, False, probe)
 
-    return _named(adaptive_avg_pool, f"adaptive_avg_pool{rank}d", ": each sum is divided once, where torch divides by axis.")
+    return _named(adaptive_avg_pool, f"adaptive_avg_pool{rank}d", ": each sum is divided once, where torch divides by axis.", "adaptive_avg", rank)
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_make_adaptive_max, (1, 2, 3))
@@ -144,7 +151,7 @@ def _make_avg(rank: int) -> Callable[..., Any]:
         window = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         return _average(avg_pool, rank, probe, input, *window)
 
-    return _named(avg_pool1d if rank == 1 else avg_pool, f"avg_pool{rank}d", ".")
+    return _named(avg_pool1d if rank == 1 else avg_pool, f"avg_pool{rank}d", ".", "avg", rank)
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = map(_make_avg, (1, 2, 3))
@@ -165,6 +172,11 @@ def _fractional_starts(samples: torch.Tensor, size: int, outputs: int, kernel: i
     return torch.cat((starts, last.long()), -1)
 
 
+def _check_entries(name: str, value: Any, rank: int) -> None:
+    if isinstance(value, (list, tuple)) and len(value) != rank:  # a list of one is refused here, as by torch
+        raise PoolValueError(f"{name} has {len(value)} entries; give one integer, or one per spatial axis: {rank}")
+
+
 def _fractional_size(rank: int, sizes: Sequence[int], kernel: Tuple[int, ...], output_size: Any, output_ratio: Any) -> Tuple[int, ...]:
     name = f"fractional_max_pool{rank}d"
     if output_size is None and output_ratio is None:
@@ -175,6 +187,7 @@ def _fractional_size(rank: int, sizes: Sequence[int], kernel: Tuple[int, ...], o
             raise PoolValueError(f"output_ratio has {len(ratios)} entries; give one number, or one per spatial axis: {rank}")
         outputs = tuple(int(n * ratio) for n, ratio in zip(sizes, ratios))
     else:
+        _check_entries("output_size", output_size, rank)
         try:
             outputs = per_axis("output_size", output_size, rank)
         except TypeError as error:
@@ -238,6 +251,7 @@ def _make_fractional(rank: int) -> Callable[..., Any]:
             raise PoolValueError(
                 f"input has the shape {tuple(input.shape)}; {name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
             )
+        _check_entries("kernel_size", kernel_size, rank)
         kernel = make_window(rank, kernel_size, 1, 0, 1, False, "first").kernel
         outputs = _fractional_size(rank, input.shape[-rank:], kernel, output_size, output_ratio)
         planes = (1 if input.dim() == rank + 1 else input.shape[0], input.shape[-rank - 1], rank)
@@ -250,7 +264,7 @@ def _make_fractional(rank: int) -> Callable[..., Any]:
             raise PoolTypeError(
                 f"_random_samples is {samples.dtype} on {samples.device}; input is {input.dtype} on {input.device}, and both must agree"
             )
-        elif not is_compiling() and not bool(((samples >= 0) & (samples <= 1)).all()):
+        elif functional.goes_straight(samples) and not bool(((samples >= 0) & (samples <= 1)).all()):
             raise PoolValueError("_random_samples has an entry that is not between 0 and 1")
         starts = [
             _fractional_starts(samples[..., sample], n, out, k)
@@ -324,13 +338,18 @@ class _Unpool(Function):
     @staticmethod
     def backward(ctx: Any, dx: torch.Tensor) -> Any:
         (indices,) = ctx.saved_tensors
-        rank = len(ctx.sizes)
-        picked = dx.flatten(-rank).gather(-1, indices.flatten(-rank)).reshape(indices.shape)
-        return picked * _kept(indices, ctx.sizes).to(picked.dtype), None, None
+        lead = indices.shape[: indices.dim() - len(ctx.sizes)]  # reshaped, not flattened: batched gradients know no flatten
+        planes, entries = dx.reshape(*lead, prod(ctx.sizes)), indices.reshape(*lead, prod(indices.shape[len(lead) :]))
+        picked = planes.gather(-1, entries).reshape(indices.shape)
+        none = torch.zeros((), dtype=picked.dtype, device=picked.device)
+        return torch.where(_kept(indices, ctx.sizes), picked, none), None, None
 
     @staticmethod
     def jvp(ctx: Any, ty: torch.Tensor, *_: Any) -> torch.Tensor:
-        return _Unpool.apply(ty, ctx.saved_tensors[0], ctx.sizes)
+        try:
+            return _Unpool.apply(ty, ctx.saved_tensors[0], ctx.sizes)
+        except RuntimeError:  # batched: it has no memory of its own
+            return _unpool_by_torch(ty, ctx.saved_tensors[0], ctx.sizes)
 
 
 def _unpool_by_torch(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
@@ -345,7 +364,7 @@ def _unpool_by_torch(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, .
         raise PoolValueError(f"indices has an entry that is not between 0 and {places - 1}, the places of a plane of {sizes}")
     number = torch.arange(flat.shape[-1], device=y.device).expand(flat.shape)
     owner = torch.full((*flat.shape[:-1], places), -1, dtype=torch.int64, device=y.device).scatter_reduce(-1, flat, number, "amax")
-    x = torch.where(owner >= 0, y.flatten(-rank).gather(-1, owner.clamp(min=0)), torch.zeros((), dtype=y.dtype, device=y.device))
+    x = torch.where(owner >= 0, y.reshape(flat.shape).gather(-1, owner.clamp(min=0)), torch.zeros((), dtype=y.dtype, device=y.device))
     return x.reshape(*y.shape[:-rank], *sizes)
 
 

@@ -1,8 +1,9 @@
 #!/bin/bash
-# PyTorch's own tests of max pooling, with poolgrad's functions and modules in the place of torch's (in_place_of_torchs.py). They
-# are those of the installed version: from the folder TORCH_SOURCE names, or else from Debian's source package, which is fetched
-# into build/torch-suite once. Where neither can be had, nothing is run, and a line says why. expected_failures.txt has the few
-# that cannot pass. Further arguments go to pytest. Some minutes.
+# PyTorch's own tests of pooling, twice (in_place_of_torchs.py): those of max pooling with poolgrad's functions and modules in the place of
+# torch's, then those of all pooling under poolgrad.torch.everywhere, averages included; there without those of TorchScript, which is to be
+# called outside, and those of which types are refused, as poolgrad takes more. They are the installed version's: from the folder
+# TORCH_SOURCE names, or else from Debian's source package, which is fetched into build/torch-suite once. Where neither can be had,
+# nothing is run, and a line says why. expected_failures*.txt have the few that cannot pass. Further arguments go to pytest. Half an hour.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../../.." && pwd)
@@ -44,6 +45,9 @@ else
 fi
 
 cd "$work/test"
-exec "$python" -W ignore -m pytest -q --tb=line -p no:cacheprovider -p in_place_of_torchs \
-  -k "(max_pool1d or max_pool2d or max_pool3d or max_pool_nan or MaxPool or maxpool) and not daptive and not ractional" \
-  "${files[@]:0:5}" "$@"
+run() { "$python" -W ignore -m pytest -q --tb=line -p no:cacheprovider -p in_place_of_torchs "$@"; }
+status=0
+run -k "(max_pool1d or max_pool2d or max_pool3d or max_pool_nan or MaxPool or maxpool) and not daptive and not ractional" "${files[@]:0:5}" "$@" ||
+  status=1
+POOLGRAD_SUITE=everywhere run -k "(pool or Pool) and not test_dtypes" "${files[@]:0:3}" "${files[4]}" "$@" || status=1
+exit $status

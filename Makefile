@@ -110,7 +110,6 @@ package:
 
 test-package:
 	@tools/setup core cli js package
-	@tests/install/sources.sh
 	@packaging/test.sh
 
 docs: explorer

@@ -102,7 +102,7 @@ clean:
 
 # What surrounds the library. The packages of dist/, and each of them tried in an empty place; the site, into dist/site; the code blocks of the
 # documentation that C++'s own tests do not run, and the notebook; static checks; what must be true before a release.
-.PHONY: package test-package docs test-docs lint lint-tidy release
+.PHONY: package test-package docs test-docs lint release
 
 package:
 	@tools/setup core cli js package
@@ -110,7 +110,6 @@ package:
 
 test-package:
 	@tools/setup core cli js package
-	@tests/install/sources.sh
 	@packaging/test.sh
 
 docs: explorer
@@ -125,12 +124,7 @@ test-docs: build
 
 lint:
 	@tools/setup core lint js
-	@tools/lint format python shell js
-
-# clang-tidy over the floors without kernels; minutes.
-lint-tidy:
-	@tools/setup core lint
-	@tools/lint tidy
+	@tools/lint
 
 release: package test-package
 	@packaging/release.sh

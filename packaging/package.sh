@@ -9,6 +9,8 @@ dist=$root/dist
 version=$(sed -n 's/^project(poolgrad VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 python=${PYTHON:-/usr/bin/python3}
 mkdir -p "$dist" build
+# Paths as seen from the build folder, so that the packages, which compile the same code, share what ccache keeps.
+export CCACHE_BASEDIR=$root
 
 # The names of the files that belong to the project, each ended by a NUL.
 files() {
@@ -41,10 +43,14 @@ package_wheel_cuda() { POOLGRAD_CMAKE_ARGS="-DPOOLGRAD_CUDA=ON ${POOLGRAD_CMAKE_
 package_deb() {
   tree=$root/build/deb/poolgrad-$version
   mkdir -p "$tree"
-  find "$tree" -mindepth 1 -maxdepth 1 ! -name 'obj-*' -exec rm -rf {} +
-  rm -f "$tree"/obj-*/CMakeCache.txt  # or an earlier build's POOLGRAD_CMAKE_ARGS would stay
+  find "$tree" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
+  rm -f "$tree/build/deb/CMakeCache.txt"  # or an earlier build's POOLGRAD_CMAKE_ARGS would stay
   files | tar --null --no-recursion --files-from=- -cf - | tar -xf - -C "$tree"
   rm -f "$root"/build/deb/*.deb
+  if command -v ccache >/dev/null; then  # debhelper changes HOME, where ccache would look for these
+    CCACHE_DIR=$(ccache --get-config cache_dir) CCACHE_MAXSIZE=$(ccache --get-config max_size)
+    export CCACHE_DIR CCACHE_MAXSIZE
+  fi
   (cd "$tree" && dpkg-buildpackage --build=binary --no-sign --no-pre-clean) >"$root/build/deb/log" 2>&1 ||
     { tail -40 "$root/build/deb/log" >&2; echo "dpkg-buildpackage failed; all of it is in build/deb/log" >&2; return 1; }
   rm -f "$dist"/*.deb

@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-mkdir -p build
+build=../../build/node  # as deep as the library's own builds, whose objects ccache then takes
+mkdir -p $build
 headers=$(node -p "require('path').resolve(process.execPath, '../../include/node')")
 if [ ! -f "$headers/node_api.h" ]; then
   echo "no native engine: Node's headers are not in $headers; the package will use WebAssembly"
@@ -13,10 +14,10 @@ fi
 folder=prebuilds/$(node -p "process.platform + '-' + process.arch")
 
 # shellcheck disable=SC2046  # no word where there is no ccache
-cmake -S native -B build/native -G Ninja -DCMAKE_BUILD_TYPE=Release -DNODE_INCLUDE="$headers" \
+cmake -S native -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DNODE_INCLUDE="$headers" \
   -DNODE_ADDON_API_INCLUDE="$PWD/node_modules/node-addon-api" \
-  $(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >build/native.log 2>&1 || { cat build/native.log; exit 1; }
-cmake --build build/native --target poolgrad_node
+  $(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >$build/log 2>&1 || { cat $build/log; exit 1; }
+cmake --build $build --target poolgrad_node
 mkdir -p "$folder"
-cp build/native/poolgrad.node "$folder/poolgrad.node"
+cp $build/poolgrad.node "$folder/poolgrad.node"
 echo "$folder/poolgrad.node: $(stat -c %s "$folder/poolgrad.node") bytes"

@@ -84,7 +84,8 @@ def _build_library() -> Tuple[List[Path], str]:
     if shutil.which("ninja"):
         arguments = ["-G", "Ninja", *arguments]
     if shutil.which("ccache"):
-        arguments.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+        languages = ("CXX", "CUDA") if "wheel-cuda" in build.name else ("CXX",)
+        arguments += [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in languages]
     (build / "CMakeCache.txt").unlink(missing_ok=True)  # the objects are kept, the options of an earlier build are not
     subprocess.run(["cmake", "-S", str(ROOT), "-B", str(build), *arguments], check=True)
     subprocess.run(["cmake", "--build", str(build), "--target", NAME, "--parallel"], check=True)

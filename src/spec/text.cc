@@ -14,7 +14,7 @@ constexpr const char* kDtypes[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32
 constexpr const char* kKinds[] = {"max", "avg"};
 constexpr const char* kLayouts[] = {"channels_first", "channels_last"};
 constexpr const char* kLayoutWords[2][3] = {{"ncw", "nchw", "ncdhw"}, {"nwc", "nhwc", "ndhwc"}};
-constexpr const char* kDialects[] = {"default", "torch", "tensorflow", "tfjs", "jax", "onnx"};
+constexpr const char* kDialectNames[] = {"default", "torch", "tensorflow", "tfjs", "jax", "onnx"};
 constexpr const char* kPaddings[] = {"explicit", "valid", "same", "same_lower"};
 constexpr const char* kRoundings[] = {"default", "floor", "ceil", "ceil_drop", "ceil_keep", "round"};
 constexpr const char* kTies[] = {"default", "first", "last", "split", "all"};
@@ -184,7 +184,7 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
   } else if ((at = Find(kRoundings, word, 1)) > 0) {
     *matter = kRounding;
     p->rounding = at;
-  } else if ((at = Find(kDialects, word, 1)) > 0) {
+  } else if ((at = Find(kDialectNames, word, 1)) > 0) {
     *matter = kDialect;
     p->dialect = at;
   } else if (word == "count_padding" || word == "no_count_padding") {
@@ -359,7 +359,7 @@ std::string FormatProblem(const poolgrad_problem& p) {
   }
   if (dilated) text += Numbers('d', p.dilation, p.rank);
   if (p.rounding != 0) text += std::string(" ") + kRoundings[p.rounding];
-  if (p.dialect != 0) text += std::string(" ") + kDialects[p.dialect];
+  if (p.dialect != 0) text += std::string(" ") + kDialectNames[p.dialect];
   if (p.ties != 0) text += std::string(" ties=") + kTies[p.ties];
   if (p.nan != 0) text += std::string(" nan=") + kNans[p.nan];
   if (p.relu != 0) text += " relu";
@@ -379,7 +379,7 @@ std::string FormatProblem(const poolgrad_problem& p) {
 const char* Name(poolgrad_dtype v) { return kDtypes[v]; }
 const char* Name(poolgrad_kind v) { return kKinds[v]; }
 const char* Name(poolgrad_layout v) { return kLayouts[v]; }
-const char* Name(poolgrad_dialect v) { return kDialects[v]; }
+const char* Name(poolgrad_dialect v) { return kDialectNames[v]; }
 const char* Name(poolgrad_padding v) { return kPaddings[v]; }
 const char* Name(poolgrad_rounding v) { return kRoundings[v]; }
 const char* Name(poolgrad_ties v) { return kTies[v]; }

@@ -53,6 +53,13 @@ cc -std=c99 -Wall -Wextra -Werror "$main" -o "$work/c_static" "${static_flags[@]
 soname=$(readelf -d "$libdir/libpoolgrad.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 [ "$soname" = libpoolgrad.so.1 ] || { echo "the soname is '$soname'; it must be libpoolgrad.so.1" >&2; exit 1; }
 
+# What users see: of the shared library the C ABI alone, of the static one no plain C name that could meet one of theirs.
+"$source/tests/install/exports.sh" "$libdir/libpoolgrad.so"
+if plain=$(nm -g --defined-only "$libdir/libpoolgrad.a" 2>/dev/null | awk 'NF == 3 {print $3}' | grep -v -e '^_Z' -e '^poolgrad_' -e '^DW\.ref\.'); then
+  echo "libpoolgrad.a defines names outside poolgrad_: $(head -c 400 <<<"$plain")" >&2
+  exit 1
+fi
+
 # In parts: each component holds what it should and nothing of the others (tests/abi looks at what the library exports).
 listing() { # listing COMPONENT: the files that it installs, without versions and folders
   rm -rf "$work/part"

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/backward/backward.h"
 #include "cpu/backward/lanes-inl.h"
 #include "cpu/backward/sums.h"
 #include "spec/kernel.h"
@@ -200,8 +201,7 @@ class Sums {
   void MakeRoom(int64_t first, int64_t past) {
     if (l.direct) {
       if (past <= begun_) return;
-      ForRuns(begun_, past,
-              [](T* dx, int64_t n) { std::memset(static_cast<void*>(dx), 0, static_cast<size_t>(n) * sizeof(T)); });
+      ForRuns(begun_, past, [](T* dx, int64_t n) { ZeroAhead(dx, n * static_cast<int64_t>(sizeof(T))); });
       begun_ = past;
       return;
     }
@@ -271,8 +271,7 @@ class Sums {
       });
     }
     if (kept < end) {
-      ForRuns(kept, end,
-              [](T* dx, int64_t n) { std::memset(static_cast<void*>(dx), 0, static_cast<size_t>(n) * sizeof(T)); });
+      ForRuns(kept, end, [](T* dx, int64_t n) { ZeroAhead(dx, n * static_cast<int64_t>(sizeof(T))); });
     }
     done_ = end;
   }

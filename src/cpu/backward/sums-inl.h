@@ -277,11 +277,13 @@ class Sums {
   }
 
   // n sums, side by side.
-  static HWY_NOINLINE void Leave(const S* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
-    if constexpr (std::is_same_v<T, S>) {
-      std::memcpy(static_cast<void*>(to), from, static_cast<size_t>(n) * sizeof(T));
-    } else {
-      RoundRun<T>(from, n, to);
+  HWY_NOINLINE void Leave(const S* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) const {
+    constexpr int64_t kBytes = sizeof(T), kBlock = 1024 / kBytes;
+    const int64_t ahead = flat() ? kBytesAhead : 8 * l.lanes * kBytes;  // blocks of lanes: some positions
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t some = std::min(n - i, kBlock);
+      AskFor(to + i, ahead, some * kBytes);
+      if constexpr (!std::is_same_v<T, S>) RoundRun<T>(from + i, some, to + i);  // only such sums are not made in dx
     }
   }
 

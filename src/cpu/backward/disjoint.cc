@@ -4,12 +4,14 @@
 // Every axis is dealt out among its outputs: output o owns the inputs from its window's start to the next one's (the
 // first also those before, the last those after). A unit is a row of outputs with all input rows that it owns.
 //   channels last   vectors over channels, position after position; any window
-//   channels first  windows of up to four columns that tile the width: one vector per column, interleaved when stored
+//   channels first  halves, in windows of up to four columns that tile the width: one vector per column, interleaved
+//                   when stored
 // What is written are bits: dy as 0 + dy makes it (unpool: as it is) and the codes are spread to lanes of scratch
-// first. Everything else is bwd_scatter's: short rows, few channels, wide windows channels first, f64 and bytes.
+// first. Everything else is bwd_scatter's: short rows, few channels, wide windows channels first, f32 channels first
+// (halves gain more: they need no sums of 4 bytes), f64 and bytes.
 //
 // Tried and left: dx written past the caches where it is larger than they are; it took 1.2 times as long (f32, AVX-512,
-// one thread).
+// one thread). Lines of dx asked for ahead, as bwd_scatter does where it zeroes: no gain channels last.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -37,7 +39,9 @@ struct DisjointLayout {
   bool one_row;   // channels first: all of dx is tiled without a gap
 };
 
-inline constexpr int64_t kLeastColumns = 8;  // of outputs, channels first: shorter rows cost more than one by one
+// Of outputs, channels first, and channels last: with fewer, a row or a position costs more than one by one.
+inline constexpr int64_t kLeastColumns = 24;
+inline constexpr int64_t kLeastChannels = 32;
 
 inline Range OwnedBy(const Axis& a, int64_t o) {
   return {o == 0 ? 0 : std::clamp<int64_t>(a.start(o), 0, a.in),
@@ -86,11 +90,6 @@ class Disjoint {
 
   void Run(int64_t begin, int64_t end) {
     const Axis* a = p_.axis;
-    // Rows of dx that come one after the other may be written too far: what is too much is written again. Not by the
-    // last ones.
-    const bool in_order = l_.piece >= a[2].out && a[0].kernel == 1 && a[0].in == a[0].out && a[0].start(0) == 0;
-    const int64_t last = (end - 1) / a[1].out * a[1].in + OwnedBy(a[1], (end - 1) % a[1].out).end;
-    past_ = in_order ? static_cast<Bits*>(args_.result) + last * a[2].in * l_.lanes : nullptr;
     const int64_t together = std::max<int64_t>(1, l_.piece / a[2].out);  // rows that are read at once
     if (l_.one_row) return RunOneRow(begin, end, together);
     int64_t oh = begin % a[1].out;
@@ -232,9 +231,6 @@ class Disjoint {
     const int64_t end = std::min(ow.end * kColumns, in_);  // the last window may lie in the row in part
     int64_t i = 0;
     for (; (ow.begin + i + n) * kColumns <= end; i += n) write(i, row + (ow.begin + i) * kColumns);
-    if (past_ && (ow.begin + i) * kColumns < end && past_ - row >= (ow.begin + i + n) * kColumns) {
-      return write(i, row + (ow.begin + i) * kColumns);
-    }
     const int64_t left = end - (ow.begin + i) * kColumns;
     if (left > 0) {
       HWY_ALIGN Bits rest[4 * hn::MaxLanes(d)];
@@ -252,7 +248,6 @@ class Disjoint {
   Bits* spare_;
   const Bits* values_ = nullptr;  // of the row at work
   const Bits* codes_ = nullptr;
-  Bits* past_ = nullptr;
 };
 
 template <class Bits>
@@ -262,8 +257,9 @@ void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end,
 
 template <class Bits>
 Selected DisjointOf(const Problem& p, const DisjointLayout& l) {
-  const int64_t least = p.channels_last() ? static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Bits>())) : kLeastColumns;
-  if ((p.channels_last() ? l.lanes : p.width().out) < least) return {};
+  static_assert(hn::MaxLanes(hn::ScalableTag<Bits>()) <= kLeastChannels);
+  const bool rows = sizeof(Bits) == 2 && (l.one_row || p.width().out >= kLeastColumns);
+  if (p.channels_last() ? l.lanes < kLeastChannels : !rows) return {};
   return {RunDisjoint<Bits>, Disjoint<Bits>(p, Args{}, l, nullptr).bytes};
 }
 
@@ -307,7 +303,7 @@ Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
   const bool rows_alone = p.in_plane() == w.in && p.out_plane() == w.out && p.taps() == w.kernel;
   layout->one_row = !p.channels_last() && rows_alone && w.in == w.out * w.kernel && w.out <= layout->piece;
   const Selected selected = POOLGRAD_DISPATCH(SelectDisjoint, host.simd)(p, *layout);
-  if (!selected.run) return "rows are too short for this processor's vectors, or the type has none";
+  if (!selected.run) return "another is faster for rows this short, so few channels, or this type";
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
   Kernel kernel{selected.run, images * p.depth().out * p.height().out, selected.bytes};
   kernel.layout = std::move(layout);

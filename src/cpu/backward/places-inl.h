@@ -105,58 +105,68 @@ class Places {
     bool over[3];  // whether windows reach over the border
   };
 
-  // Where outputs begin from where the first one of a piece does: as many rows, or images, as a piece has. The first
-  // row is counted out; every other is the first one further on. Vectors write past a row, into the next one.
+  // Where outputs begin from where the first one of a piece does: first its lanes, then positions, rows, slices and
+  // images, each what is there already, further on. Vectors write past a run, into the next one.
   // `first` is the piece's first output: windows by table are not alike, so that they are counted out for every piece.
   template <class T, class S>
   void FindRamps(const Sums<T, S>& s, const int64_t* first) {
     std::copy_n(first, 3, first_);
     const DU du;
     const DI di;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(du));
     const Axis* a = p_.axis;
-    const int64_t positions = std::min(s.l.piece, a[2].out);
-    const int64_t slices = s.l.whole ? s.l.piece / p_.out_plane() * a[0].out : 1;
-    const int64_t rows = s.l.whole ? a[1].out : std::min(s.l.piece / positions, a[1].out);
-    const int64_t row = positions * s.lanes;
     const auto output = [&](int axis, int64_t o) { return std::min(first[axis] + o, a[axis].out - 1); };
-    const auto place = [&](int axis, int64_t o) {
-      return a[axis].table ? a[axis].start(output(axis, o)) - a[axis].start(first[axis]) : o * a[axis].stride;
+    const auto size = [&](int axis, int64_t o) {
+      return hn::Set(di, static_cast<int32_t>(a[axis].size(output(axis, o))));
     };
-    for (int64_t o = 0; o < positions; ++o) {
-      const int64_t at = place(2, o);
-      const VI w = hn::Set(di, static_cast<int32_t>(at));
-      const VI size = hn::Set(di, static_cast<int32_t>(a[2].size(output(2, o))));
-      for (int64_t c = 0; c < s.lanes; c += lanes) {
-        hn::StoreU(hn::Iota(du, static_cast<uint32_t>(at * s.step[2] + c)), du, ramp_ + o * s.lanes + c);
-        hn::StoreU(w, di, at_[2] + o * s.lanes + c);
-        if (a[2].table) hn::StoreU(size, di, sizes_[2] + o * s.lanes + c);
-      }
-    }
     // Positions along an axis are only looked at where boxes have borders that windows reach over.
-    bool looked_at[3];
     for (int i = 0; i < 3; ++i) {
-      looked_at[i] =
+      looked_at_[i] =
           a[i].table || s.l.bands[i] > 1 || a[i].start(0) < 0 || a[i].start(a[i].out - 1) + a[i].extent() > a[i].in;
     }
-    for (int64_t i = 0, n = 0; i < slices; ++i) {
-      const int64_t d = place(0, i % a[0].out);
-      const VI slice_size = hn::Set(di, static_cast<int32_t>(a[0].size(output(0, i % a[0].out))));
-      for (int64_t r = 0; r < rows; ++r, n += row) {
-        const int64_t h = place(1, r);
-        const VI row_size = hn::Set(di, static_cast<int32_t>(a[1].size(output(1, r))));
-        const VU on = hn::Set(du, static_cast<uint32_t>(i / a[0].out * s.plane + d * s.step[0] + h * s.step[1]));
-        for (int64_t k = 0; k < row; k += lanes) {
-          if (n > 0) {
-            hn::StoreU(hn::Add(hn::LoadU(du, ramp_ + k), on), du, ramp_ + n + k);
-            if (looked_at[2]) hn::StoreU(hn::LoadU(di, at_[2] + k), di, at_[2] + n + k);
-            if (a[2].table) hn::StoreU(hn::LoadU(di, sizes_[2] + k), di, sizes_[2] + n + k);
-          }
-          if (a[1].table) hn::StoreU(row_size, di, sizes_[1] + n + k);
-          if (a[0].table) hn::StoreU(slice_size, di, sizes_[0] + n + k);
-          if (looked_at[1]) hn::StoreU(hn::Set(di, static_cast<int32_t>(h)), di, at_[1] + n + k);
-          if (looked_at[0]) hn::StoreU(hn::Set(di, static_cast<int32_t>(d)), di, at_[0] + n + k);
-        }
+    int64_t n = s.lanes;
+    for (int64_t c = 0; c < n; c += static_cast<int64_t>(hn::Lanes(du))) {
+      hn::StoreU(hn::Iota(du, static_cast<uint32_t>(c)), du, ramp_ + c);
+      for (int i = 0; i < 3; ++i) {
+        hn::StoreU(hn::Zero(di), di, at_[i] + c);
+        if (a[i].table) hn::StoreU(size(i, 0), di, sizes_[i] + c);
+      }
+    }
+    const int64_t positions = std::min(s.l.piece, a[2].out);
+    const int64_t rows = s.l.whole ? a[1].out : std::min(s.l.piece / positions, a[1].out);
+    const int64_t counts[] = {s.l.whole ? a[0].out : 1, rows, positions};
+    for (int axis = 2; axis >= 0; --axis) {
+      const int64_t count = counts[axis];
+      for (int64_t o = 1, more; o < count; o += more) {
+        const int64_t at =
+            a[axis].table ? a[axis].start(output(axis, o)) - a[axis].start(first[axis]) : o * a[axis].stride;
+        more = a[axis].table ? 1 : std::min(o, count - o);
+        Repeat(more * n, o * n, at * s.step[axis], axis, at, size(axis, o));
+      }
+      n *= count;
+    }
+    const int64_t images = s.l.whole ? s.l.piece / p_.out_plane() : 1;
+    for (int64_t i = 1, more; i < images; i += more) {
+      more = std::min(i, images - i);
+      Repeat(more * n, i * n, i * s.plane, -1, 0, size(0, 0));
+    }
+  }
+
+  // The first n outputs once more, from output `to` on: `place` further on, which is `at` along this axis. Windows by
+  // table have their own size there.
+  HWY_INLINE void Repeat(int64_t n, int64_t to, int64_t place, int axis, int64_t at, VI size) const {
+    const DU du;
+    const DI di;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(du));
+    const VU further = hn::Set(du, static_cast<uint32_t>(place));
+    for (int64_t k = 0; k < n; k += lanes) {
+      hn::StoreU(hn::Add(hn::LoadU(du, ramp_ + k), further), du, ramp_ + to + k);
+    }
+    for (int i = 0; i < 3; ++i) {
+      if (!looked_at_[i]) continue;
+      const VI on = hn::Set(di, i == axis ? static_cast<int32_t>(at) : 0);
+      for (int64_t k = 0; k < n; k += lanes) {
+        hn::StoreU(hn::Add(hn::LoadU(di, at_[i] + k), on), di, at_[i] + to + k);
+        if (p_.axis[i].table) hn::StoreU(i == axis ? size : hn::LoadU(di, sizes_[i] + k), di, sizes_[i] + to + k);
       }
     }
   }
@@ -260,7 +270,7 @@ class Places {
   int32_t* sizes_[3];  // of windows, by table
   uint32_t* codes_;
   int64_t lanes_ = 0, steps_[3] = {}, first_[3] = {};  // of the ramps
-  bool over_[3] = {};
+  bool over_[3] = {}, looked_at_[3] = {};
   HWY_ALIGN uint32_t table_places_[kTable] = {};
   HWY_ALIGN int32_t table_[3][kTable] = {};
 };

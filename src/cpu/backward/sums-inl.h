@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/backward/backward.h"
 #include "cpu/backward/lanes-inl.h"
 #include "cpu/backward/sums.h"
 #include "spec/kernel.h"
@@ -200,8 +201,7 @@ class Sums {
   void MakeRoom(int64_t first, int64_t past) {
     if (l.direct) {
       if (past <= begun_) return;
-      ForRuns(begun_, past,
-              [](T* dx, int64_t n) { std::memset(static_cast<void*>(dx), 0, static_cast<size_t>(n) * sizeof(T)); });
+      ForRuns(begun_, past, [](T* dx, int64_t n) { ZeroAhead(dx, n * static_cast<int64_t>(sizeof(T))); });
       begun_ = past;
       return;
     }
@@ -271,18 +271,19 @@ class Sums {
       });
     }
     if (kept < end) {
-      ForRuns(kept, end,
-              [](T* dx, int64_t n) { std::memset(static_cast<void*>(dx), 0, static_cast<size_t>(n) * sizeof(T)); });
+      ForRuns(kept, end, [](T* dx, int64_t n) { ZeroAhead(dx, n * static_cast<int64_t>(sizeof(T))); });
     }
     done_ = end;
   }
 
   // n sums, side by side.
-  static HWY_NOINLINE void Leave(const S* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
-    if constexpr (std::is_same_v<T, S>) {
-      std::memcpy(static_cast<void*>(to), from, static_cast<size_t>(n) * sizeof(T));
-    } else {
-      RoundRun<T>(from, n, to);
+  HWY_NOINLINE void Leave(const S* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) const {
+    constexpr int64_t kBytes = sizeof(T), kBlock = 1024 / kBytes;
+    const int64_t ahead = flat() ? kBytesAhead : 8 * l.lanes * kBytes;  // blocks of lanes: some positions
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t some = std::min(n - i, kBlock);
+      AskFor(to + i, ahead, some * kBytes);
+      if constexpr (!std::is_same_v<T, S>) RoundRun<T>(from + i, some, to + i);  // only such sums are not made in dx
     }
   }
 

@@ -114,4 +114,29 @@ Made MakeForward(ForwardWay way, const Problem& p, bool routes) {
 }  // namespace poolgrad
 HWY_AFTER_NAMESPACE();
 
+// What a file of kernels for one type holds: NAME, which takes the instruction set's `make`.
+#undef POOLGRAD_FORWARD
+#define POOLGRAD_FORWARD(NAME, make)                                                              \
+  HWY_BEFORE_NAMESPACE();                                                                         \
+  namespace poolgrad {                                                                            \
+  namespace HWY_NAMESPACE {                                                                       \
+  Made NAME##Here(ForwardWay way, const Problem& p, bool routes) { return make(way, p, routes); } \
+  }                                                                                               \
+  }                                                                                               \
+  HWY_AFTER_NAMESPACE();                                                                          \
+  POOLGRAD_FORWARD_ONCE(NAME)
+
+#undef POOLGRAD_FORWARD_ONCE
+#if HWY_ONCE
+#define POOLGRAD_FORWARD_ONCE(NAME)                                        \
+  namespace poolgrad {                                                     \
+  HWY_EXPORT(NAME##Here);                                                  \
+  Made NAME(ForwardWay way, const Problem& p, bool routes, int64_t simd) { \
+    return POOLGRAD_DISPATCH(NAME##Here, simd)(way, p, routes);            \
+  }                                                                        \
+  }
+#else
+#define POOLGRAD_FORWARD_ONCE(NAME)
+#endif
+
 #endif  // per-target include guard

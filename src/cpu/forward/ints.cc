@@ -19,14 +19,4 @@ Made MakeInt(ForwardWay way, const Problem& p, bool routes) {
 }  // namespace poolgrad
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace poolgrad {
-
-HWY_EXPORT(MakeInt);
-
-Made MakeForwardInt(ForwardWay way, const Problem& problem, bool routes, int64_t simd) {
-  return POOLGRAD_DISPATCH(MakeInt, simd)(way, problem, routes);
-}
-
-}  // namespace poolgrad
-#endif  // HWY_ONCE
+POOLGRAD_FORWARD(MakeForwardInt, MakeInt)

@@ -17,8 +17,8 @@
 #include <type_traits>
 
 #include "cpu/lanes/layout.h"
-#include "cpu/lanes/transpose-inl.h"
 #include "cpu/scratch.h"
+#include "cpu/simd/transpose-inl.h"
 #include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
@@ -57,7 +57,7 @@ HWY_NOINLINE void TransposeIn(const W* const* from, int64_t n, int64_t ahead, W*
     VecOf<W> v[kLanes];
     POOLGRAD_UNROLL for (int64_t i = 0; i < kLanes; ++i) Ask(from[i] + e, ahead);
     POOLGRAD_UNROLL for (int64_t i = 0; i < kLanes; ++i) v[i] = hn::LoadU(d, from[i] + e);
-    Transpose<W>(v);
+    TransposeVectors<W>(v);
     POOLGRAD_UNROLL for (int64_t i = 0; i < kLanes; ++i) hn::StoreU(v[i], d, tile + (e + i) * kLanes);
   }
 }
@@ -74,7 +74,7 @@ HWY_NOINLINE void TransposeOut(const W* HWY_RESTRICT values, int64_t used, const
     const int64_t e = most < kLanes ? 0 : std::min(at, most - kLanes);
     VecOf<W> v[kLanes];
     POOLGRAD_UNROLL for (int64_t i = 0; i < kLanes; ++i) v[i] = hn::LoadU(d, values + (e + i) * kLanes);
-    Transpose<W>(v);
+    TransposeVectors<W>(v);
     if (e + kLanes <= least) {
       POOLGRAD_UNROLL for (int64_t i = 0; i < kLanes; ++i) hn::StoreU(v[i], d, to[i] + e);
       continue;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,21 +20,28 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// A square of as many elements as 16 bytes hold, by rounds of a perfect shuffle.
+// Squares of as many elements as 16 bytes hold, one in every block of that size, by rounds of a perfect shuffle.
+template <class D>
+HWY_INLINE void TransposeInBlocks(D d, hn::Vec<D>* v) {
+  constexpr int kSide = 16 / sizeof(hn::TFromD<D>);
+  hn::Vec<D> shuffled[kSide];
+  POOLGRAD_UNROLL for (int side = kSide; side > 1; side /= 2) {
+    POOLGRAD_UNROLL for (int i = 0; i < kSide / 2; ++i) {
+      shuffled[2 * i] = hn::InterleaveLower(d, v[i], v[i + kSide / 2]);
+      shuffled[2 * i + 1] = hn::InterleaveUpper(d, v[i], v[i + kSide / 2]);
+    }
+    POOLGRAD_UNROLL for (int i = 0; i < kSide; ++i) v[i] = shuffled[i];
+  }
+}
+
 template <class U>
 HWY_INLINE void TransposeSquare(const U* HWY_RESTRICT from, int64_t from_step, U* HWY_RESTRICT to, int64_t to_step) {
   const hn::CappedTag<U, 16 / sizeof(U)> d;
   constexpr int kSide = 16 / sizeof(U);
-  hn::Vec<decltype(d)> a[kSide], b[kSide];
-  for (int i = 0; i < kSide; ++i) a[i] = hn::LoadU(d, from + i * from_step);
-  for (int side = kSide; side > 1; side /= 2) {
-    for (int i = 0; i < kSide / 2; ++i) {
-      b[2 * i] = hn::InterleaveLower(d, a[i], a[i + kSide / 2]);
-      b[2 * i + 1] = hn::InterleaveUpper(d, a[i], a[i + kSide / 2]);
-    }
-    for (int i = 0; i < kSide; ++i) a[i] = b[i];
-  }
-  for (int i = 0; i < kSide; ++i) hn::StoreU(a[i], d, to + i * to_step);
+  hn::Vec<decltype(d)> v[kSide];
+  for (int i = 0; i < kSide; ++i) v[i] = hn::LoadU(d, from + i * from_step);
+  TransposeInBlocks(d, v);
+  for (int i = 0; i < kSide; ++i) hn::StoreU(v[i], d, to + i * to_step);
 }
 
 // to[c * to_step + r] = from[r * from_step + c].
@@ -53,6 +61,33 @@ void Transpose(const U* HWY_RESTRICT from, int64_t rows, int64_t columns, int64_
     for (int64_t c = 0; c < columns; c += kSide) {
       const int64_t column = within(c, columns);
       TransposeSquare(from + row * from_step + column, from_step, to + column * to_step + row, to_step);
+    }
+  }
+}
+
+// As many vectors as a vector has lanes: lane l of vector p changes places with lane p of vector l. W has 4 or 8 bytes.
+template <class W>
+HWY_INLINE void TransposeVectors(VecOf<W>* v) {
+  const hn::ScalableTag<W> d;
+  constexpr int kInBlock = 16 / sizeof(W);
+  constexpr int kBlocks = hn::MaxLanes(d) / kInBlock;
+  POOLGRAD_UNROLL for (int b = 0; b < kBlocks; ++b) TransposeInBlocks(d, v + b * kInBlock);
+  // Block b of vector (c, i) changes places with block c of vector (b, i).
+  POOLGRAD_UNROLL for (int i = 0; i < kInBlock && kBlocks > 1; ++i) {
+    VecOf<W>* u = v + i;
+    if constexpr (kBlocks == 2) {
+      const auto a = u[0], b = u[kInBlock];
+      u[0] = hn::ConcatLowerLower(d, b, a);
+      u[kInBlock] = hn::ConcatUpperUpper(d, b, a);
+    } else if constexpr (kBlocks == 4) {
+      const auto low0 = hn::ConcatLowerLower(d, u[2 * kInBlock], u[0]);
+      const auto high0 = hn::ConcatUpperUpper(d, u[2 * kInBlock], u[0]);
+      const auto low1 = hn::ConcatLowerLower(d, u[3 * kInBlock], u[kInBlock]);
+      const auto high1 = hn::ConcatUpperUpper(d, u[3 * kInBlock], u[kInBlock]);
+      u[0] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(low1), low0);
+      u[kInBlock] = hn::OddEvenBlocks(low1, hn::SwapAdjacentBlocks(low0));
+      u[2 * kInBlock] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(high1), high0);
+      u[3 * kInBlock] = hn::OddEvenBlocks(high1, hn::SwapAdjacentBlocks(high0));
     }
   }
 }

@@ -281,7 +281,7 @@ struct Cells {
     int phase = 0;
     if constexpr (kSplit) {  // qw is the input column
       column = qw;
-      phase = (column + p.pad[2]) % SW;
+      phase = TapAt(2, (column + p.pad[2]) % SW);
       qw = (column + p.pad[2]) / SW;
     }
     const int od = qd - (TD - 1);
@@ -381,7 +381,7 @@ struct Cells {
 #pragma unroll
       for (int tw = TW - 1; tw >= 0; --tw) {
         const int kw = kSplit ? phase : TapAt(2, (j + kPhase) % SW + tw * SW);
-        if (!kSplit && kw < 0) continue;
+        if (!(kSplit && KW == SW && DW == 1) && kw < 0) continue;
         const int o = (j + kPhase) / SW - tw - kLow;
         if constexpr (kPaired) {
           using Codes = ChannelCodes<kBits, kChannels>;

@@ -59,9 +59,11 @@ struct Form {
     return mode == Mode::kFirst && codes == bits && kernel[1] == kernel[2] && pad == kernel[2] / 2 &&
            ((kernel[2] == 3 && bits == 4) || (kernel[2] == 5 && bits == 8));
   }
-  // Channels last, disjoint: every column of a cell has a thread of its own.
+  // Channels last, windows side by side: every column of a cell has a thread of its own, so that neighbours in memory
+  // are written together.
   constexpr bool split() const {
-    return mode == Mode::kLast && disjoint() && taps() > 4 && kernel[2] == stride[2] && dilation[2] == 1;
+    return (mode == Mode::kLast && disjoint() && taps() > 4) ||
+           (mode == Mode::kLastOdd && stride[2] > 1 && over(2) == 1);
   }
   // Channels first, staged: whether what is read is staged too. Where few outputs lie over an input, loads that nobody
   // waits for are faster.

@@ -126,6 +126,12 @@ def _spec(call: _Call, text: str, mesh: Any, arrays: Sequence[Any]) -> Partition
     return PartitionSpec(*spec)
 
 
+@lru_cache(maxsize=1)
+def _devices() -> int:
+    """The most that a mesh can have."""
+    return max(jax.device_count(), jax.device_count("cpu"))
+
+
 def _sharding_rule(call: _Call, text: str) -> SdyShardingRule:
     """The same for Shardy: an axis that two arrays share has the same name in both. Several channels in a byte of routes, and several
     bytes of routes for a channel, are a compound of two."""
@@ -134,7 +140,7 @@ def _sharding_rule(call: _Call, text: str) -> SdyShardingRule:
     names: Dict[str, Any] = {"x": "c", "y": "c", "routes": "c"}
     sizes: Dict[str, int] = {}
     if plan.channels_last and "routes" in call.operands + call.results and bits != 8:
-        if channels * bits % 8:
+        if bits < 8 and channels * bits % (8 * _devices()):  # bytes that some mesh would cut
             names = {"x": "cx", "y": "cy", "routes": "cr"}  # they are not split
         elif bits < 8:
             names["x"] = names["y"] = CompoundFactor("c", "code")
@@ -205,13 +211,18 @@ def _make(call: _Call) -> Any:
     return primitive
 
 
+def _no_tangent(value: Any) -> Any:
+    typeof = jax.typeof if hasattr(jax, "typeof") else jax.core.get_aval  # before 0.6
+    return ad.Zero(typeof(value).to_tangent_aval())
+
+
 def _make_linear(primitive: Any, transpose: Any) -> None:
     """(vector) or (vector, routes) -> vector, linear in the vector."""
 
     def jvp(primals: Any, tangents: Any, *, text: str) -> Any:
         out = primitive.bind(*primals, text=text)
         if type(tangents[0]) is ad.Zero:
-            return out, [ad.Zero.from_primal_value(out[0])]
+            return out, [_no_tangent(out[0])]
         return out, primitive.bind(tangents[0], *primals[1:], text=text)
 
     def transpose_rule(cotangents: Any, vector: Any, *routes: Any, text: str) -> Any:
@@ -232,7 +243,7 @@ for _one, _other in ((gather_p, scatter_p), (average_p, spread_p)):
 def _forward_jvp(primals: Any, tangents: Any, *, text: str) -> Any:
     if type(tangents[0]) is ad.Zero:
         y = forward_p.bind(*primals, text=text)
-        return y, [ad.Zero.from_primal_value(y[0])]
+        return y, [_no_tangent(y[0])]
     y, routes = forward_routes_p.bind(*primals, text=text)
     return [y], gather_p.bind(tangents[0], routes, text=text)
 
@@ -240,8 +251,8 @@ def _forward_jvp(primals: Any, tangents: Any, *, text: str) -> Any:
 def _forward_routes_jvp(primals: Any, tangents: Any, *, text: str) -> Any:
     y, routes = forward_routes_p.bind(*primals, text=text)
     along = type(tangents[0]) is not ad.Zero
-    ty = gather_p.bind(tangents[0], routes, text=text)[0] if along else ad.Zero.from_primal_value(y)
-    return [y, routes], [ty, ad.Zero.from_primal_value(routes)]
+    ty = gather_p.bind(tangents[0], routes, text=text)[0] if along else _no_tangent(y)
+    return [y, routes], [ty, _no_tangent(routes)]
 
 
 ad.primitive_jvps[forward_p] = _forward_jvp

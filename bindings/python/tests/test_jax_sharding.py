@@ -171,4 +171,4 @@ def test_what_cannot_be_split_is_said():
         lambda t: J.max_pool(t, (2, 2), split=("h", None)), mesh=mesh_of(h=4), in_specs=(P(None, "h"),), out_specs=P(None, "h")
     )
     with pytest.raises(ValueError, match="spatial axis 0 has 15 outputs; shard_map cuts them evenly among its 4 devices"):
-        uneven(x)
+        uneven(np.asarray(x))

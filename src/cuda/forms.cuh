@@ -10,7 +10,7 @@ enum class Mode {
   kLastOdd,      // channels last, any number of channels: a byte's worth of codes, element by element
   kFirst,        // channels first, rows aligned: 4 neighbouring outputs, whole vectors
   kFirstOdd,     // channels first, any alignment: a byte's worth of codes, element by element
-  kFirstStaged,  // the same, with the input side of whole planes, or of bands of rows, held in shared memory
+  kFirstStaged,  // the same, with pieces of both sides held in shared memory
 };
 
 struct Form {

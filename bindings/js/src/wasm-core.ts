@@ -35,7 +35,7 @@ export interface CoreExports {
 
 const TABLES = 6;                // pointers behind the head of poolgrad_problem
 const PROBLEM_BYTES = HEAD_BYTES + 4 * TABLES;
-const OPTIONS_BYTES = 16;       // poolgrad_plan_options on wasm32: uint64_t struct_size, a pointer, padding
+const OPTIONS_BYTES = 16;       // poolgrad_plan_options on wasm32: uint64_t struct_size, a pointer, never_compile
 
 export class WasmCore {
   readonly #memory: WebAssembly.Memory;
@@ -155,6 +155,7 @@ export class WasmCore {
       const data = new DataView(this.#memory.buffer, options, OPTIONS_BYTES);
       data.setBigUint64(0, BigInt(OPTIONS_BYTES), true);
       data.setUint32(8, name, true);
+      data.setUint32(12, 0, true);
       return make(options);
     }));
   }

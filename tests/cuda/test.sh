@@ -14,7 +14,7 @@ launcher=()
 command -v ccache > /dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 # Without a GPU the code is only compiled, so that it need not be optimised to the last.
 flags=()
-[ -e /dev/nvidiactl ] || flags=("-DCMAKE_CUDA_FLAGS=-Xptxas -O1")
+[ -e /dev/nvidiactl ] || flags=("-DCMAKE_CUDA_FLAGS=-Xptxas -O1 -Xcicc -O1")
 quietly() {
   "$@" > "$build/build.log" 2>&1 || { tail -60 "$build/build.log"; exit 1; }
 }

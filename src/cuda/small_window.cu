@@ -284,7 +284,7 @@ const void* AheadKernel(poolgrad_dtype dtype, poolgrad_op op, const Form& form) 
 
 cudaError_t LaunchForm(const void* kernel, const Form& f, const Problem& p, poolgrad_op op, const Args& args,
                        void* stream) {
-  const int64_t vector = f.mode == Mode::kLast || f.mode == Mode::kFirst ? 16 : f.size;
+  const int64_t vector = f.whole() ? 16 : f.size;
   if (!Aligned(args.source, vector) || !Aligned(args.result, vector) || !Aligned(args.routes, f.whole() ? 8 : 1)) {
     return cudaErrorNotSupported;
   }

@@ -26,15 +26,15 @@ inline constexpr int kSeparableRun = 14;
 // Threads that fill the largest device of today about twice; under this, strips get shorter. The GPU tests set it to 1,
 // so that small problems have long strips too; nothing else writes it.
 inline int64_t enough_threads = 132 * 2048 * 2;
-// Compiling a kernel for a window takes about a second, once: not for problems whose time is that of launching. The GPU
-// tests set it to 0.
+// Compiling a kernel for a window takes about half a second, once: not for problems whose time is that of launching.
+// The GPU tests set it to 0.
 inline int64_t bytes_worth_compiling = 1 << 20;
 // Shared memory of a block of staged strips or cells. The GPU tests lower it, so that small planes are cut into pieces.
 // 48 KB is what a block gets without asking for more at every launch.
 inline int64_t staged_bytes = 48 << 10;
 // The most that a piece of one row may take: one block on a multiprocessor could not overlap loading with computing.
 inline constexpr int64_t kStagedBytesMost = 100 << 10;
-// The same for global pooling's planes.
+// Shared memory of a block of global pooling's planes.
 inline constexpr int64_t kPlaneBytes = 28 << 10;
 // Bytes of dx that a block of global pooling's backward writes.
 inline constexpr int64_t kPlaneRunBytes = 26 << 10;
@@ -84,7 +84,7 @@ constexpr SmallWindowTuning ForwardTuning(const Form& f) {
   } else if (f.taps() > 9 || f.stride[1] > 3) {  // many rows stay in registers
     t.rows = f.whole() ? 4 : 8;
     t.ahead = 1, t.blocks = 2;
-  } else if (!f.whole() && halves) {  // staged: the loads are of shared memory, and few registers matter more
+  } else if (!f.whole() && halves) {  // single elements: few registers matter more than loads ahead
     t.rows = 16, t.ahead = 1;
   } else if (f.whole() && f.stride[2] == 1 && !f.dilated()) {
     if (f.last()) t.rows = 8, t.ahead = 4;

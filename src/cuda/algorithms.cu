@@ -133,17 +133,17 @@ const char* RefuseForms(const Problem& p, poolgrad_op op) {
 struct Chosen {
   Form form{};
   const void* kernel = nullptr;
-  Problem folded{};
 };
 
 Status LaunchChosen(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
-  const auto& chosen = *static_cast<const Chosen*>(args.layout);
-  return OnDeviceOf(p, op, args, stream,
-                    [&] { return LaunchForm(chosen.kernel, chosen.form, chosen.folded, op, args, stream); });
+  const auto& chosen = *static_cast<const FormLaunch*>(args.layout);
+  return OnDeviceOf(p, op, args, stream, [&] { return chosen.Launch(args, stream); });
 }
 
-CudaKernel MakeChosen(const Problem& p, const Form& form, const void* kernel, std::string note) {
-  return {LaunchChosen, 0, std::make_shared<Chosen>(Chosen{form, kernel, Folded(p)}), std::move(note)};
+CudaKernel MakeChosen(const Problem& p, poolgrad_op op, const Chosen& chosen, std::string note) {
+  std::shared_ptr<const FormLaunch> launch = MakeFormLaunch(chosen.kernel, chosen.form, p, op);
+  if (!launch) return {nullptr, 0, nullptr, "it would take more than 2^31 threads"};
+  return {LaunchChosen, 0, std::move(launch), std::move(note)};
 }
 
 const char* RefuseCompiled(const Problem& p, poolgrad_op op) {
@@ -157,13 +157,13 @@ CudaKernel MakeCompiled(const Problem& p, poolgrad_op op) {
   const Form form = *FormOf(p, op);
   Compiled compiled = Compile(p.dtype, op, form, p.device_index);
   if (!compiled.kernel) return {nullptr, 0, nullptr, std::move(compiled.note)};
-  return MakeChosen(p, form, compiled.kernel, std::move(compiled.note));
+  return MakeChosen(p, op, {form, compiled.kernel}, std::move(compiled.note));
 }
 
 // Where the form that suits best was not compiled ahead, the one that suits any rows may have been.
 Chosen FindAhead(const Problem& p, poolgrad_op op) {
   for (const Form& form : {*FormOf(p, op), *PlainFormOf(p, op)}) {
-    if (const void* kernel = AheadKernel(p.dtype, op, form)) return {form, kernel, {}};
+    if (const void* kernel = AheadKernel(p.dtype, op, form)) return {form, kernel};
   }
   return {};
 }
@@ -176,8 +176,7 @@ const char* RefuseSmallWindow(const Problem& p, poolgrad_op op) {
 }
 
 CudaKernel MakeSmallWindow(const Problem& p, poolgrad_op op) {
-  const Chosen ahead = FindAhead(p, op);
-  return MakeChosen(p, ahead.form, ahead.kernel, {});
+  return MakeChosen(p, op, FindAhead(p, op), {});
 }
 
 // ---- kernels whose windows are loops ----

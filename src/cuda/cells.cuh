@@ -61,11 +61,11 @@ struct Cells {
   static constexpr int kHigh = (kColumns - 1 + kPhase) / SW;
   static constexpr int kLow = 1 - TW < 0 ? 1 - TW : 0;  // from kLow to kHigh: the outputs over the columns
   static constexpr int kOver = kHigh - kLow + 1;
-  static_assert(!kSplit || TW == 1);
   // The outputs, from kLow on, with a tap on one of the columns.
   static constexpr uint64_t Reaching() {
-    uint64_t outputs = kSplit ? 1 : 0;
-    for (int o = kLow; o <= kHigh && !kSplit; ++o) {
+    if (kSplit) return (uint64_t{1} << kOver) - 1;
+    uint64_t outputs = 0;
+    for (int o = kLow; o <= kHigh; ++o) {
       for (int j = 0; j < kColumns; ++j) {
         const int t = (j + kPhase) / SW - o;
         if (t >= 0 && TapAt(2, (j + kPhase) % SW + t * SW) >= 0) outputs |= uint64_t{1} << (o - kLow);
@@ -74,7 +74,7 @@ struct Cells {
     return outputs;
   }
   static constexpr uint64_t kReaching = Reaching();
-  static_assert(kOver <= 64);
+  static_assert(kOver < 64);
   __device__ static constexpr bool Reaches(int o) { return kReaching >> (o - kLow) & 1; }
   static constexpr int kCodeWords = kLast ? (kChannels * kBits + 31) / 32 : 1;
 
@@ -278,11 +278,12 @@ struct Cells {
   __device__ static void Run(const CellParams& p, const T* dy, const uint8_t* routes, const Depths& at, int qd, int qh,
                              int qw, int left) {
     int column = kVector ? qw * SW : qw * SW - p.pad[2];  // the first input column
-    int phase = 0;
+    int split_taps[TW] = {};
     if constexpr (kSplit) {  // qw is the input column
       column = qw;
-      phase = TapAt(2, (column + p.pad[2]) % SW);
       qw = (column + p.pad[2]) / SW;
+#pragma unroll
+      for (int tw = 0; tw < TW; ++tw) split_taps[tw] = TapAt(2, (column + p.pad[2]) % SW + tw * SW);
     }
     const int od = qd - (TD - 1);
     int oh = qh - (TH - 1);                                          // the next output row to load
@@ -359,7 +360,7 @@ struct Cells {
               for (int th = TH - 1; th >= 0; --th) {
                 const int kd = TapAt(0, rd + td * SD), kh = TapAt(1, rh + th * SH);
                 if (kd < 0 || kh < 0) continue;
-                Add(over[TD - 1 - td][TH - 1 - th + i], (kd * KH + kh) * KW, phase, sum);
+                Add(over[TD - 1 - td][TH - 1 - th + i], (kd * KH + kh) * KW, split_taps, sum);
               }
             }
             store(qh + i, rd, rh, sum);
@@ -374,13 +375,14 @@ struct Cells {
     }
   }
 
-  // Adds what one row of outputs sends to one row of inputs; row_tap: the tap of its first column.
-  __device__ static void Add(const Outputs& from, int row_tap, int phase, float (*sum)[kChannels]) {
+  // Adds what one row of outputs sends to one row of inputs; row_tap: the tap of its first column; split_taps: where one
+  // column is the thread's, its taps in the outputs over it, -1 for none.
+  __device__ static void Add(const Outputs& from, int row_tap, const int (&split_taps)[TW], float (*sum)[kChannels]) {
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
 #pragma unroll
       for (int tw = TW - 1; tw >= 0; --tw) {
-        const int kw = kSplit ? phase : TapAt(2, (j + kPhase) % SW + tw * SW);
+        const int kw = kSplit ? split_taps[tw] : TapAt(2, (j + kPhase) % SW + tw * SW);
         if (!(kSplit && KW == SW && DW == 1) && kw < 0) continue;
         const int o = (j + kPhase) / SW - tw - kLow;
         if constexpr (kPaired) {

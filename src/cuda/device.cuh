@@ -1,14 +1,13 @@
-// What the host's side of every kernel shares: a problem as kernel parameters, launching, and the error sentences.
+// What the host's side of every kernel shares: a problem as kernel parameters, and launching a kernel of this file's.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
-#include "cuda/cuda.h"
 #include "cuda/geo.cuh"
+#include "cuda/runtime.h"
 
 namespace poolgrad::cuda {
 
@@ -81,58 +80,11 @@ inline bool FitsInt32(const Problem& p) {
          p.divisor < limit;
 }
 
-// ---- launching ----
-
-// Makes `device` current for as long as it lives.
-class DeviceScope {
- public:
-  explicit DeviceScope(int device) {
-    status_ = cudaGetDevice(&before_);
-    if (status_ == cudaSuccess && before_ != device) {
-      status_ = cudaSetDevice(device);
-      changed_ = status_ == cudaSuccess;
-    }
-  }
-  ~DeviceScope() {
-    if (changed_) cudaSetDevice(before_);
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-  cudaError_t status() const { return status_; }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-  cudaError_t status_;
-};
-
-// The sentence for a runtime error; takes the error out of the runtime's state.
-Status ErrorStatus(cudaError_t error, const std::string& while_doing);
-
-inline constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;
-
-// Launches on the current device a kernel that was compiled ahead, or while the program runs. Grids are
-// one-dimensional; `blocks` of 0 launches nothing.
-inline cudaError_t LaunchPointers(const void* kernel, int64_t blocks, int threads, size_t shared_bytes, void* stream,
-                                  void** params) {
-  if (blocks <= 0) return cudaSuccess;
-  if (blocks > kMaxBlocks) return cudaErrorInvalidConfiguration;
-  if (shared_bytes > 48 * 1024) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-    if (error != cudaSuccess) return error;
-  }
-  return cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), params,
-                          shared_bytes, static_cast<cudaStream_t>(stream));
-}
-
 template <class... Params>
 cudaError_t Launch(void (*kernel)(Params...), int64_t blocks, int threads, size_t shared_bytes, void* stream,
                    std::type_identity_t<Params>... params) {
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&params))...};
   return LaunchPointers(reinterpret_cast<const void*>(kernel), blocks, threads, shared_bytes, stream, pointers);
 }
-
-inline bool Aligned(const void* pointer, int64_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
 
 }  // namespace poolgrad::cuda

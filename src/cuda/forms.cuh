@@ -47,6 +47,12 @@ struct Form {
     return mode == Mode::kFirstStaged && stride[2] > 1 ? 4 / size : byteful();
   }
 
+  // Registers of the reduced rows that a strip keeps.
+  constexpr int reduced() const {
+    const int rows = extent(1) > stride[1] ? extent(1) : stride[1];
+    return kernel[0] * rows * (outputs() * size + 3) / 4 * (routes ? 2 : 1);
+  }
+
   // ---- backward: strips of cells ----
 
   // Outputs over a cell along an axis.
@@ -59,11 +65,9 @@ struct Form {
     return mode == Mode::kFirst && codes == bits && kernel[1] == kernel[2] && pad == kernel[2] / 2 &&
            ((kernel[2] == 3 && bits == 4) || (kernel[2] == 5 && bits == 8));
   }
-  // Channels last, windows side by side: every column of a cell has a thread of its own, so that neighbours in memory
-  // are written together.
+  // Channels last: every column of a cell has a thread of its own, so that neighbours in memory are written together.
   constexpr bool split() const {
-    return (mode == Mode::kLast && disjoint() && taps() > 4) ||
-           (mode == Mode::kLastOdd && stride[2] > 1 && over(2) == 1);
+    return (mode == Mode::kLast && disjoint() && taps() > 4) || (mode == Mode::kLastOdd && stride[2] > 1);
   }
   // Channels first, staged: whether what is read is staged too. Where few outputs lie over an input, loads that nobody
   // waits for are faster.
@@ -79,7 +83,7 @@ struct Form {
   constexpr int group() const {
     if (rolls()) return mode == Mode::kFirst ? 4 : kernel[2] == 3 ? 2 : 1;
     if (last()) return 1;
-    if (mode != Mode::kFirst) return stride[2] > 3 ? 2 : byteful();
+    if (mode != Mode::kFirst) return stride[2] > 3 ? 4 / size : byteful();
     const int aligned = 16 / (stride[2] * size);
     return aligned > 4 ? 4 : aligned;
   }

@@ -36,6 +36,8 @@ struct Pack<float> {
 #endif
   }
   __device__ static Reg Lower(Reg a, Reg b) { return fminf(a, b); }
+  // The greater, but of zeros either one: where what is not above 0 is forgotten.
+  __device__ static Reg Max(Reg a, Reg b) { return fmaxf(a, b); }
   __device__ static bool Watched(Reg watched) { return watched != watched; }
   __device__ static bool Exceptional(Reg watched, Reg lowest) { return Watched(watched) || lowest == Fill(); }
   __device__ static Reg Zero() { return 0; }
@@ -85,6 +87,7 @@ struct PackOfTwo {
   __device__ static constexpr uint32_t Tap(uint32_t t) { return t * 0x10001u; }
   __device__ static Reg Watch(Reg seen, Reg v) { return AsReg(__hmax2_nan(AsTwo(seen), AsTwo(v))); }
   __device__ static Reg Lower(Reg a, Reg b) { return AsReg(__hmin2(AsTwo(a), AsTwo(b))); }
+  __device__ static Reg Max(Reg a, Reg b) { return AsReg(__hmax2(AsTwo(a), AsTwo(b))); }
   __device__ static bool Watched(Reg watched) {
     const uint32_t infinite = Ops::kLowest & 0x7FFFu;
     return (watched & 0x7FFFu) > infinite || (watched >> 16 & 0x7FFFu) > infinite;

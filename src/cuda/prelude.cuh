@@ -102,23 +102,16 @@ __device__ inline unsigned __hgt2_mask(__nv_bfloat162 a, __nv_bfloat162 b) {
 #endif
   return out;
 }
-__device__ inline __half2 __hmax2_nan(__half2 a, __half2 b) {
-  __half2 out;
-  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(out.bits) : "r"(a.bits), "r"(b.bits));
-  return out;
-}
-__device__ inline __nv_bfloat162 __hmax2_nan(__nv_bfloat162 a, __nv_bfloat162 b) {
-  __nv_bfloat162 out;
-  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(out.bits) : "r"(a.bits), "r"(b.bits));
-  return out;
-}
-__device__ inline __half2 __hmin2(__half2 a, __half2 b) {
-  __half2 out;
-  asm("min.f16x2 %0, %1, %2;" : "=r"(out.bits) : "r"(a.bits), "r"(b.bits));
-  return out;
-}
-__device__ inline __nv_bfloat162 __hmin2(__nv_bfloat162 a, __nv_bfloat162 b) {
-  __nv_bfloat162 out;
-  asm("min.bf16x2 %0, %1, %2;" : "=r"(out.bits) : "r"(a.bits), "r"(b.bits));
-  return out;
-}
+#define POOLGRAD_OF_TWO(name, type, instruction)                                        \
+  __device__ inline type name(type a, type b) {                                         \
+    type out;                                                                           \
+    asm(instruction " %0, %1, %2;" : "=r"(out.bits) : "r"(a.bits), "r"(b.bits));        \
+    return out;                                                                         \
+  }
+POOLGRAD_OF_TWO(__hmax2_nan, __half2, "max.NaN.f16x2")
+POOLGRAD_OF_TWO(__hmax2_nan, __nv_bfloat162, "max.NaN.bf16x2")
+POOLGRAD_OF_TWO(__hmax2, __half2, "max.f16x2")
+POOLGRAD_OF_TWO(__hmax2, __nv_bfloat162, "max.bf16x2")
+POOLGRAD_OF_TWO(__hmin2, __half2, "min.f16x2")
+POOLGRAD_OF_TWO(__hmin2, __nv_bfloat162, "min.bf16x2")
+#undef POOLGRAD_OF_TWO

@@ -196,14 +196,11 @@ __device__ void RunCells(const CellParams& p) {
   using C = CellsOf<T, F>;
   const uint32_t thread = blockIdx.x * kCellThreads + threadIdx.x;
   if (thread >= p.threads) return;
-  uint32_t channel = thread, column, strip, depth;
-  uint32_t rest = p.across.take(&channel);
-  column = rest, rest = p.columns.take(&column);
-  strip = rest, rest = p.strips.take(&strip);
-  depth = rest, rest = p.depths.take(&depth);
-  const int64_t number = rest;
+  uint32_t channel = thread;
+  const StripOf strip(p, p.across.take(&channel));
+  const int64_t number = strip.number;
   const int64_t c = static_cast<int64_t>(channel) * C::kChannels;
-  const int qd = p.first[0] + static_cast<int>(depth), od = qd - (C::TD - 1);
+  const int qd = p.first[0] + strip.depth, od = qd - (C::TD - 1);
   typename C::Depths at;
 #pragma unroll
   for (int rd = 0; rd < F.stride[0]; ++rd) {
@@ -211,8 +208,7 @@ __device__ void RunCells(const CellParams& p) {
   }
   C::Run(p, static_cast<const T*>(p.dy) + number * p.y_plane + od * p.y_depth + c,
          p.routes + number * p.route_plane + od * p.route_depth + c * F.bits / 8, at, qd,
-         p.first[1] + static_cast<int>(strip) * p.rows,
-         (C::kVector || C::kSplit ? 0 : p.first[2]) + static_cast<int>(column) * C::kGroup,
+         p.first[1] + strip.strip * p.rows, (C::kVector || C::kSplit ? 0 : p.first[2]) + strip.column * C::kGroup,
          p.channels - static_cast<int>(c));
 }
 
@@ -255,12 +251,10 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
   WaitFor();
   const uint32_t strips = p.columns.divisor * p.strips.divisor * p.depths.divisor * piece.planes;
   for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
-    uint32_t column = i, strip, depth;
-    uint32_t plane = p.columns.take(&column);
-    strip = plane, plane = p.strips.take(&strip);
-    depth = plane, plane = p.depths.take(&depth);
-    const int row = static_cast<int>(strip) * p.rows, d = qd + static_cast<int>(depth);
-    if (row >= piece.rows || static_cast<int>(depth) >= piece.depths) continue;
+    const StripOf strip(p, i);
+    const int64_t plane = strip.number;
+    const int row = strip.strip * p.rows, d = qd + strip.depth;
+    if (row >= piece.rows || strip.depth >= piece.depths) continue;
     typename C::Depths at;
     at.end = qh + piece.rows;
 #pragma unroll
@@ -281,7 +275,7 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
     }
     C::Run(p, dy + plane * p.y_plane + (d - (TD - 1)) * p.y_depth,
            codes + plane * p.route_plane + (d - (TD - 1)) * p.route_depth, at, d, qh + row,
-           p.first[2] + static_cast<int>(column) * C::kGroup, 1);
+           p.first[2] + strip.column * C::kGroup, 1);
   }
   __syncthreads();
   if (!slabs) {

@@ -9,14 +9,30 @@
 namespace poolgrad::cuda {
 namespace {
 
-// Larger windows are not unrolled.
-constexpr int64_t kTapsMost = 64, kStrideMost = 32, kCellMost = 16, kExtentMost = 32;
+// Larger windows are not unrolled; those that share no input need fewer registers.
+constexpr int64_t kTapsMost = 64, kDisjointTapsMost = 196, kStrideMost = 32, kCellMost = 16, kExtentMost = 32;
 
 bool IsBackward(poolgrad_op op) { return op == POOLGRAD_OP_BACKWARD; }
 
 // Rows of one channel are rows, whatever the layout is called; each code has a byte of its own then.
 bool ChannelsLast(const Problem& p) { return p.channels_last() && p.channels > 1; }
 bool BytePerCode(const Problem& p) { return p.channels_last() && p.channels == 1 && p.routes.bits < 8; }
+
+// The problem as its kernels see it. Signals: where channels are first, each is a row of one plane; where they are
+// last, they run down, so that what a thread has found serves the next output too.
+Problem Folded(const Problem& p) {
+  const auto single = [](const Axis& a) { return a.kernel == 1 && a.in == 1 && a.out == 1 && a.pad_lo == 0; };
+  if (!single(p.axis[0]) || !single(p.axis[1])) return p;
+  Problem folded = p;
+  const int64_t planes = p.batch * p.channels;
+  if (ChannelsLast(p)) {  // few channels would leave neighbouring threads far apart
+    if (p.channels * SizeOf(p.dtype) >= 64) std::swap(folded.axis[1], folded.axis[2]);
+  } else if (planes < int64_t{1} << 30) {
+    folded.axis[1].in = folded.axis[1].out = planes;
+    folded.batch = folded.channels = 1;
+  }
+  return folded;
+}
 
 bool OfAxes(const Problem& p, Form* f) {
   for (int i = 0; i < 3; ++i) {
@@ -25,7 +41,7 @@ bool OfAxes(const Problem& p, Form* f) {
     f->kernel[i] = static_cast<int>(a.kernel), f->stride[i] = static_cast<int>(a.stride);
     f->dilation[i] = a.kernel == 1 ? 1 : static_cast<int>(a.dilation);
   }
-  return f->taps() <= kTapsMost;
+  return f->taps() <= (f->disjoint() ? kDisjointTapsMost : kTapsMost);
 }
 
 // From the first cell with an input to the last.
@@ -185,11 +201,11 @@ Places PlacesOf(const Problem& p) {
   return {false, p.batch * p.channels, p.axis[2].out, LineBytes(p)};
 }
 
-cudaError_t LaunchStrip(const void* kernel, const Form& f, const Problem& p, const Args& args, void* stream) {
+// Everything about a launch but its pointers, which `Point` sets.
+Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
   const Places places = PlacesOf(p);
-  StripParams s{};
+  StripParams& s = *params;
   s.g = MakeGeo<int64_t>(p);
-  s.x = args.source, s.y = args.result, s.routes = args.routes;
   for (int i = 0; i < 3; ++i) {
     s.in[i] = static_cast<int>(p.axis[i].in);
     s.out[i] = static_cast<int>(p.axis[i].out);
@@ -209,16 +225,17 @@ cudaError_t LaunchStrip(const void* kernel, const Form& f, const Problem& p, con
                       .depths = p.axis[0].out,
                       .numbers = places.planes};
   const SmallWindowTuning tuning = ForwardTuning(f);
-  if (f.mode != Mode::kFirstStaged) return strips.LaunchPlain(kernel, kStripThreads, tuning, stream, &s);
+  if (f.mode != Mode::kFirstStaged) return strips.Plain(kStripThreads, tuning, &s);
   const int64_t bytes = ForwardStaging(p, f).Cut(&s.pieces);
-  return strips.LaunchStaged(kernel, kStripThreads, tuning, bytes, stream, &s);
+  return strips.Staged(kStripThreads, tuning, bytes, &s);
 }
 
-cudaError_t LaunchCells(const void* kernel, const Form& f, const Problem& p, const Args& args, void* stream) {
+void Point(const Args& args, StripParams* s) { s->x = args.source, s->y = args.result, s->routes = args.routes; }
+
+Grid Prepare(const Form& f, const Problem& p, CellParams* params) {
   const Places places = PlacesOf(p);
   const Geo<int64_t> g = MakeGeo<int64_t>(p);
-  CellParams s{};
-  s.dy = args.source, s.routes = args.routes, s.dx = args.result;
+  CellParams& s = *params;
   int64_t cells[3];
   for (int i = 0; i < 3; ++i) {
     const Axis& a = p.axis[i];
@@ -244,26 +261,43 @@ cudaError_t LaunchCells(const void* kernel, const Form& f, const Problem& p, con
                       .depths = cells[0],
                       .numbers = places.planes};
   const SmallWindowTuning tuning = BackwardTuning(f);
-  if (f.mode != Mode::kFirstStaged) return strips.LaunchPlain(kernel, kCellThreads, tuning, stream, &s);
+  if (f.mode != Mode::kFirstStaged) return strips.Plain(kCellThreads, tuning, &s);
   const int64_t bytes = BackwardStaging(p, f).Cut(&s.pieces);
-  return strips.LaunchStaged(kernel, kCellThreads, tuning, bytes, stream, &s);
+  return strips.Staged(kCellThreads, tuning, bytes, &s);
+}
+
+void Point(const Args& args, CellParams* s) { s->dy = args.source, s->dx = args.result, s->routes = args.routes; }
+
+// A kernel with its form's parameters.
+template <class Params>
+struct Ready final : FormLaunch {
+  const void* kernel = nullptr;
+  int64_t vector = 1, codes = 1;  // what pointers are multiples of
+  Grid grid;
+  Params params{};
+
+  cudaError_t Launch(const Args& args, void* stream) const override {
+    if (!Aligned(args.source, vector) || !Aligned(args.result, vector) || !Aligned(args.routes, codes)) {
+      return cudaErrorNotSupported;
+    }
+    Params now = params;
+    Point(args, &now);
+    void* pointers[] = {&now};
+    return LaunchPointers(kernel, grid.blocks, grid.threads, static_cast<size_t>(grid.shared_bytes), stream, pointers);
+  }
+};
+
+template <class Params>
+std::shared_ptr<const FormLaunch> MakeReady(const void* kernel, const Form& f, const Problem& p) {
+  auto ready = std::make_shared<Ready<Params>>();
+  ready->kernel = kernel;
+  ready->vector = f.whole() ? 16 : f.size, ready->codes = f.whole() ? 8 : 1;
+  ready->grid = Prepare(f, Folded(p), &ready->params);
+  if (ready->grid.blocks == 0) return nullptr;
+  return ready;
 }
 
 }  // namespace
-
-Problem Folded(const Problem& p) {
-  const auto single = [](const Axis& a) { return a.kernel == 1 && a.in == 1 && a.out == 1 && a.pad_lo == 0; };
-  if (!single(p.axis[0]) || !single(p.axis[1])) return p;
-  Problem folded = p;
-  const int64_t planes = p.batch * p.channels;
-  if (ChannelsLast(p)) {  // few channels would leave neighbouring threads far apart
-    if (p.channels * SizeOf(p.dtype) >= 64) std::swap(folded.axis[1], folded.axis[2]);
-  } else if (planes < int64_t{1} << 30) {
-    folded.axis[1].in = folded.axis[1].out = planes;
-    folded.batch = folded.channels = 1;
-  }
-  return folded;
-}
 
 std::optional<Form> FormOf(const Problem& p, poolgrad_op op) { return Choose(p, op, false); }
 std::optional<Form> PlainFormOf(const Problem& p, poolgrad_op op) { return Choose(p, op, true); }
@@ -282,13 +316,8 @@ const void* AheadKernel(poolgrad_dtype dtype, poolgrad_op op, const Form& form) 
   }
 }
 
-cudaError_t LaunchForm(const void* kernel, const Form& f, const Problem& p, poolgrad_op op, const Args& args,
-                       void* stream) {
-  const int64_t vector = f.whole() ? 16 : f.size;
-  if (!Aligned(args.source, vector) || !Aligned(args.result, vector) || !Aligned(args.routes, f.whole() ? 8 : 1)) {
-    return cudaErrorNotSupported;
-  }
-  return IsBackward(op) ? LaunchCells(kernel, f, p, args, stream) : LaunchStrip(kernel, f, p, args, stream);
+std::shared_ptr<const FormLaunch> MakeFormLaunch(const void* kernel, const Form& f, const Problem& p, poolgrad_op op) {
+  return IsBackward(op) ? MakeReady<CellParams>(kernel, f, p) : MakeReady<StripParams>(kernel, f, p);
 }
 
 }  // namespace poolgrad::cuda

@@ -3,16 +3,13 @@
 
 #include <cuda_runtime.h>
 
+#include <memory>
 #include <optional>
 
 #include "cuda/cuda.h"
 #include "cuda/forms.cuh"
 
 namespace poolgrad::cuda {
-
-// The problem as its kernels see it. Signals: where channels are first, each is a row of one plane; where they are
-// last, they run down, so that what a thread has found serves the next output too.
-Problem Folded(const Problem& p);
 
 // The form for `op` (forward, with routes or not, and backward), if the window is small enough for one.
 std::optional<Form> FormOf(const Problem& p, poolgrad_op op);
@@ -27,8 +24,15 @@ const void* AheadStrip(const Form& form);  // one file for each type
 template <class T>
 const void* AheadCells(const Form& form);
 
-// cudaErrorNotSupported, having launched nothing, when the pointers are not aligned as the form needs.
-cudaError_t LaunchForm(const void* kernel, const Form& form, const Problem& folded, poolgrad_op op, const Args& args,
-                       void* stream);
+// A kernel of a form with all its parameters but the pointers.
+struct FormLaunch {
+  virtual ~FormLaunch() = default;
+  // cudaErrorNotSupported, having launched nothing, when the pointers are not aligned as the form needs.
+  virtual cudaError_t Launch(const Args& args, void* stream) const = 0;
+};
+
+// Null where the problem has too many threads.
+std::shared_ptr<const FormLaunch> MakeFormLaunch(const void* kernel, const Form& form, const Problem& p,
+                                                 poolgrad_op op);
 
 }  // namespace poolgrad::cuda

@@ -115,6 +115,18 @@ struct Piece {
   }
 };
 
+// Which strip a thread's number is: of a group of columns, a strip of rows, a depth, and a plane or sample.
+struct StripOf {
+  int column, strip, depth;
+  uint32_t number;
+  template <class Params>
+  __device__ StripOf(const Params& p, uint32_t i) {
+    uint32_t c = i, s, d;
+    s = p.columns.take(&c), d = p.strips.take(&s), number = p.depths.take(&d);
+    column = static_cast<int>(c), strip = static_cast<int>(s), depth = static_cast<int>(d);
+  }
+};
+
 __device__ inline uint32_t SharedAddress(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
 
 // What a block reads, in shared memory: a run of depths (of several planes, if they are whole), or slabs of rows of the

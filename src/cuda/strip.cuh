@@ -42,6 +42,7 @@ struct Strip {
                        SW = F.stride[2], DD = F.dilation[0], DH = F.dilation[1], DW = F.dilation[2];
   static constexpr int kPad = F.pad, kBits = F.bits, kSize = F.size;
   static constexpr bool kRoutes = F.routes;
+  static constexpr bool kMaxima = F.relu && !F.routes;  // nothing depends on which zero won, nor on -inf
   static constexpr bool kShared = F.mode == Mode::kFirstStaged;
   static constexpr bool kApart = F.apart();
   static constexpr bool kVector = F.mode == Mode::kFirst;
@@ -197,6 +198,10 @@ struct Strip {
       uint32_t tap = 0;
 #pragma unroll
       for (int k = 1; k < KW; ++k) {
+        if constexpr (kMaxima) {
+          best = P::Max(row.tap[k][i], best);
+          continue;
+        }
         const auto m = P::Greater(row.tap[k][i], best);
         best = P::Choose(m, row.tap[k][i], best);
         if constexpr (kRoutes) tap = P::ChooseTap(m, P::Tap(k), tap);
@@ -414,13 +419,17 @@ struct Strip {
           const Reduced& other = reduced[k / KH][u * kNew + k % KH * DH];
 #pragma unroll
           for (int i = 0; i < kPacks; ++i) {
+            if constexpr (kMaxima) {
+              best.value[i] = P::Max(other.value[i], best.value[i]);
+              continue;
+            }
             const auto m = P::Greater(other.value[i], best.value[i]);
             best.value[i] = P::Choose(m, other.value[i], best.value[i]);
             if constexpr (kRoutes) best.tap[i] = P::ChooseTap(m, other.tap[i] + P::Tap(k * KW), best.tap[i]);
           }
         }
 #pragma unroll
-        for (int i = 0; i < kPacks; ++i) {
+        for (int i = 0; i < (F.relu ? 0 : kPacks); ++i) {
           // Outputs past the line's end may see no input at all.
           if (kWhole || (i + 1) * P::kElements <= left) {
             lowest = P::Lower(lowest, best.value[i]);
@@ -466,16 +475,11 @@ __device__ void RunStrip(const StripParams& p) {
   using S = Strip<T, F>;
   const uint32_t thread = blockIdx.x * kStripThreads + threadIdx.x;
   if (thread >= p.threads) return;
-  uint32_t channel = thread, column, strip, od;
-  uint32_t rest = p.across.take(&channel);
-  column = rest, rest = p.columns.take(&column);
-  strip = rest, rest = p.strips.take(&strip);
-  od = rest, rest = p.depths.take(&od);
-  const int64_t number = rest;  // of the plane, or of the sample
+  uint32_t channel = thread;
+  const StripOf at(p, p.across.take(&channel));
   const int c = S::kLast ? static_cast<int>(channel) * S::kOutputs : 0;
-  const int ow = static_cast<int>(column) * (S::kLast ? 1 : S::kOutputs);
-  S::Run(p, static_cast<const T*>(p.x) + number * p.x_plane + c, {}, number, static_cast<int>(od),
-         static_cast<int>(strip) * p.rows, ow, c);
+  S::Run(p, static_cast<const T*>(p.x) + at.number * p.x_plane + c, {}, at.number, at.depth, at.strip * p.rows,
+         at.column * (S::kLast ? 1 : S::kOutputs), c);
 }
 
 // The same, a block holding its piece of x, y and codes in shared memory: all that it reads and writes are runs.
@@ -515,22 +519,19 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
   WaitFor();
   const uint32_t strips = p.columns.divisor * p.strips.divisor * p.depths.divisor * piece.planes;
   for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
-    uint32_t column = i, strip, od;
-    uint32_t plane = p.columns.take(&column);
-    strip = plane, plane = p.strips.take(&strip);
-    od = plane, plane = p.depths.take(&od);
-    const int row = static_cast<int>(strip) * p.rows;
-    if (row >= piece.rows || static_cast<int>(od) >= piece.depths) continue;
+    const StripOf at(p, i);
+    const int row = at.strip * p.rows;
+    if (row >= piece.rows || at.depth >= piece.depths) continue;
 #pragma unroll
     for (int kd = 0; kd < S::KD; ++kd) {
       staged.depth[kd] =
           slabs ? in.slab[kd]
-                : in.run + static_cast<uint32_t>(plane * p.x_plane +
-                                                 (depth + static_cast<int>(od) * S::SD + kd * S::DD) * p.x_depth) *
+                : in.run + static_cast<uint32_t>(at.number * p.x_plane +
+                                                 (depth + at.depth * S::SD + kd * S::DD) * p.x_depth) *
                                S::kSize;
     }
-    S::Run(p, nullptr, staged, piece.plane + plane, piece.depth + static_cast<int>(od), piece.row + row,
-           static_cast<int>(column) * S::kOutputs, 0);
+    S::Run(p, nullptr, staged, piece.plane + at.number, piece.depth + at.depth, piece.row + row,
+           at.column * S::kOutputs, 0);
   }
   __syncthreads();
   if (p.y) StageOut(shared + pieces.place[1], y, lines * static_cast<int>(p.line));

@@ -80,7 +80,7 @@ constexpr SmallWindowTuning ForwardTuning(const Form& f) {
   const bool halves = f.size == 2;
   if (f.mode == Mode::kFirstStaged) {  // blocks that wait for their piece need others beside them
     t.rows = halves ? 16 : 8, t.ahead = 1;
-    t.blocks = f.taps() <= 16 ? 4 : 3;
+    t.blocks = f.taps() <= 16 ? 4 : f.reduced() <= 48 ? 3 : 2;
   } else if (f.taps() > 9 || f.stride[1] > 3) {  // many rows stay in registers
     t.rows = f.whole() ? 4 : 8;
     t.ahead = 1, t.blocks = 2;
@@ -99,7 +99,9 @@ constexpr SmallWindowTuning BackwardTuning(const Form& f) {
   const int taps = f.taps();
   if (!f.whole()) {
     t.rows = halves ? 8 : 2;
-    if (f.mode == Mode::kFirstStaged) t.blocks = taps <= 9 ? 4 : f.over(0) > 1 ? 2 : 3;
+    // As many blocks as spill nothing, or little.
+    const int registers = f.kept() + f.stride[2] * f.group();
+    if (f.mode == Mode::kFirstStaged) t.blocks = registers > 36 || (f.over(0) > 1 && taps > 9) ? 2 : registers > 26 ? 3 : 4;
     if (f.over(0) > 1) t.rows = 8;
   } else if (f.rolls() && taps > 9) {  // every strip begins with rows that only warm it up, so they are long
     t.rows = last ? 40 : 20;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +14,7 @@
 
 #include "cuda/compiled.h"
 #include "cuda/compiled_sources.h"
-#include "cuda/device.cuh"
+#include "cuda/runtime.h"
 #include "cuda/tuning.h"
 
 namespace poolgrad::cuda {

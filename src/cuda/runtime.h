@@ -1,0 +1,58 @@
+// The CUDA runtime as the host uses it: the current device, launches, and the error sentences. Any C++ compiler takes it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string>
+
+#include "cuda/cuda.h"
+
+namespace poolgrad::cuda {
+
+// Makes `device` current for as long as it lives.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int device) {
+    status_ = cudaGetDevice(&before_);
+    if (status_ == cudaSuccess && before_ != device) {
+      status_ = cudaSetDevice(device);
+      changed_ = status_ == cudaSuccess;
+    }
+  }
+  ~DeviceScope() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+  cudaError_t status() const { return status_; }
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+  cudaError_t status_;
+};
+
+// The sentence for a runtime error; takes the error out of the runtime's state.
+Status ErrorStatus(cudaError_t error, const std::string& while_doing);
+
+inline constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;
+
+// Launches on the current device a kernel that was compiled ahead, or while the program runs. Grids are
+// one-dimensional; `blocks` of 0 launches nothing.
+inline cudaError_t LaunchPointers(const void* kernel, int64_t blocks, int threads, size_t shared_bytes, void* stream,
+                                  void** params) {
+  if (blocks <= 0) return cudaSuccess;
+  if (blocks > kMaxBlocks) return cudaErrorInvalidConfiguration;
+  if (shared_bytes > 48 * 1024) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    if (error != cudaSuccess) return error;
+  }
+  return cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), params,
+                          shared_bytes, static_cast<cudaStream_t>(stream));
+}
+
+inline bool Aligned(const void* pointer, int64_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
+
+}  // namespace poolgrad::cuda

@@ -10,6 +10,8 @@ fwd: values. train: values and what backward needs. bwd: the gradient.
 
 --random N --seed S: N windows drawn at random (draws.py) instead of the cases, against PyTorch eager unless --peers names
 others; values are compared, and the report says how often we are behind and what fraction of copy is reached.
+
+--adaptive: adaptive maxima and averages (adaptive.py) instead of the cases, against PyTorch eager, with the same report.
 """
 import argparse
 import ctypes
@@ -23,6 +25,7 @@ import time
 
 import torch
 
+import adaptive
 import chart
 import draws
 import peers as gpu_peers
@@ -90,6 +93,9 @@ class Problem(ctypes.Structure):
         ).split()]
         + [(name, ctypes.c_int64) for name in ("divisor", "batch", "channels")]
         + [(name, ctypes.c_int64 * 3) for name in ("in_", "kernel", "stride", "dilation", "pad_lo", "pad_hi")]
+        + [("relu", ctypes.c_int32), ("reserved2", ctypes.c_int32), ("outputs", ctypes.c_int64 * 3)]
+        + [("starts", ctypes.c_void_p * 3), ("sizes", ctypes.c_void_p * 3)]
+        + [(name, ctypes.c_int64 * 3) for name in ("whole_in", "whole_at", "whole_pad_lo", "whole_pad_hi")]
     )
 
 
@@ -125,7 +131,8 @@ class Poolgrad:
 
     def __call__(self, cell):
         problem, plan = Problem(), ctypes.c_void_p()
-        self.call("poolgrad_problem_parse", cell.text.encode(), ctypes.byref(problem))
+        size = ctypes.c_size_t(ctypes.sizeof(Problem))
+        self.call("poolgrad_problem_parse_sized", cell.text.encode(), ctypes.byref(problem), size)
         self.call("poolgrad_plan_create", ctypes.byref(problem), None, ctypes.byref(plan))
         info = Info(struct_size=ctypes.sizeof(Info))
         self.call("poolgrad_plan_info", plan, ctypes.byref(info))
@@ -149,12 +156,13 @@ class Poolgrad:
             )
             return dx
 
-        for s in range(cell.sets):
+        runs = {"fwd": forward, "train": train, "bwd": backward}
+        if problem.kind != 0:  # averages keep no routes
+            del runs["train"]
+        for s in range(cell.sets if "train" in runs else 0):
             train(s)
-        self.algorithms = {
-            op: self.lib.poolgrad_plan_algorithm(plan, number).decode() for op, number in (("fwd", 0), ("train", 1), ("bwd", 2))
-        }
-        return {"fwd": forward, "train": train, "bwd": backward}
+        self.algorithms = {op: self.lib.poolgrad_plan_algorithm(plan, OPS.index(op)).decode() for op in runs}
+        return runs
 
 
 def event_time(run, sets):
@@ -215,7 +223,13 @@ def geometric_mean(values):
 
 def same_values(ours, peer, cell):
     """Whether two libraries' forward results are equal (ours writes into one buffer, so it is compared at once)."""
-    return torch.equal(ours(cell)["fwd"](0), peer(cell)["fwd"](0))
+    a, b = ours(cell)["fwd"](0), peer(cell)["fwd"](0)
+    # Adaptive averages are divided once by us, and by each axis in turn by PyTorch.
+    return torch.allclose(a, b, rtol=0.02, atol=1e-3) if getattr(cell, "kind", "max") == "avg" else torch.equal(a, b)
+
+
+def make_cell(options, name, case, dtype, layout):
+    return adaptive.Cell(name, case, dtype, layout, TYPES[dtype], LAYOUTS) if options.adaptive else Cell(name, case, dtype, layout)
 
 
 def measure(ours, peers, options, bandwidth, rows, cases):
@@ -225,7 +239,7 @@ def measure(ours, peers, options, bandwidth, rows, cases):
             for layout in ("first", "last"):
                 if options.filter and options.filter not in f"{name} {dtype} {layout}":
                     continue
-                cell = Cell(name, case, dtype, layout)
+                cell = make_cell(options, name, case, dtype, layout)
                 times = {op: {} for op in OPS}
                 for peer in [ours] + peers:
                     host_timed = getattr(peer, "host_timed", False)
@@ -235,7 +249,8 @@ def measure(ours, peers, options, bandwidth, rows, cases):
                             times[op][peer.name] = (ms, repeats_bits(run, host_timed))
                     except Exception as reason:  # a peer that fails one cell stays in for the others
                         print(f"{peer.name} cannot do {name} {dtype} {layout}: {str(reason).splitlines()[0]}", file=sys.stderr)
-                if options.random and not same_values(ours, gpu_peers.Eager(), cell):
+                eager = adaptive.Eager() if options.adaptive else gpu_peers.Eager()
+                if (options.random or options.adaptive) and not same_values(ours, eager, cell):
                     print(f"DIFFERENT VALUES: {cell.text}", flush=True)
                 for op in OPS:
                     if ours.name in times[op]:
@@ -264,7 +279,7 @@ def line_of(row):
     peers = ", ".join(f"{name} {p['ms']:.3f}{'' if p['repeats'] else '*'}" for name, p in sorted(row["peers"].items(), key=lambda i: i[1]["ms"]))
     ratio = f"{row['ratio']:5.2f}x" if row["ratio"] else "    - "
     mark = "" if row["repeats"] else "*"
-    return f"{row['case']:<12} {row['dtype']:<4} {row['layout']:<5} {row['op']:<5} {row['ms']:7.3f}{mark} {row['fraction']:.2f} {ratio} | {peers}"
+    return f"{row['case']:<14} {row['dtype']:<4} {row['layout']:<5} {row['op']:<5} {row['ms']:7.3f}{mark} {row['fraction']:.2f} {ratio} {row['algorithm']} | {peers}"
 
 
 def save(options, machine, rows):
@@ -285,6 +300,7 @@ def main():
     parser.add_argument("--filter", default="", help="only cells whose 'case type layout' has this in it")
     parser.add_argument("--inductor-seconds", type=float, default=60, help="compiling time to spend on inductor in all")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="N windows drawn at random instead of the cases")
+    parser.add_argument("--adaptive", action="store_true", help="adaptive pooling instead of the cases")
     parser.add_argument("--seed", type=int, default=1, help="of the draws (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=1e9, help="measure no further cell after so long")
     parser.add_argument("--peers", default="", help="only these, e.g. torch,jax (default: all; torch for random windows)")
@@ -299,9 +315,13 @@ def main():
     wanted = (options.peers or ("torch" if options.random else "")).split(",")
     peers, missing = gpu_peers.available(options.inductor_seconds, wanted if wanted != [""] else None)
     cases = CASES
-    if options.random:
-        global MAX_MS
+    global MAX_MS
+    if options.random or options.adaptive:
         MAX_MS /= 6
+    if options.adaptive:
+        peers, missing = [adaptive.Eager()], []
+        cases = {**adaptive.cases("max"), **adaptive.cases("avg")}
+    if options.random:
         source = random.Random(options.seed)
         cases = {f"draw{i}": draws.draw(source, 24 << 20) for i in range(options.random)}
     machine = {
@@ -315,7 +335,7 @@ def main():
         save(options, machine, rows)  # each time, so that a run cut short leaves what it had
         if time.perf_counter() - begin > options.seconds:
             break
-    if options.random:
+    if options.random or options.adaptive:
         for peer in peers:
             print("\n".join(draws.report(rows, peer.name)))
         return 0

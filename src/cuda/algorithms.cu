@@ -32,6 +32,7 @@ bool HasFastType(const Problem& p) {
 const char* RefuseShape(const Problem& p) {
   if (p.kind != POOLGRAD_MAX) return "it only pools by maximum";
   if (p.routes.masks) return "it keeps one winner per window";
+  if (p.by_table()) return "windows are listed by a table";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
   constexpr int64_t limit = int64_t{1} << 30;
   for (const Axis& a : p.axis) {
@@ -241,6 +242,37 @@ Status LaunchAnyOp(const Problem& p, poolgrad_op op, const Args& args, void*, vo
   return OnDeviceOf(p, op, args, stream, [&] { return RunAny(p, op, args, stream); });
 }
 
+// ---- windows by table, averages ----
+
+CudaKernel MakeTablesOp(const Problem& p, poolgrad_op op);
+
+const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
+  if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
+  if (!HasFastType(p)) return "it takes f32, f16 and bf16";
+  if (p.routes.masks) return "it keeps one winner per window";
+  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
+  if (p.kind == POOLGRAD_AVERAGE && op == POOLGRAD_OP_FORWARD_ROUTES) return "an average has no routes";
+  if (p.relu && IsForward(op) && !p.by_table()) return kRectifies;
+  constexpr int64_t limit = int64_t{1} << 30;
+  if (p.in_plane() > limit || p.out_plane() > limit) return "a plane has more than 2^30 elements";
+  if (const char* reason = RefuseTables(p, IsForward(op))) return reason;
+  return MakeTablesOp(p, op).launch ? nullptr : "what reaches a row does not fit into shared memory";
+}
+
+Status LaunchTablesOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return LaunchFamily(p, op, args, stream,
+                      [&](auto zero, bool forward) { return RunTables<decltype(zero)>(p, forward, args, stream); });
+}
+
+CudaKernel MakeTablesOp(const Problem& p, poolgrad_op op) {
+  std::shared_ptr<const void> job;
+  VisitFastType(p.dtype, [&](auto zero) {
+    job = MakeTables<decltype(zero)>(p, IsForward(op));
+    return cudaSuccess;
+  });
+  return {job ? LaunchTablesOp : nullptr, 0, job, {}};
+}
+
 cudaError_t RunRelu(const Problem& p, const Args& args, void* stream) {
   return VisitDtype(p.dtype, [&](auto zero) { return RunRectify<OnDevice<decltype(zero)>>(p, args, stream); });
 }
@@ -349,6 +381,7 @@ constexpr CudaAlgorithm kAlgorithms[] = {
     {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
     {"cuda_gather", RefuseGatherOp, MakeGather},
     {"cuda_any_window", RefuseAnyOp, MakeAny},
+    {"cuda_tables", RefuseTablesOp, MakeTablesOp},
     {"cuda_rectified", RefuseRectified, MakeRectified},
     {"cuda_two_passes", RefuseTwoPasses, MakeTwoPasses},
     {"cuda_generic", RefuseGeneric, MakeGeneric},
@@ -378,8 +411,9 @@ Status LaunchTwoPasses(const Problem& p, poolgrad_op, const Args& args, void* sc
 // ---- routes to indices ----
 
 template <class I>
-__global__ void IndexKernel(const __grid_constant__ Geo<I> g, const uint8_t* routes, int numbering, int64_t* indices,
-                            int64_t outputs) {
+__global__ void IndexKernel(const __grid_constant__ ListedGeo<I> listed, const uint8_t* routes, int numbering,
+                            int64_t* indices, int64_t outputs) {
+  const Geo<I>& g = listed;
   const int64_t o = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (o >= outputs) return;
   const I line = static_cast<I>(o / g.line), at = static_cast<I>(o % g.line);
@@ -418,8 +452,8 @@ __global__ void IndexKernel(const __grid_constant__ Geo<I> g, const uint8_t* rou
 template <class I>
 cudaError_t RunIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
                        void* stream) {
-  return Launch(IndexKernel<I>, CeilDiv(p.y_elements(), kGenericThreads), kGenericThreads, 0, stream, MakeGeo<I>(p),
-                routes, static_cast<int>(numbering), indices, p.y_elements());
+  return Launch(IndexKernel<I>, CeilDiv(p.y_elements(), kGenericThreads), kGenericThreads, 0, stream,
+                MakeListedGeo<I>(p), routes, static_cast<int>(numbering), indices, p.y_elements());
 }
 
 }  // namespace
@@ -434,6 +468,14 @@ Status CheckCudaDevice(int device_index) {
   if (device_index < count) return {};
   return {POOLGRAD_DEVICE_ERROR, "device_index is " + std::to_string(device_index) + "; this machine has " +
                                      std::to_string(count) + " CUDA device" + (count == 1 ? "" : "s")};
+}
+
+const char* CudaRefusesTables(const Problem& problem) {
+  auto g = std::make_unique<cuda::ListedGeo<int64_t>>();
+  return cuda::FillLists(problem, g->axis, g->lists) ? nullptr
+                                                     : "the lists of its windows (starts, and sizes where they differ) "
+                                                       "are longer than a launch can carry, 1728 "
+                                                       "entries of at most 65535 each";
 }
 
 Status CudaRoutesToIndices(const Problem& problem, const uint8_t* routes, poolgrad_numbering numbering,

@@ -44,6 +44,9 @@ std::span<const CudaAlgorithm> CudaAlgorithms();
 // Ok when device `device_index` exists and can run this build; else a sentence saying what was found.
 Status CheckCudaDevice(int device_index);
 
+// Null, or why the windows of the problem cannot be pooled here. Adaptive windows always can.
+const char* CudaRefusesTables(const Problem& problem);
+
 Status CudaRoutesToIndices(const Problem& problem, const uint8_t* routes, poolgrad_numbering numbering,
                            int64_t* indices, void* stream);
 

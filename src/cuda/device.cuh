@@ -61,6 +61,48 @@ Geo<I> MakeGeo(const Problem& p) {
   return g;
 }
 
+// ---- windows by table ----
+
+inline bool IsAdaptive(const Axis& a) {
+  for (int64_t o = 0; o < a.out; ++o) {
+    if (a.start(o) != o * a.in / a.out || a.start(o) + a.size(o) != CeilDiv((o + 1) * a.in, a.out)) return false;
+  }
+  return true;
+}
+
+inline bool HasSizes(const Axis& a) {
+  for (int64_t o = 0; o < a.out; ++o) {
+    if (a.size(o) != a.kernel) return true;
+  }
+  return false;
+}
+
+// Sets form and list of every axis; the lists are written to `lists`. False if they do not fit there.
+template <class A>
+bool FillLists(const Problem& p, A* axes, uint16_t* lists) {
+  int64_t used = 0;
+  for (int i = 0; i < 3; ++i) {
+    const Axis& a = p.axis[i];
+    axes[i].form = !a.table ? kRegular : IsAdaptive(a) ? kAdaptive : kListed;
+    if (axes[i].form != kListed) continue;
+    axes[i].sized = HasSizes(a);
+    axes[i].list =
+        static_cast<int32_t>(reinterpret_cast<const char*>(lists + used) - reinterpret_cast<const char*>(&axes[i]));
+    if (a.in > 0xFFFF || used + a.out * (axes[i].sized ? 2 : 1) > kListEntries) return false;
+    for (int64_t o = 0; o < a.out; ++o) lists[used++] = static_cast<uint16_t>(a.start(o));
+    for (int64_t o = 0; axes[i].sized && o < a.out; ++o) lists[used++] = static_cast<uint16_t>(a.size(o));
+  }
+  return true;
+}
+
+// Of a problem whose lists fit, as the plan has seen to (CudaRefusesTables).
+template <class I>
+ListedGeo<I> MakeListedGeo(const Problem& p) {
+  ListedGeo<I> g{MakeGeo<I>(p), {}};
+  if (p.by_table()) FillLists(p, g.axis, g.lists);
+  return g;
+}
+
 // 32-bit numbers hold every window position of the problem.
 inline bool FitsWindow32(const Problem& p) {
   constexpr int64_t limit = int64_t{1} << 29;

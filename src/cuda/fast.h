@@ -25,6 +25,11 @@ template <class T>
 cudaError_t RunAnyGradient(const Problem& p, const Args& args, void* stream);  // sums.cuh
 template <class T>
 cudaError_t RunGather(const Problem& p, const Args& args, void* stream);  // gather.cuh
+// tables.cuh: what a plan keeps for its launches (null: its pieces do not fit), and a launch with it in args.layout.
+template <class T>
+std::shared_ptr<const void> MakeTables(const Problem& p, bool forward);
+template <class T>
+cudaError_t RunTables(const Problem& p, bool forward, const Args& args, void* stream);
 
 // Null, or why the family does not take the problem, beyond what all tiled kernels ask.
 const char* RefuseVectors(const Problem& p);
@@ -33,5 +38,6 @@ const char* RefuseSeparable(const Problem& p);
 const char* RefuseRing(const Problem& p);
 const char* RefuseAny(const Problem& p);
 const char* RefuseGather(const Problem& p);
+const char* RefuseTables(const Problem& p, bool forward);
 
 }  // namespace poolgrad::cuda

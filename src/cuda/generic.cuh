@@ -105,7 +105,8 @@ enum class Generic { kForward, kBackward, kGather, kUnpool, kAverage, kAverageBa
 
 template <Generic kOp, class T, class I>
 __global__ void __launch_bounds__(kGenericThreads)
-    GenericKernel(const __grid_constant__ Geo<I> g, Pointers p, I items, I per_item, I items_per_line) {
+    GenericKernel(const __grid_constant__ ListedGeo<I> listed, Pointers p, I items, I per_item, I items_per_line) {
+  const Geo<I>& g = listed;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kGenericThreads + threadIdx.x;
   if (thread >= static_cast<int64_t>(items)) return;
   const I item = static_cast<I>(thread);
@@ -171,7 +172,7 @@ __global__ void __launch_bounds__(kGenericThreads)
 
 template <Generic kOp, class T, class I>
 cudaError_t LaunchGeneric(const Problem& p, const Args& args, void* stream) {
-  const Geo<I> g = MakeGeo<I>(p);
+  const ListedGeo<I> g = MakeListedGeo<I>(p);
   constexpr bool by_input = kOp == Generic::kBackward || kOp == Generic::kUnpool || kOp == Generic::kAverageBackward;
   int64_t per_item = 1;
   int64_t per_line = p.routes.line;

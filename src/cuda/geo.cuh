@@ -63,15 +63,49 @@ __device__ T LowestOf() {
 
 // ---- a problem as kernel parameters ----
 
+// The first of `count` numbers, which never fall, that is at least `least`; `count` if none is.
+__host__ __device__ inline int FirstFrom(const uint16_t* numbers, int count, int least) {
+  int begin = 0, end = count;
+  while (begin < end) {
+    const int middle = (begin + end) / 2;
+    if (numbers[middle] < least) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+// How an axis says where its windows lie: by stride; by the formula of adaptive pooling; by a list.
+enum AxisForm : int32_t { kRegular, kAdaptive, kListed };
+
 template <class I>
 struct GeoAxis {
   I in, out, kernel, stride, dilation, pad_lo, pad_hi;
+  int32_t form = kRegular;
+  int32_t list = 0;    // kListed: bytes from this axis to its starts, which lie behind it in the kernel's parameters
+  bool sized = false;  // and sizes follow the starts; else all are `kernel`
 
-  __device__ I start(I o) const { return o * stride - pad_lo; }
+  __device__ const uint16_t* entries() const {
+    return reinterpret_cast<const uint16_t*>(reinterpret_cast<const char*>(this) + list);
+  }
+  __device__ I start(I o) const {
+    if (form == kRegular) return o * stride - pad_lo;
+    return form == kAdaptive ? static_cast<I>(static_cast<int64_t>(o) * in / out) : static_cast<I>(entries()[o]);
+  }
+  __device__ I size(I o) const {
+    if (form == kAdaptive) return static_cast<I>((static_cast<int64_t>(o + 1) * in + out - 1) / out) - start(o);
+    return form == kListed && sized ? static_cast<I>(entries()[out + o]) : kernel;
+  }
   __device__ I extent() const { return (kernel - 1) * dilation + 1; }
 
-  // Taps of output o that land in [lo, hi), as [*begin, *end).
+  // Taps of output o that land in [lo, hi), as [*begin, *end). Those of tables are all inside the input.
   __device__ void taps(I o, I lo, I hi, I* begin, I* end) const {
+    if (form != kRegular) {
+      *begin = 0, *end = size(o);
+      return;
+    }
     const I s = start(o);
     I b = s >= lo ? 0 : (lo - s + dilation - 1) / dilation;
     I e = s >= hi ? 0 : (hi - s + dilation - 1) / dilation;
@@ -83,17 +117,25 @@ struct GeoAxis {
 
   // Outputs whose window reaches over input i, as [*begin, *end).
   __device__ void covering(I i, I* begin, I* end) const {
-    const I reach = i + pad_lo;
-    const I low = reach - extent() + 1;
-    *begin = low > 0 ? (low + stride - 1) / stride : 0;
-    const I high = reach < 0 ? 0 : reach / stride + 1;
-    *end = high < out ? high : out;
+    if (form == kAdaptive) {
+      *begin = static_cast<I>(static_cast<int64_t>(i) * out / in);
+      *end = static_cast<I>((static_cast<int64_t>(i + 1) * out + in - 1) / in);
+    } else if (form == kListed) {
+      *begin = FirstFrom(entries(), static_cast<int>(out), static_cast<int>(i - kernel + 1));
+      *end = FirstFrom(entries(), static_cast<int>(out), static_cast<int>(i + 1));
+    } else {
+      const I reach = i + pad_lo;
+      const I low = reach - extent() + 1;
+      *begin = low > 0 ? (low + stride - 1) / stride : 0;
+      const I high = reach < 0 ? 0 : reach / stride + 1;
+      *end = high < out ? high : out;
+    }
   }
 
   // Which tap of output o lands on input i; -1 when none does.
   __device__ I tap_at(I o, I i) const {
     const I distance = i - start(o);
-    if (distance < 0 || distance >= extent()) return -1;
+    if (distance < 0 || distance >= (form == kRegular ? extent() : size(o))) return -1;
     if (dilation == 1) return distance;
     return distance % dilation != 0 ? -1 : distance / dilation;
   }
@@ -111,6 +153,15 @@ struct Geo {
   uint32_t none;
   int32_t nan, ties;
   bool channels_last, masks, count_padding, whole_window_gradient, relu;
+};
+
+// Windows by table: lists of starts and sizes travel in the parameters, because the library has no device memory of its
+// own. So many fit beside the rest in the 4 KB that every device takes.
+inline constexpr int kListEntries = 1728;
+
+template <class I>
+struct ListedGeo : Geo<I> {
+  uint16_t lists[kListEntries];
 };
 
 // ---- route codes ----
@@ -142,8 +193,9 @@ struct FastDiv {
     multiplier = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1);
   }
   // quotient, and *n becomes the remainder
-  __device__ uint32_t take(uint32_t* n) const {
-    const uint32_t q = divisor == 1 ? *n : (__umulhi(*n, multiplier) + *n) >> shift;
+  __host__ __device__ uint32_t take(uint32_t* n) const {
+    const uint32_t high = static_cast<uint32_t>((static_cast<uint64_t>(*n) * multiplier) >> 32);
+    const uint32_t q = divisor == 1 ? *n : (high + *n) >> shift;
     *n -= q * divisor;
     return q;
   }

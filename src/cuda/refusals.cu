@@ -1,4 +1,6 @@
 // Why the kernels whose windows are loops do not take a problem.
+#include <algorithm>
+
 #include "cuda/axes.cuh"
 #include "cuda/fast.h"
 #include "cuda/ring.cuh"
@@ -64,6 +66,22 @@ const char* RefuseAny(const Problem& p) {
   if (p.axis[2].kernel > 1 << 16 || p.axis[0].kernel * p.axis[1].kernel > 1 << 16) {
     return "the window has more than 2^16 rows or columns";
   }
+  return nullptr;
+}
+
+const char* RefuseTables(const Problem& p, bool forward) {
+  constexpr int64_t limit = int64_t{1} << 30;
+  for (const Axis& a : p.axis) {
+    if (a.dilation != 1 && a.kernel > 1) return "the window is dilated";
+    if (a.table && (a.in + 1) * (a.out + 1) >= limit) return "an axis is too long for numbers of 32 bits";
+    const bool sized = a.table && !IsAdaptive(a) && HasSizes(a);
+    if (sized && p.kind == POOLGRAD_AVERAGE && !forward && !p.channels_last()) {
+      return "windows of listed sizes may skip an input that lies between theirs";
+    }
+  }
+  if (!FitsWindow32(p) || p.divisor >= limit) return "the window reaches past 2^29";
+  const int64_t groups = p.channels_last() ? CeilDiv(p.channels, 4) : p.channels;
+  if (p.batch * groups * std::max(p.in_plane(), p.out_plane()) >= kFastThreads) return "it has more than 2^31 threads";
   return nullptr;
 }
 

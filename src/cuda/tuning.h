@@ -61,6 +61,10 @@ inline constexpr int kSumsAtOnce = 4;
 // Any window, backward, where few outputs reach an input: shared memory of a block.
 inline constexpr int64_t kGatherBytes = 40 << 10;
 
+// Windows by table and averages, channels first: what a block stages, or writes. Blocks wait for their piece, so that
+// several must fit on a multiprocessor.
+inline constexpr int64_t kTableBytes = 20 << 10;
+
 // How a small window's kernel is made.
 struct SmallWindowTuning {
   // Output rows (or rows of cells) a thread does one below the other. Longer strips read fewer rows twice and pay the

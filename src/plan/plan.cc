@@ -93,8 +93,7 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bo
 
   if (p.device == POOLGRAD_CUDA) {
 #ifdef POOLGRAD_HAVE_CUDA
-    if (p.by_table())
-      return Status::Unsupported("device is CUDA; windows by table (adaptive, starts) are pooled on the CPU only");
+    if (const char* reason = CudaRefusesTables(p)) return Status::Unsupported(std::string("device is CUDA; ") + reason);
     for (const Axis& a : p.axis) {
       if (p.kind == POOLGRAD_AVERAGE && a.whole.size() > 0) {
         return Status::Unsupported("device is CUDA; averages of a part of a problem are pooled on the CPU only");

@@ -9,6 +9,7 @@
 // for backward are the real ones or random bytes. Several host threads work at once, each on a stream of its own.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -120,8 +121,66 @@ poolgrad_problem AnyWindow(Random& r) {
   return p;
 }
 
+// What the starts and sizes of a problem point to.
+struct Lists {
+  std::vector<int64_t> starts[3], sizes[3];
+};
+
+// Windows by table: adaptive ones of any ratio, listed ones of one size or of many, beside axes that have neither.
+poolgrad_problem TableProblem(Random& r, Lists& lists) {
+  poolgrad_problem p;
+  poolgrad_problem_init(&p);
+  p.kind = Chance(r, 35) ? POOLGRAD_AVERAGE : POOLGRAD_MAX;
+  const int dtypes[] = {POOLGRAD_F32, POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_BF16, POOLGRAD_F16,
+                        POOLGRAD_F64, POOLGRAD_I8,  POOLGRAD_U8,   POOLGRAD_I32};
+  p.dtype = dtypes[Pick(r, 0, p.kind == POOLGRAD_AVERAGE ? 5 : 8)];
+  p.layout = static_cast<int32_t>(Pick(r, 0, 1));
+  p.rank = static_cast<int32_t>(Chance(r, 60) ? 2 : Pick(r, 1, 3));
+  p.batch = Pick(r, 1, 5);
+  p.channels = Chance(r, 50) ? 8 * Pick(r, 1, 10) : PickSmall(r, 70);
+  const int64_t most[] = {900, 70, 20};
+  const bool same = Chance(r, 60);
+  const int64_t common_in = Pick(r, 1, most[p.rank - 1]);
+  const int64_t common_out = Chance(r, 80) ? PickSmall(r, common_in) : Pick(r, 1, common_in * 2);
+  for (int i = 0; i < p.rank; ++i) {
+    const int64_t in = same ? common_in : Pick(r, 1, most[p.rank - 1]);
+    p.in[i] = in;
+    if (!same && Chance(r, 20)) {  // a regular one
+      p.kernel[i] = PickSmall(r, 5);
+      p.stride[i] = Pick(r, 1, 4);
+      if (Chance(r, 10)) p.dilation[i] = 2;
+      continue;
+    }
+    p.outputs[i] = same ? common_out : Chance(r, 80) ? PickSmall(r, in) : Pick(r, 1, 2 * in);
+    if (Chance(r, 60)) continue;  // adaptive
+    const int64_t size = PickSmall(r, in);
+    const bool sized = Chance(r, 40);
+    for (int64_t o = 0; o < p.outputs[i]; ++o) {
+      lists.sizes[i].push_back(sized ? Pick(r, 1, size) : size);
+      lists.starts[i].push_back(Pick(r, 0, in - size));
+    }
+    std::sort(lists.starts[i].begin(), lists.starts[i].end());
+    p.starts[i] = lists.starts[i].data();
+    if (sized) {
+      p.sizes[i] = lists.sizes[i].data();
+    } else {
+      p.kernel[i] = size;
+    }
+  }
+  if (p.kind == POOLGRAD_MAX) {
+    if (Chance(r, 40)) p.ties = static_cast<int32_t>(Pick(r, 1, 4));
+    if (Chance(r, 60)) p.nan = static_cast<int32_t>(Pick(r, 1, 5));
+    if (Chance(r, 8) && p.ties <= POOLGRAD_TIES_LAST) p.route_bits = 8 << Pick(r, 0, 2);
+    if (Chance(r, 15)) p.relu = 1;
+  } else if (Chance(r, 15)) {
+    p.divisor = Pick(r, 1, 9);
+  }
+  return p;
+}
+
 // Problems of every kind, most of them near the windows that have kernels of their own.
-poolgrad_problem RandomProblem(Random& r) {
+poolgrad_problem RandomProblem(Random& r, Lists& lists) {
+  if (Chance(r, 25)) return TableProblem(r, lists);
   if (Chance(r, 40)) return AnyWindow(r);
   poolgrad_problem p;
   poolgrad_problem_init(&p);
@@ -233,6 +292,7 @@ struct Worker {
     const Result<Problem> resolved = Resolve(raw);
     if (!resolved.ok()) return;
     const Problem& p = *resolved;
+    if (CudaRefusesTables(p)) return;
     if (p.x_elements() > 400000 || p.y_elements() > 400000 || p.taps() * p.y_elements() > 2000000) return;
     const std::string text = FormatProblem(raw);
     const int style = static_cast<int>(Pick(r, 0, 2));
@@ -463,12 +523,11 @@ void CheckErrors() {
 }
 
 // The C ABI end to end on device memory.
-void CheckPlan() {
+void CheckPlan(const char* text) {
   poolgrad_problem raw;
   poolgrad_plan* plan = nullptr;
-  if (poolgrad_problem_parse("max f32 nhwc 2x20x20x8 k3 s2 p1 cuda", &raw) != POOLGRAD_OK ||
-      poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_OK) {
-    return Fail(std::string("plan: ") + poolgrad_last_error(), "plan");
+  if (poolgrad_problem_parse(text, &raw) != POOLGRAD_OK || poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_OK) {
+    return Fail(std::string("plan: ") + poolgrad_last_error(), text);
   }
   const Problem p = *Resolve(raw);
   Random r(3);
@@ -490,11 +549,25 @@ void CheckPlan() {
   exec.scratch_bytes = scratch_bytes;
   if (poolgrad_forward(plan, dev_x, dev_y, nullptr, &exec) != POOLGRAD_OK ||
       poolgrad_backward_x(plan, dev_dy, dev_x, dev_dx, &exec) != POOLGRAD_OK) {
-    Fail(std::string("plan run: ") + poolgrad_last_error(), "plan");
+    Fail(std::string("plan run: ") + poolgrad_last_error(), text);
   }
-  if (k.indices.Read(k.stream, "plan", "plan") != y) Fail("the plan's y differs", "plan");
-  if (!Same(p, k.result.Read(k.stream, "plan", "plan"), dx, true)) Fail("the plan's dx differs", "plan");
+  if (k.indices.Read(k.stream, "plan", text) != y) Fail("the plan's y differs", text);
+  if (!Same(p, k.result.Read(k.stream, "plan", text), dx, true)) Fail("the plan's dx differs", text);
   poolgrad_plan_destroy(plan);
+}
+
+// Adaptive windows are a formula of any length; lists are not.
+void CheckLongLists() {
+  std::vector<int64_t> starts(5000);
+  for (size_t i = 0; i < starts.size(); ++i) starts[i] = static_cast<int64_t>(3 * i + i % 2);
+  poolgrad_problem raw;
+  poolgrad_problem_init(&raw);
+  raw.rank = 1, raw.in[0] = 15010, raw.outputs[0] = 5000, raw.device = POOLGRAD_CUDA;
+  poolgrad_plan* plan = nullptr;
+  if (poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_OK) Fail(poolgrad_last_error(), "5000 adaptive windows");
+  poolgrad_plan_destroy(plan);
+  raw.starts[0] = starts.data(), raw.kernel[0] = 4;
+  if (poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_UNSUPPORTED) Fail("a list of 5000 was taken", "lists");
 }
 
 int Main(int argc, char** argv) {
@@ -528,7 +601,8 @@ int Main(int argc, char** argv) {
         Worker worker;
         for (int i; (i = next.fetch_add(1)) < end;) {
           Random r(seed * 1000003 + static_cast<uint64_t>(i));
-          worker.Check(r, RandomProblem(r));
+          Lists lists;
+          worker.Check(r, RandomProblem(r, lists));
         }
         runs += worker.runs;
       });
@@ -539,7 +613,9 @@ int Main(int argc, char** argv) {
   cuda::staged_bytes = staged;
   CheckGraphAndStreams();
   CheckErrors();
-  CheckPlan();
+  CheckPlan("max f32 nhwc 2x20x20x8 k3 s2 p1 cuda");
+  CheckPlan("max f32 nchw 2x8x20x30 adaptive=7x13 cuda");
+  CheckLongLists();
   if (problems >= 1000) CheckLarge();
   std::printf("%d problems, %lld runs, %d failures\n", problems, static_cast<long long>(runs.load()), failures.load());
   return failures ? 1 : 0;

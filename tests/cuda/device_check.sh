@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the library with CUDA and the GPU programs for the GPU of this machine, checks them and times them, in one go:
-#   tests/cuda/device_check.sh [check|sanitize|time|compare|random]...    (default: check sanitize time)
+#   tests/cuda/device_check.sh [check|sanitize|time|compare|random|adaptive]...    (default: check sanitize time)
 # Needs nvcc, CMake and ninja, and no other package: the CPU's vector kernels and threads are left out of this build.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -38,6 +38,8 @@ for step in "${steps[@]}"; do
       --json "${OUT:-$build}/gpu.json" --chart "${OUT:-$build}/gpu.svg" --table "${OUT:-$build}/gpu.md" ${COMPARE_ARGS:-} || result=1 ;;
     random) timeout "${COMPARE_SECONDS:-280}" python3 bench/gpu/compare.py --library "$(find "$build" -name 'libpoolgrad.so')" \
       --random "${DRAWS:-60}" --seed "${SEED:-1}" --json "${OUT:-$build}/gpu_random.json" || result=1 ;;
+    adaptive) timeout "${COMPARE_SECONDS:-280}" python3 bench/gpu/compare.py --library "$(find "$build" -name 'libpoolgrad.so')" \
+      --adaptive --json "${OUT:-$build}/gpu_adaptive.json" || result=1 ;;
     *) echo "unknown step $step"; result=1 ;;
   esac
   echo "   $((SECONDS - start)) s"

@@ -187,19 +187,18 @@ def test_relu_and_max_in_one(device, shape, window, strides, padding):
 @pytest.mark.parametrize("layout", ["channels_last", "channels_first"])
 @pytest.mark.parametrize("size", [(4, 3), (1, 1), (9, None), 5])
 def test_adaptive(size, layout):
-    with jax.default_device(jax.devices("cpu")[0]):  # windows of different sizes are the CPU's
-        x = sample((2, 9, 10, 9)) if layout == "channels_last" else sample((2, 9, 9, 10))
-        y, routes = poolgrad.adaptive_max_pool(np.asarray(x), size, layout=layout, return_routes=True)
-        ours, back = jax.vjp(lambda t: J.adaptive_max_pool(t, size, layout=layout), x)
-        dy = sample(y.shape, seed=1)
-        np.testing.assert_array_equal(ours, y)
-        np.testing.assert_array_equal(back(dy)[0], poolgrad.max_pool_grad(np.asarray(dy), routes))
-        ours, back = jax.vjp(jax.jit(lambda t: J.adaptive_avg_pool(t, size, layout=layout)), x)
-        np.testing.assert_array_equal(ours, poolgrad.adaptive_avg_pool(np.asarray(x), size, layout=layout))
-        np.testing.assert_array_equal(back(dy)[0], poolgrad.adaptive_avg_pool_grad(np.asarray(dy), x.shape, layout=layout))
-        np.testing.assert_array_equal(
-            jax.vmap(lambda t: J.adaptive_avg_pool(t, size, layout=layout))(x[None]), np.asarray(ours)[None]
-        )
+    x = sample((2, 9, 10, 9)) if layout == "channels_last" else sample((2, 9, 9, 10))
+    y, routes = poolgrad.adaptive_max_pool(np.asarray(x), size, layout=layout, return_routes=True)
+    ours, back = jax.vjp(lambda t: J.adaptive_max_pool(t, size, layout=layout), x)
+    dy = sample(y.shape, seed=1)
+    np.testing.assert_array_equal(ours, y)
+    np.testing.assert_array_equal(back(dy)[0], poolgrad.max_pool_grad(np.asarray(dy), routes))
+    ours, back = jax.vjp(jax.jit(lambda t: J.adaptive_avg_pool(t, size, layout=layout)), x)
+    np.testing.assert_array_equal(ours, poolgrad.adaptive_avg_pool(np.asarray(x), size, layout=layout))
+    np.testing.assert_array_equal(back(dy)[0], poolgrad.adaptive_avg_pool_grad(np.asarray(dy), x.shape, layout=layout))
+    np.testing.assert_array_equal(
+        jax.vmap(lambda t: J.adaptive_avg_pool(t, size, layout=layout))(x[None]), np.asarray(ours)[None]
+    )
 
 
 def test_bad_input():

@@ -290,3 +290,25 @@ def test_errors_are_sentences(call, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence) as found:
         call(torch.zeros(1, 2, 4, 5))
     assert isinstance(found.value, RuntimeError)  # what torch raises
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_adaptive_on_cuda(rank, rng):
+    """On a GPU the bits of the CPU: values, indices and gradients, and the same again."""
+    for _ in range(12):
+        x, spatial = random_x(rng, rank)
+        size = tuple(rng.randint(1, n + 2) for n in spatial)
+        dtype = rng.choice([torch.float32, torch.float64, torch.bfloat16, torch.float16])
+        for kind in ("max", "avg"):
+            pool, found = getattr(P, f"adaptive_{kind}_pool{rank}d"), []
+            options = {"return_indices": True} if kind == "max" else {}
+            for device in ("cpu", "cuda", "cuda"):
+                t = x.to(device, dtype).requires_grad_()
+                y = pool(t, size, **options)
+                y, indices = y if kind == "max" else (y, None)
+                (y.float() * torch.arange(y.numel(), device=device).reshape(y.shape)).sum().backward()
+                found.append((y.detach().cpu(), None if indices is None else indices.cpu(), t.grad.cpu()))
+            for other in found[1:]:
+                for a, b in zip(found[0], other):
+                    assert a is b is None or torch.equal(a, b), (kind, tuple(x.shape), size, dtype)

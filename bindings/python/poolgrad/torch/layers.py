@@ -1,7 +1,7 @@
 """The pooling modules of torch.nn but MaxPool (modules.py), run by poolgrad.
 
 Each is torch's class with another forward: settings, names, hooks and state stay what they are. What poolgrad refuses (average pooling
-of integers, adaptive windows of different sizes on a GPU), torch's function does, with a warning that says why.
+of integers), torch's function does, with a warning that says why.
 """
 
 from __future__ import annotations

@@ -1,0 +1,247 @@
+// Cuts a problem for tables.cuh, once when a plan is made, and launches it.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "cuda/fast.h"
+#include "cuda/tables.cuh"
+#include "cuda/tuning.h"
+#include "spec/rules.h"
+
+namespace poolgrad::cuda {
+
+template <class T>
+struct TableJob {
+  TableParams<T> params{};  // without pointers
+  bool staged = true;
+  int64_t blocks = 0;
+  int threads = kTableThreads;
+  size_t shared_bytes = 0;
+};
+
+inline uint32_t NanWins(poolgrad_nan rule) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto bit = [&](float v, float best) { return Compare(v, best, rule) == Standing::kBeats ? 1u : 0u; };
+  return bit(nan, 0.0f) << 1 | bit(0.0f, nan) << 2 | bit(nan, nan) << 3;
+}
+
+// The most that `each` of `all` neighbours together touch, where touched(first, last) says what some do.
+template <class F>
+int64_t MostTouched(int all, int each, F&& touched) {
+  int64_t most = 0;
+  for (int first = 0; first < all; first += each) {
+    most = std::max<int64_t>(most, touched(first, std::min(first + each, all) - 1));
+  }
+  return most;
+}
+
+// Inputs that outputs [first, last] reach; outputs that reach inputs [first, last].
+inline int64_t Reached(const TableAxis& a, int first, int last) {
+  int begin, end;
+  a.reach(first, last, &begin, &end);
+  return end - begin;
+}
+inline int64_t Covering(const TableAxis& a, int first, int last) {
+  int begin, end, unused;
+  a.covering(first, &begin, &unused);
+  a.covering(last, &unused, &end);
+  return std::max(0, end - begin);
+}
+
+template <class T>
+TableParams<T> MakeTableParams(const Problem& p) {
+  TableParams<T> v{};
+  for (int i = 0; i < 3; ++i) {
+    const Axis& from = p.axis[i];
+    const auto to = [](int64_t n) { return static_cast<int>(n); };
+    v.axis[i] = {
+        to(from.in), to(from.out), to(from.kernel), to(from.stride), to(from.pad_lo), to(from.pad_hi), 0, 0, false, {},
+        {}};
+    v.out[i] = FastDiv(from.out), v.in[i] = FastDiv(from.in);
+  }
+  FillLists(p, v.axis, v.lists);
+  for (int i = 0; i < 3; ++i) {
+    TableAxis& a = v.axis[i];
+    a.by_out = FastDiv(a.out), a.by_in = FastDiv(a.form == kAdaptive ? a.in : a.stride);
+  }
+  v.channels = static_cast<int>(p.channels);
+  v.kernel[0] = FastDiv(p.axis[1].kernel), v.kernel[1] = FastDiv(p.axis[2].kernel);
+  v.taps = static_cast<uint32_t>(p.taps());
+  v.bits = p.kind == POOLGRAD_MAX ? p.routes.bits : 8;
+  v.none = p.kind == POOLGRAD_MAX ? p.routes.none() : 0;
+  v.line_bytes = p.routes.line_bytes;
+  v.divisor = static_cast<int>(p.divisor);
+  v.gradient_divisor = static_cast<int>(p.whole_window_gradient ? p.taps() : p.divisor);
+  v.nan_wins = NanWins(p.nan);
+  v.last_wins = p.ties == POOLGRAD_TIES_LAST;
+  v.ignore_nan = p.nan == POOLGRAD_NAN_IGNORE;
+  v.relu = p.relu;
+  v.count_padding = p.count_padding;
+  return v;
+}
+
+// Several planes to a block, or some depths of one, or some rows of one depth: the first that takes no more than is
+// wanted. bytes(planes, depths, rows) says what a piece takes; `all` are the depths, rows and planes there are.
+template <class F>
+void CutTable(Pieces& cut, int all_depths, int all_rows, int64_t planes, int64_t wanted, F&& bytes) {
+  cut.planes = planes, cut.planes_each = 1, cut.depths_each = all_depths, cut.rows_each = all_rows;
+  if (bytes(1, all_depths, all_rows) <= wanted) {
+    // Small problems get a block for as few planes as fill the device.
+    const int64_t fill = std::max<int64_t>(1, planes * kTableThreads / enough_threads);
+    while (cut.planes_each < fill && bytes(2 * cut.planes_each, all_depths, all_rows) <= wanted) cut.planes_each *= 2;
+  } else {
+    const auto halve = [](int& n) { n = (n + 1) / 2; };
+    while (cut.depths_each > 1 && bytes(1, cut.depths_each, all_rows) > wanted) halve(cut.depths_each);
+    if (bytes(1, cut.depths_each, all_rows) > wanted) {
+      while (cut.rows_each > 1 && bytes(1, 1, cut.rows_each) > wanted) halve(cut.rows_each);
+    }
+  }
+  cut.rows = FastDiv(CeilDiv(all_rows, cut.rows_each));
+  cut.depths = FastDiv(CeilDiv(all_depths, cut.depths_each));
+}
+
+inline int64_t BlocksOf(const Pieces& cut) {
+  return CeilDiv(cut.planes, cut.planes_each) * cut.rows.divisor * cut.depths.divisor;
+}
+
+template <class T>
+void CutForward(const Problem& p, TableJob<T>& job) {
+  TableParams<T>& v = job.params;
+  const TableAxis *a = v.axis, &d = a[0], &h = a[1];
+  const int64_t row = int64_t{a[2].in} * static_cast<int64_t>(sizeof(T)), slice = h.in * row;
+  const auto reached = [](const TableAxis& axis, int each) {
+    return MostTouched(axis.out, each, [&](int first, int last) { return Reached(axis, first, last); });
+  };
+  const auto slab = [&](int rows) { return CeilDiv(reached(h, rows) * row + 31, 16) * 16; };
+  const auto bytes = [&](int64_t planes, int depths, int rows) {
+    if (rows < h.out) return reached(d, depths) * slab(rows);
+    return (depths == d.out ? planes * d.in : reached(d, depths)) * slice + 32;
+  };
+  CutTable(v.cut, d.out, h.out, p.batch * p.channels, std::min(kTableBytes, staged_bytes), bytes);
+  const int64_t taken = bytes(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each);
+  job.staged = taken <= kStagedBytesMost;
+  job.shared_bytes = job.staged ? static_cast<size_t>(taken) : 0;
+  v.cut.slab_bytes[0] = v.cut.rows_each < h.out && job.staged ? static_cast<int>(slab(v.cut.rows_each)) : 0;
+  const int per_byte = v.bits < 8 ? 8 / v.bits : 1;
+  v.padded = FastDiv(CeilDiv(a[2].out, per_byte) * per_byte);
+  const int64_t items = int64_t{v.cut.planes_each} * v.cut.depths_each * v.cut.rows_each * v.padded.divisor;
+  job.threads = static_cast<int>(std::clamp<int64_t>(CeilDiv(items, 32) * 32, 64, kTableThreads));
+  job.blocks = BlocksOf(v.cut);
+}
+
+// False if what a single row needs does not fit.
+template <class T>
+bool CutBackward(const Problem& p, TableJob<T>& job) {
+  TableParams<T>& v = job.params;
+  const TableAxis *a = v.axis, &d = a[0], &h = a[1], &w = a[2];
+  const auto above = [](const TableAxis& axis, int each) {
+    return MostTouched(axis.in, each, [&](int first, int last) { return Covering(axis, first, last); });
+  };
+  const auto given = [&](int64_t planes, int depths, int rows) {
+    const int64_t size = p.kind == POOLGRAD_AVERAGE ? sizeof(Given<true>) : sizeof(Given<false>);
+    return CeilDiv(planes * above(d, depths) * above(h, rows) * w.out * size, 16) * 16;
+  };
+  const auto rows_of = [](int64_t planes, int depths, int rows) { return planes * depths * rows; };
+  // Beside what a piece takes, it is cut by what it writes: a block that does much waits once for little.
+  const auto bytes = [&](int64_t planes, int depths, int rows) {
+    const int64_t count = rows_of(planes, depths, rows);
+    return std::max<int64_t>(given(planes, depths, rows) + count * sizeof(RowAbove),
+                             count * w.in * static_cast<int64_t>(sizeof(T)));
+  };
+  CutTable(v.cut, d.in, h.in, p.batch * p.channels, std::min(kTableBytes, staged_bytes), bytes);
+  const Pieces& cut = v.cut;
+  v.rows_place = static_cast<int>(given(cut.planes_each, cut.depths_each, cut.rows_each));
+  const int64_t taken =
+      v.rows_place + rows_of(cut.planes_each, cut.depths_each, cut.rows_each) * int64_t{sizeof(RowAbove)};
+  job.shared_bytes = static_cast<size_t>(taken);
+  v.rows_at_once = std::max(1, kTableThreads / w.in);
+  job.blocks = BlocksOf(cut);
+  return taken <= kStagedBytesMost;
+}
+
+// One window over everything is one long row.
+inline Problem FoldedGlobal(const Problem& p) {
+  for (const Axis& a : p.axis) {
+    if (a.table || a.out != 1 || a.kernel != a.in || a.pad_lo != 0) return p;
+  }
+  Problem folded = p;
+  Axis& w = folded.axis[2];
+  w.in = w.kernel = w.stride = p.in_plane();
+  w.pad_hi = 0;
+  folded.axis[0] = folded.axis[1] = Axis{};
+  return folded;
+}
+
+template <class T>
+std::shared_ptr<const void> MakeTableJob(const Problem& original, bool forward) {
+  const Problem p = FoldedGlobal(original);
+  auto job = std::make_shared<TableJob<T>>();
+  job->params = MakeTableParams<T>(p);
+  if (p.channels_last()) return job;
+  if (forward) {
+    CutForward(p, *job);
+  } else if (!CutBackward(p, *job)) {
+    return nullptr;
+  }
+  return job->blocks < kFastThreads ? job : nullptr;
+}
+
+template <class T>
+cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* stream) {
+  const auto& job = *static_cast<const TableJob<T>*>(args.layout);
+  TableParams<T> v = job.params;
+  v.source = static_cast<const T*>(args.source);
+  v.result = static_cast<T*>(args.result);
+  v.routes = args.routes;
+  const bool average = p.kind == POOLGRAD_AVERAGE;
+  using Kernel = void (*)(TableParams<T>);
+  if (p.channels_last()) {
+    constexpr int64_t kVector = 16 / sizeof(T);
+    const bool vector =
+        p.channels % kVector == 0 && Aligned(args.source, 16) && Aligned(args.result, 16) && Aligned(args.routes, 8);
+    const int64_t across = CeilDiv(p.channels, vector ? kVector : 4);
+    v.across = FastDiv(across);
+    const int64_t threads = (forward ? p.out_plane() : p.in_plane()) * p.batch * across;
+    v.threads = static_cast<uint32_t>(threads);
+    Kernel kernel;
+    if (forward) {
+      kernel =
+          average
+              ? (vector ? TableLastForward<T, TableOp::kAverage, true> : TableLastForward<T, TableOp::kAverage, false>)
+          : args.routes
+              ? (vector ? TableLastForward<T, TableOp::kRoutes, true> : TableLastForward<T, TableOp::kRoutes, false>)
+              : (vector ? TableLastForward<T, TableOp::kMax, true> : TableLastForward<T, TableOp::kMax, false>);
+    } else {
+      kernel = average ? (vector ? TableLastBackward<T, true, true> : TableLastBackward<T, true, false>)
+                       : (vector ? TableLastBackward<T, false, true> : TableLastBackward<T, false, false>);
+    }
+    return Launch(kernel, CeilDiv(threads, kTableThreads), kTableThreads, 0, stream, v);
+  }
+  Kernel kernel;
+  if (forward) {
+    kernel =
+        average ? (job.staged ? TableFirstForward<T, TableOp::kAverage, true>
+                              : TableFirstForward<T, TableOp::kAverage, false>)
+        : args.routes
+            ? (job.staged ? TableFirstForward<T, TableOp::kRoutes, true>
+                          : TableFirstForward<T, TableOp::kRoutes, false>)
+            : (job.staged ? TableFirstForward<T, TableOp::kMax, true> : TableFirstForward<T, TableOp::kMax, false>);
+  } else {
+    kernel = average ? TableFirstBackward<T, true> : TableFirstBackward<T, false>;
+  }
+  return Launch(kernel, job.blocks, job.threads, job.shared_bytes, stream, v);
+}
+
+#define POOLGRAD_CUDA_TABLES(T)                                                              \
+  template <>                                                                                \
+  std::shared_ptr<const void> MakeTables<T>(const Problem& p, bool forward) {                \
+    return MakeTableJob<T>(p, forward);                                                      \
+  }                                                                                          \
+  template <>                                                                                \
+  cudaError_t RunTables<T>(const Problem& p, bool forward, const Args& args, void* stream) { \
+    return LaunchTable<T>(p, forward, args, stream);                                         \
+  }
+
+}  // namespace poolgrad::cuda

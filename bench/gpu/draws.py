@@ -56,11 +56,11 @@ def report(rows, peer):
                 cells = [r for r in rows if low <= r["taps"] <= high and r["dtype"] == dtype and r["layout"] == layout]
                 if not cells:
                     continue
-                parts = []
+                parts, count = [], sum(r["op"] == "fwd" for r in cells)
                 for op in ("fwd", "train", "bwd"):
                     fractions = [r["fraction"] for r in cells if r["op"] == op]
                     if not fractions:  # averages alone
                         continue
                     quantiles = (at_quantile(fractions, share) for share in (0.05, 0.25, 0.5))
                     parts.append(f"{op} " + " ".join(f"{q:.2f}" for q in quantiles))
-                yield f"{label:<12} {dtype:<4} {layout:<5} {sum(r["op"] == "fwd" for r in cells):3d} cells, 5/25/50 % of copy: " + " | ".join(parts)
+                yield f"{label:<12} {dtype:<4} {layout:<5} {count:3d} cells, 5/25/50 % of copy: " + " | ".join(parts)

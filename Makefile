@@ -119,7 +119,6 @@ docs: explorer
 test-docs: build
 	@tools/setup core python notebook
 	@/usr/bin/python3 tests/docs/blocks.py --build $(BUILD) --language python,sh$$([ ! -f bindings/js/dist/node/index.cjs ] || echo ,js)
-	@POOLGRAD_LIBRARY=$(BUILD)/libpoolgrad.so PYTHONPATH=bindings/python /usr/bin/python3 examples/quickstart.py >/dev/null
 	@/usr/bin/python3 tests/docs/notebook.py --build $(BUILD) examples/gradient.ipynb
 
 lint:

@@ -5,7 +5,7 @@
 
 BUILD := build/release
 JOBS  := $(shell nproc)
-CCACHE := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+LAUNCHER := -DCMAKE_CXX_COMPILER_LAUNCHER=$(CURDIR)/tools/compile
 
 .PHONY: all build demo test test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-torch-suite test-mpi test-js \
         test-explorer \
@@ -15,7 +15,7 @@ all: demo
 
 build:
 	@tools/setup core
-	@cmake --preset release -DPOOLGRAD_TESTS=OFF $(CCACHE) >/dev/null
+	@cmake --preset release -DPOOLGRAD_TESTS=OFF $(LAUNCHER) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 
 demo: build
@@ -27,7 +27,7 @@ test: test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-mpi 
 
 test-core:
 	@tools/setup core tests cli
-	@cmake --preset release -DPOOLGRAD_TESTS=ON $(CCACHE) >/dev/null
+	@cmake --preset release -DPOOLGRAD_TESTS=ON $(LAUNCHER) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
@@ -119,7 +119,6 @@ docs: explorer
 test-docs: build
 	@tools/setup core python notebook
 	@/usr/bin/python3 tests/docs/blocks.py --build $(BUILD) --language python,sh$$([ ! -f bindings/js/dist/node/index.cjs ] || echo ,js)
-	@POOLGRAD_LIBRARY=$(BUILD)/libpoolgrad.so PYTHONPATH=bindings/python /usr/bin/python3 examples/quickstart.py >/dev/null
 	@/usr/bin/python3 tests/docs/notebook.py --build $(BUILD) examples/gradient.ipynb
 
 lint:

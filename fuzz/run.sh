@@ -24,5 +24,6 @@ fuzz() {
   "build/fuzz/fuzz/fuzz_$name" "-max_total_time=$limit" -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/findings/ \
     -print_final_stats=1 -print_funcs=0 "$@" "build/fuzz/corpus/$name" "fuzz/corpus/$name"
 }
-fuzz npy $((seconds == 0 ? 60 : (seconds + 4) / 5)) -max_len=512
+fuzz npy $((seconds == 0 ? 60 : (seconds + 4) / 5)) -max_len=512 >build/fuzz/npy.log 2>&1 &
 fuzz problem "$seconds" -max_len=1024 -dict=fuzz/words.dict build/fuzz/cases
+wait $! || { cat build/fuzz/npy.log; exit 1; }

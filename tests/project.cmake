@@ -7,7 +7,7 @@ if(POOLGRAD_PYTHON)
   add_test(NAME packaging COMMAND ${POOLGRAD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/packaging/backend_test.py $<TARGET_FILE:poolgrad>)
   add_test(NAME docs_links COMMAND ${POOLGRAD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/docs/links.py)
   add_test(NAME docs_blocks COMMAND ${POOLGRAD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/docs/blocks.py --build ${PROJECT_BINARY_DIR}
-                                    --language c,cpp)
+                                    --language c,cpp,cmake)
   if(CMAKE_BUILD_TYPE STREQUAL Release AND NOT POOLGRAD_SANITIZE AND NOT POOLGRAD_CUDA)
     add_test(NAME budget COMMAND ${POOLGRAD_PYTHON} ${PROJECT_SOURCE_DIR}/tools/budget ${PROJECT_BINARY_DIR})
   endif()

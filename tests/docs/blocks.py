@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Runs every code block of every Markdown file of the project:
 
-    tests/docs/blocks.py --build BUILD_FOLDER [--language c,cpp,python,sh,js] [FILE.md...]
+    tests/docs/blocks.py --build BUILD_FOLDER [--language c,cpp,cmake,python,sh,js] [FILE.md...]
 
 A page is read as a person would read it, from top to bottom:
   python       the blocks of one page are one program
   js           each block is a module
   c, cpp       each block is a program; one without main() becomes the inside of one, its #include lines first
-  sh           each block is a script, in an empty folder shared by the page, with `poolgrad` of the build on the path
-  text, ...    words that are no code: text, json, cmake, makefile, mermaid
+  cmake        each block is the end of a project's CMakeLists.txt, which is configured where the library is installed, beside its source tarball
+  sh           each block is a script, in an empty folder shared by the page, with `poolgrad` of the build on the path, the library installed
+               where pkg-config looks, and the project's folder in $POOLGRAD
+  text, ...    words that are no code: text, json, makefile, mermaid
 Three comments in front of a block speak to this script and stay invisible to readers:
   <!-- setup: CODE -->        runs before the block, in its language: the arrays that a fragment takes for granted
   <!-- needs: MODULE -->      (python) the page's further blocks are left out where MODULE cannot be imported
@@ -22,15 +24,17 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import List, Optional
 
 ROOT = Path(__file__).resolve().parents[2]
-LANGUAGES = ("c", "cpp", "python", "sh", "js")
-NO_CODE = ("text", "json", "cmake", "makefile", "mermaid", "bibtex", "yaml")
+LANGUAGES = ("c", "cpp", "cmake", "python", "sh", "js")
+NO_CODE = ("text", "json", "makefile", "mermaid", "bibtex", "yaml")
 NAMES = {"bash": "sh", "shell": "sh", "c++": "cpp", "py": "python", "javascript": "js", "mjs": "js"}
 
 
@@ -87,6 +91,15 @@ class Runner:
     def __init__(self, build: Path, folder: Path):
         self.build, self.folder = build, folder
         self.left_out: List[str] = []
+        self.prefix, self.installing = folder / "installed", threading.Lock()
+
+    def install(self) -> dict:
+        """Installs the build, once, and says where to those who look for it."""
+        with self.installing:
+            if not self.prefix.exists():
+                subprocess.run(["cmake", "--install", str(self.build), "--prefix", str(self.prefix)], check=True, stdout=subprocess.DEVNULL)
+        libraries = next(self.prefix.rglob("poolgrad.pc")).parents[1]
+        return {"PKG_CONFIG_PATH": str(libraries / "pkgconfig"), "LD_LIBRARY_PATH": str(libraries), "CMAKE_PREFIX_PATH": str(self.prefix)}
 
     def compiled(self, block: Block) -> Optional[str]:
         code = block.code
@@ -106,10 +119,24 @@ class Runner:
         wrong = run([*compiler, *warnings, str(source), "-o", str(program), *library], self.folder, {})
         return wrong or run([str(program)], self.folder, {})
 
+    def project(self, block: Block) -> Optional[str]:
+        folder = self.folder / re.sub(r"\W", "_", block.place())
+        folder.mkdir()
+        (folder / "main.cc").write_text("int main() {}\n")
+        start = "cmake_minimum_required(VERSION 3.22)\nproject(yours LANGUAGES C CXX)\nadd_executable(your_program main.cc)\n"
+        (folder / "CMakeLists.txt").write_text("\n".join([start, *block.setup, block.code]))
+        version = re.search(r"project\(poolgrad VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+        with tarfile.open(folder / f"poolgrad-{version}-source.tar.gz", "w:gz", compresslevel=1) as sources:
+            for name in ("CMakeLists.txt", "cmake", "include", "src"):
+                sources.add(ROOT / name, f"poolgrad-{version}/{name}")
+        return run(["cmake", "-S", str(folder), "-B", str(folder / "build"), "-G", "Ninja"], folder, self.install())
+
     def script(self, blocks: List[Block], name: str) -> Optional[str]:
         folder = self.folder / f"{name}_sh"
         folder.mkdir()
-        path = {"PATH": f"{self.build / 'cli'}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        path = {"PATH": f"{self.build / 'cli'}:{Path(sys.executable).parent}:{os.environ['PATH']}", "POOLGRAD": str(ROOT)}
+        if any("pkg-config" in block.code for block in blocks):
+            path.update(self.install())
         for block in blocks:
             wrong = run(["bash", "-euo", "pipefail", "-c", "\n".join([*block.setup, block.code])], folder, path)
             if wrong:
@@ -172,6 +199,7 @@ def main() -> int:
             name = re.sub(r"\W", "_", str(file.relative_to(ROOT)))
             of_file = [b for b in running if b.file == file]
             jobs += [(block.place(), runner.compiled, (block,)) for block in of_file if block.language in ("c", "cpp")]
+            jobs += [(block.place(), runner.project, (block,)) for block in of_file if block.language == "cmake"]
             jobs += [(block.place(), runner.module, (block,)) for block in of_file if block.language == "js"]
             program = [b for b in of_file if b.language == "python"]
             if program:

@@ -76,7 +76,9 @@ struct Cells {
   static constexpr uint64_t kReaching = Reaching();
   static_assert(kOver < 64);
   __device__ static constexpr bool Reaches(int o) { return kReaching >> (o - kLow) & 1; }
-  static constexpr int kCodeWords = kLast ? (kChannels * kBits + 31) / 32 : 1;
+  // Words of codes of one place, or of a row where they come packed.
+  static constexpr bool kPacked = F.packs_codes();
+  static constexpr int kCodeWords = kPacked ? (kOver * kBits + 31) / 32 : kLast ? (kChannels * kBits + 31) / 32 : 1;
 
   static constexpr int kAhead = kTuning.ahead;  // rows of outputs that are asked for together
   // Words of dy, and of codes, that a row of outputs is loaded as: by place (channels last, element by element where
@@ -86,11 +88,12 @@ struct Cells {
   static constexpr int kSingles = kVector ? kOver - kGroup : kLast ? 0 : kOver;
   static constexpr int kDyWords = kLast ? kOver * kPlaceWords : kGroupWords + kSingles;
   static constexpr int kRawPlace = kWhole ? kCodeWords : kBits == 8 ? kChannels : 1;  // of codes, channels last
-  static constexpr int kRawCodes = kLast ? kOver * kRawPlace : (kVector ? 1 : 0) + kSingles;
+  static constexpr int kRawCodes = kPacked ? kCodeWords + 1 : kLast ? kOver * kRawPlace : (kVector ? 1 : 0) + kSingles;
 
   // A row of outputs as it was loaded: nothing, which adds nothing, where it lies outside.
   struct Raw {
     uint32_t dy[kDyWords], code[kRawCodes];
+    uint32_t first_bit;  // of packed codes: where they begin, modulo 32
   };
 
   // Channels last: the codes of several channels are compared in pairs, where they are wide enough to gain by it.
@@ -100,12 +103,12 @@ struct Cells {
   // dy and codes of one output row (at one depth) over the thread's columns.
   struct Outputs {
     float dy[kOver][kChannels];
-    uint32_t code[kOver][kCodes];
+    uint32_t code[kPacked ? 1 : kOver][kCodes];
 
     // Whether output `o` (from kLow) chose `tap` for channel c.
     __device__ bool Chose(int o, int c, int tap) const {
-      const int shift = kLast ? c * kBits : 0;
-      const uint32_t word = code[o][shift / 32];
+      const int shift = kPacked ? o * kBits : kLast ? c * kBits : 0;
+      const uint32_t word = code[kPacked ? 0 : o][shift / 32];
       return ((word ^ static_cast<uint32_t>(tap) << (shift % 32)) & static_cast<uint32_t>(kMask) << (shift % 32)) == 0;
     }
   };
@@ -156,23 +159,36 @@ struct Cells {
     return raw;
   }
 
-  // The same from shared memory.
+  // The same from shared memory: whole words of codes, which may begin before the row's and end after them; what lies
+  // outside has no dy.
   __device__ static Raw LoadShared(const CellParams& p, uint32_t dy, uint32_t routes, bool row_valid, int column) {
     Raw raw = {};
 #pragma unroll
     for (int o = kLow; o <= kHigh; ++o) {
       if (!Reaches(o)) continue;
-      const int ow = column + o;
-      const bool inside = row_valid && static_cast<unsigned>(ow) < static_cast<unsigned>(p.out[2]);
-      LoadSharedIf<kSize>(inside, dy + (column + o) * kSize, raw.dy + (kShared ? o - kLow : 0));
-      LoadSharedIf<1>(inside, routes + ow * kBits / 8, raw.code + (kShared ? o - kLow : 0));
+      const bool inside = row_valid && static_cast<unsigned>(column + o) < static_cast<unsigned>(p.out[2]);
+      LoadSharedIf<kSize>(inside, dy + (column + o) * kSize, raw.dy + o - kLow);
     }
+    raw.first_bit = routes * 8 + static_cast<uint32_t>((column + kLow) * kBits);  // addresses have far fewer than 29 bits
+#pragma unroll
+    for (int i = 0; i < kRawCodes; ++i) LoadSharedIf<4>(row_valid, (raw.first_bit >> 5 << 2) + 4 * i, raw.code + i);
     return raw;
   }
 
   __device__ static Outputs Unpack(const Raw& raw, int column) {
     Outputs out;
-    if constexpr (kLast) {
+    if constexpr (kPacked) {
+#pragma unroll
+      for (int i = 0; i < kCodeWords; ++i) {
+        out.code[0][i] = __funnelshift_r(raw.code[i], raw.code[i + 1], raw.first_bit);
+      }
+#pragma unroll
+      for (int o = 0; o < kOver; ++o) {
+        float wide[kPerWord];
+        WidenWord<T>(raw.dy[o], wide);
+        out.dy[o][0] = wide[0];
+      }
+    } else if constexpr (kLast) {
 #pragma unroll
       for (int o = 0; o < kOver; ++o) {
         if constexpr (!kWhole) {
@@ -286,20 +302,22 @@ struct Cells {
       for (int tw = 0; tw < TW; ++tw) split_taps[tw] = TapAt(2, (column + p.pad[2]) % SW + tw * SW);
     }
     const int od = qd - (TD - 1);
-    int oh = qh - (TH - 1);                                          // the next output row to load
-    int64_t next_dy = oh * p.y_row, next_routes = oh * p.route_row;  // shared: modulo 2^32
+    int oh = qh - (TH - 1);  // the next output row to load
+    using Offset = std::conditional_t<kSharedOutputs, uint32_t, int64_t>;  // shared: bytes, modulo 2^32
+    const Offset dy_step = static_cast<Offset>(p.y_row) * (kSharedOutputs ? kSize : 1);
+    const Offset routes_step = static_cast<Offset>(p.route_row);
+    Offset next_dy = oh * dy_step, next_routes = oh * routes_step;
     const auto load = [&](int a, bool wanted) {
       const bool valid = wanted && static_cast<unsigned>(oh) < static_cast<unsigned>(p.out[1]) &&
                          static_cast<unsigned>(od + a) < static_cast<unsigned>(p.out[0]);
       if constexpr (kSharedOutputs) {
-        return LoadShared(p, at.dy[a] + static_cast<uint32_t>(next_dy) * kSize,
-                          at.routes[a] + static_cast<uint32_t>(next_routes), valid, qw);
+        return LoadShared(p, at.dy[a] + next_dy, at.routes[a] + next_routes, valid, qw);
       } else {
         return Load(p, dy + (TD == 1 ? 0 : a * p.y_depth) + next_dy,
                     routes + (TD == 1 ? 0 : a * p.route_depth) + next_routes, valid, qw, left);
       }
     };
-    const auto advance = [&] { next_dy += p.y_row, next_routes += p.route_row, ++oh; };
+    const auto advance = [&] { next_dy += dy_step, next_routes += routes_step, ++oh; };
     const int end = min(qh + p.rows, kShared ? at.end : p.cells_h);
     // One row of inputs, if it is there: rd, rh count from the cell's first.
     const auto store = [&](int row, int rd, int rh, const float(*sum)[kChannels]) {
@@ -307,7 +325,7 @@ struct Cells {
       if (static_cast<unsigned>(d) < static_cast<unsigned>(p.in[0]) &&
           static_cast<unsigned>(h) < static_cast<unsigned>(p.in[1])) {
         if constexpr (kShared) {
-          StoreShared(p, at.shared_dx[rd] + static_cast<uint32_t>(h * p.x_row) * kSize, column, sum);
+          StoreShared(p, at.shared_dx[rd] + h * static_cast<uint32_t>(p.x_row) * kSize, column, sum);
         } else {
           StoreRow(p, at.dx[rd] + h * p.x_row, column, left, sum);
         }

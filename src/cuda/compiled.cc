@@ -132,6 +132,8 @@ std::string Numbers(const int (&n)[3]) {
   return "{" + std::to_string(n[0]) + ", " + std::to_string(n[1]) + ", " + std::to_string(n[2]) + "}";
 }
 
+std::string Truth(bool b) { return b ? "true" : "false"; }
+
 Compiled LoadCode(const std::string& code) {
   Compiled compiled;
   cudaLibrary_t library;
@@ -160,7 +162,7 @@ std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& f) {
                            std::to_string(f.bits) + ", " + std::to_string(f.codes) + ", Mode(" +
                            std::to_string(static_cast<int>(f.mode)) + "), " + std::to_string(f.pad) + ", " +
                            std::to_string(f.size) + ", " + std::to_string(f.vector) + ", " +
-                           (f.routes ? "true" : "false") + ", " + (f.relu ? "true" : "false") + "}";
+                           Truth(f.routes) + ", " + Truth(f.relu) + ", " + Truth(f.inside) + "}";
   const SmallWindowTuning tuning = backward ? BackwardTuning(f) : ForwardTuning(f);
   const std::string bounds =
       std::to_string(backward ? kCellThreads : kStripThreads) + ", " + std::to_string(std::max(1, tuning.blocks));

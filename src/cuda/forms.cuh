@@ -22,7 +22,8 @@ struct Form {
   int size;    // bytes of an element
   int vector;  // elements of a thread at one place: channels, 1 when they are first
   bool routes;
-  bool relu;  // of the outputs
+  bool relu;    // of the outputs
+  bool inside;  // forward, staged: no window reaches beyond the input, so that nothing need be asked
 
   constexpr bool operator==(const Form&) const = default;
 
@@ -44,7 +45,8 @@ struct Form {
   constexpr int outputs() const {
     if (last()) return vector;
     if (mode == Mode::kFirst) return 4;
-    return mode == Mode::kFirstStaged && stride[2] > 1 ? 4 / size : byteful();
+    if (mode == Mode::kFirstStaged && stride[2] > 1) return 4 / size;
+    return mode == Mode::kFirstStaged && size == 2 && taps() <= 16 ? 4 : byteful();
   }
 
   // Registers of the reduced rows that a strip keeps.
@@ -72,9 +74,12 @@ struct Form {
   // Channels first, staged: whether what is read is staged too. Where few outputs lie over an input, loads that nobody
   // waits for are faster.
   constexpr bool stages_outputs() const { return stride[2] == 1 || over(0) > 1; }
+  // Their codes are words of neighbouring ones then, not one by one.
+  constexpr bool packs_codes() const { return mode == Mode::kFirstStaged && stages_outputs(); }
   // Registers of the outputs over a strip's cell, were they all kept.
   constexpr int kept() const {
     const int across = over(2) + (last() || mode == Mode::kFirst ? 0 : byteful() - 1) + (mode == Mode::kFirst ? 3 : 0);
+    if (packs_codes()) return over(0) * over(1) * (across + (across * bits + 31) / 32);
     return over(0) * over(1) * across * (vector + (vector + 1) / 2);
   }
   constexpr bool keeps() const { return kept() <= 100; }

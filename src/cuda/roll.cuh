@@ -200,7 +200,7 @@ __device__ void RunCells(const CellParams& p) {
   const StripOf strip(p, p.across.take(&channel));
   const int64_t number = strip.number;
   const int64_t c = static_cast<int64_t>(channel) * C::kChannels;
-  const int qd = p.first[0] + strip.depth, od = qd - (C::TD - 1);
+  const int qd = p.first[0] + static_cast<int>(strip.depth), od = qd - (C::TD - 1);
   typename C::Depths at;
 #pragma unroll
   for (int rd = 0; rd < F.stride[0]; ++rd) {
@@ -208,7 +208,8 @@ __device__ void RunCells(const CellParams& p) {
   }
   C::Run(p, static_cast<const T*>(p.dy) + number * p.y_plane + od * p.y_depth + c,
          p.routes + number * p.route_plane + od * p.route_depth + c * F.bits / 8, at, qd,
-         p.first[1] + strip.strip * p.rows, (C::kVector || C::kSplit ? 0 : p.first[2]) + strip.column * C::kGroup,
+         p.first[1] + static_cast<int>(strip.strip) * p.rows,
+         (C::kVector || C::kSplit ? 0 : p.first[2]) + static_cast<int>(strip.column) * C::kGroup,
          p.channels - static_cast<int>(c));
 }
 
@@ -216,6 +217,7 @@ __device__ void RunCells(const CellParams& p) {
 template <class T, Form F>
 __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
   using C = Cells<T, F>;
+  shared += 64;  // words of codes may begin before the first
   constexpr int SD = C::SD, SH = C::SH, TD = C::TD, TH = C::TH;
   const Pieces& pieces = p.pieces;
   const Piece piece(pieces, p.cells_d, p.cells_h - p.first[1]);
@@ -248,34 +250,38 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
   unsigned char* shared_dx = shared + pieces.place[1];
   const auto slab = [&](int rd) { return dx + (qd * SD + rd - p.pad[0]) * p.x_depth + low_h * p.x_row; };
   T* run = dx + low_d * p.x_depth;
+  // Where row 0 of each depth of the piece's first cell is, or would be (modulo 2^32).
+  const uint32_t x_row = static_cast<uint32_t>(p.x_row) * C::kSize, x_depth = static_cast<uint32_t>(p.x_depth) * C::kSize;
+  uint32_t first_dx[SD];
+#pragma unroll
+  for (int rd = 0; rd < SD; ++rd) {
+    first_dx[rd] = Kept(slabs ? SharedAddress(shared_dx + rd * pieces.slab_bytes[2] + Misalignment(slab(rd))) - low_h * x_row
+                              : SharedAddress(shared_dx + Misalignment(run)) + (qd * SD + rd - p.pad[0] - low_d) * x_depth);
+  }
   WaitFor();
   const uint32_t strips = p.columns.divisor * p.strips.divisor * p.depths.divisor * piece.planes;
   for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
     const StripOf strip(p, i);
-    const int64_t plane = strip.number;
-    const int row = strip.strip * p.rows, d = qd + strip.depth;
-    if (row >= piece.rows || strip.depth >= piece.depths) continue;
+    const int row = static_cast<int>(strip.strip) * p.rows, depth = static_cast<int>(strip.depth), d = qd + depth;
+    if (row >= piece.rows || depth >= piece.depths) continue;
     typename C::Depths at;
     at.end = qh + piece.rows;
 #pragma unroll
     for (int a = 0; a < TD; ++a) {
-      const int od = d - (TD - 1) + a;
-      at.dy[a] = slabs ? in.slab[a] : in.run + static_cast<uint32_t>(plane * p.y_plane + od * p.y_depth) * C::kSize;
-      at.routes[a] =
-          slabs ? in_codes.slab[a] : in_codes.run + static_cast<uint32_t>(plane * p.route_plane + od * p.route_depth);
+      const uint32_t od = d - (TD - 1) + a;
+      at.dy[a] = slabs ? in.slab[a]
+                       : in.run + (strip.number * static_cast<uint32_t>(p.y_plane) +
+                                   od * static_cast<uint32_t>(p.y_depth)) * C::kSize;
+      at.routes[a] = slabs ? in_codes.slab[a]
+                           : in_codes.run + strip.number * static_cast<uint32_t>(p.route_plane) +
+                                 od * static_cast<uint32_t>(p.route_depth);
     }
+    const uint32_t beyond = strip.number * static_cast<uint32_t>(p.x_plane) * C::kSize + depth * SD * x_depth;
 #pragma unroll
-    for (int rd = 0; rd < SD; ++rd) {
-      at.shared_dx[rd] =
-          slabs
-              ? SharedAddress(shared_dx + rd * pieces.slab_bytes[2] + Misalignment(slab(rd))) -
-                    static_cast<uint32_t>(low_h * p.x_row) * C::kSize
-              : SharedAddress(shared_dx + Misalignment(run)) +
-                    static_cast<uint32_t>(plane * p.x_plane + (d * SD + rd - p.pad[0] - low_d) * p.x_depth) * C::kSize;
-    }
-    C::Run(p, dy + plane * p.y_plane + (d - (TD - 1)) * p.y_depth,
-           codes + plane * p.route_plane + (d - (TD - 1)) * p.route_depth, at, d, qh + row,
-           p.first[2] + strip.column * C::kGroup, 1);
+    for (int rd = 0; rd < SD; ++rd) at.shared_dx[rd] = first_dx[rd] + (slabs ? 0 : beyond);
+    const int64_t plane = strip.number, od = d - (TD - 1);
+    C::Run(p, dy + plane * p.y_plane + od * p.y_depth, codes + plane * p.route_plane + od * p.route_depth, at, d, qh + row,
+           p.first[2] + static_cast<int>(strip.column) * C::kGroup, 1);
   }
   __syncthreads();
   if (!slabs) {

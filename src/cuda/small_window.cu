@@ -52,6 +52,8 @@ int64_t CellsOfAxis(const Axis& a) { return (a.in - 1 + a.pad_lo) / a.stride + 1
 
 // Shared memory for a run that need not be aligned.
 int64_t Room(int64_t bytes) { return bytes == 0 ? 0 : CeilDiv(bytes + 15, 16) * 16; }
+// Threads whose last outputs do not exist still read their inputs (strip.cuh), a little beyond the last row.
+constexpr int64_t kBeyond = 256;
 
 // How a problem is cut into pieces whose arrays fit into shared memory: two that are read and two that are written.
 struct Staging {
@@ -115,7 +117,7 @@ struct Staging {
     p->place[0] = static_cast<int>((read[0].*bytes)(n));
     p->place[1] = p->place[0] + static_cast<int>((read[1].*bytes)(n));
     p->place[2] = p->place[1] + static_cast<int>((written[0].*bytes)(n));
-    return Sum(bytes, n);
+    return Sum(bytes, n) + kBeyond;
   }
 };
 
@@ -156,6 +158,13 @@ bool RowsAligned(const Form& f, const Problem& p, poolgrad_op op) {
   return f.stride[2] * out <= in && in * f.size % std::gcd<int64_t>(16, 4 * step) == 0 && 4 * step <= 64;
 }
 
+bool Inside(const Problem& p) {
+  for (const Axis& a : p.axis) {
+    if (a.pad_lo != 0 || (a.out - 1) * a.stride + a.extent() > a.in) return false;
+  }
+  return true;
+}
+
 // Floats of windows that move by two or three are as fast read one by one from global memory: y is small beside x.
 bool Stages(const Form& f, const Problem& p, poolgrad_op op) {
   const bool direct = f.size == 4 && f.kernel[0] == 1 && (f.stride[2] == 2 || f.stride[2] == 3) && p.axis[2].out >= 16;
@@ -179,6 +188,7 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   if (!ChannelsLast(p)) {
     f.mode = !plain && RowsAligned(f, p, op) ? Mode::kFirst : Stages(f, p, op) ? Mode::kFirstStaged : Mode::kFirstOdd;
     if (f.mode == Mode::kFirst) f.pad = static_cast<int>(p.axis[2].pad_lo);
+    f.inside = !plain && !IsBackward(op) && f.mode == Mode::kFirstStaged && Inside(p);
     if (IsBackward(op) && !f.keeps() && !f.rolls()) return {};
     return f;
   }

@@ -115,17 +115,23 @@ struct Piece {
   }
 };
 
-// Which strip a thread's number is: of a group of columns, a strip of rows, a depth, and a plane or sample.
+// Which strip a thread's number is: of a group of columns, a strip of rows, a depth, and a plane or sample. Where there
+// is one of a kind, all threads know.
 struct StripOf {
-  int column, strip, depth;
-  uint32_t number;
+  uint32_t column, strip = 0, depth = 0, number;
   template <class Params>
-  __device__ StripOf(const Params& p, uint32_t i) {
-    uint32_t c = i, s, d;
-    s = p.columns.take(&c), d = p.strips.take(&s), number = p.depths.take(&d);
-    column = static_cast<int>(c), strip = static_cast<int>(s), depth = static_cast<int>(d);
+  __device__ StripOf(const Params& p, uint32_t i) : column(i) {
+    number = p.columns.take(&column);
+    if (p.strips.divisor > 1) strip = number, number = p.strips.take(&strip);
+    if (p.depths.divisor > 1) depth = number, number = p.depths.take(&depth);
   }
 };
+
+// Keeps the compiler from finding a number again and again instead of keeping it.
+__device__ inline uint32_t Kept(uint32_t number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
 
 __device__ inline uint32_t SharedAddress(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
 

@@ -153,7 +153,8 @@ struct Strip {
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) {
       raw.words[i] = P::ToBits(P::Fill());
-      const bool inside = static_cast<unsigned>(column + i) < static_cast<unsigned>(width);
+      // Outputs beyond the line's end read what follows it, and are not stored.
+      const bool inside = F.inside || static_cast<unsigned>(column + i) < static_cast<unsigned>(width);
       if (NeedsElement(i)) LoadSharedIf<kSize>(row_valid && inside, row + i * kSize, raw.words + i);
     }
     return raw;
@@ -225,7 +226,10 @@ struct Strip {
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) codes |= P::template Codes<kStep>(best.tap[i]) << (i * P::kElements * kStep);
       if constexpr (kStep < 8) {
-        StoreSharedIf<1>(true, routes, codes & ((1u << (min(left, kOutputs) * kBits)) - 1u));
+        constexpr int kPerByte = 8 / kStep;
+        codes &= static_cast<uint32_t>((uint64_t{1} << (min(left, kOutputs) * kBits)) - 1u);
+#pragma unroll
+        for (int i = 0; i < kOutputs; i += kPerByte) StoreSharedIf<1>(i < left, routes + i / kPerByte, codes >> (8 * i / kPerByte));
       } else {
 #pragma unroll
         for (int i = 0; i < kOutputs; ++i) StoreSharedIf<1>(i < left, routes + i, codes >> (8 * i));
@@ -270,7 +274,7 @@ struct Strip {
     }
   }
 
-  // The strip again, by the exact rules. shared_y, shared_routes: of line 0, staged.
+  // The strip again, by the exact rules. shared_y, shared_routes: of its first output, staged.
   __device__ __noinline__ static void Exact(const StripParams& p, int64_t number, int od, int oh, int ow, int channel,
                                             int rows, int count, uint32_t shared_y, uint32_t shared_routes) {
     const T* plane = static_cast<const T*>(p.x) + number * p.x_plane + channel;
@@ -283,10 +287,8 @@ struct Strip {
       T* y = static_cast<T*>(p.y) + (p.y ? element : 0);
       uint8_t* routes = p.routes + (kRoutes ? byte : 0);
       if constexpr (kShared) {
-        y = p.y ? static_cast<T*>(__cvta_shared_to_generic(shared_y + static_cast<uint32_t>(element) * kSize))
-                : nullptr;
-        routes = static_cast<uint8_t*>(
-            __cvta_shared_to_generic(shared_routes + static_cast<uint32_t>(kApart ? element : byte)));
+        y = p.y ? static_cast<T*>(__cvta_shared_to_generic(shared_y + YStep(p) * r)) : nullptr;
+        routes = static_cast<uint8_t*>(__cvta_shared_to_generic(shared_routes + RouteStep(p) * r));
       }
       uint32_t gathered = 0;
 #pragma unroll 1
@@ -304,12 +306,18 @@ struct Strip {
     }
   }
 
+  // From a row of outputs to the next, in shared memory.
+  __device__ static uint32_t YStep(const StripParams& p) { return static_cast<uint32_t>(p.y_row) * kSize; }
+  __device__ static uint32_t RouteStep(const StripParams& p) {
+    return static_cast<uint32_t>(kApart ? p.y_row : p.route_row);
+  }
+
   // plane: the first element of this thread's plane (or sample, at its channels). Staged: where row 0 of the window's
-  // depths would be in shared memory, instead, and what becomes of the outputs from a line on.
+  // depths would be in shared memory, instead, and where the strip's first line of outputs is.
   struct Shared {
     uint32_t depth[KD];  // addresses in shared memory, here and below
-    uint32_t y, routes;  // of line 0
-    int end;             // one past the last row
+    uint32_t y, routes;
+    int end;  // one past the last row
   };
   __device__ static void Run(const StripParams& p, const T* plane, const Shared& staged, int64_t number, int od, int oh,
                              int ow, int channel) {
@@ -317,14 +325,20 @@ struct Strip {
     const int depth = od * SD - p.pad[0];
     int ih = oh * SH - p.pad[1];
     // Route lines: places when channels are last, rows when they are first.
-    int64_t line = (number * p.out[0] + od) * p.out[1] + oh;
-    if (kLast) line = line * p.out[2] + ow;
-    const int64_t at = kLast ? channel : ow;
-    T* y = p.y ? static_cast<T*>(p.y) + line * p.line + at : nullptr;
-    uint8_t* routes = kRoutes ? p.routes + line * p.line_bytes + at * kBits / 8 : nullptr;
-    uint32_t shared_y = staged.y + static_cast<uint32_t>(line * p.line + at) * kSize;
-    uint32_t shared_routes =
-        staged.routes + static_cast<uint32_t>(kApart ? line * p.line + at : line * p.line_bytes + at * kBits / 8);
+    T* y = nullptr;
+    uint8_t* routes = nullptr;
+    uint32_t shared_y = 0, shared_routes = 0;
+    if constexpr (kShared) {
+      shared_y = staged.y + static_cast<uint32_t>(ow) * kSize;
+      shared_routes = staged.routes + static_cast<uint32_t>(kApart ? ow : ow * kBits / 8);
+    } else {
+      int64_t line = (number * p.out[0] + od) * p.out[1] + oh;
+      if (kLast) line = line * p.out[2] + ow;
+      const int64_t at = kLast ? channel : ow;
+      if (p.y) y = static_cast<T*>(p.y) + line * p.line + at;
+      if (kRoutes) routes = p.routes + line * p.line_bytes + at * kBits / 8;
+    }
+    const uint32_t first_y = shared_y, first_routes = shared_routes;
     const int left = kLast ? (kWhole ? kOutputs : p.channels - channel) : p.out[2] - ow;
     const int rows = min(p.rows, (kShared ? staged.end : p.out[1]) - oh);
 
@@ -336,8 +350,9 @@ struct Strip {
     uint32_t next_row = static_cast<uint32_t>(ih) * row_bytes + static_cast<uint32_t>(column) * kSize;
     const auto load = [&](int kd, bool wanted) {
       // A window of one depth always lies inside.
-      const bool valid = wanted && static_cast<unsigned>(ih) < static_cast<unsigned>(p.in[1]) &&
-                         (KD == 1 || static_cast<unsigned>(depth + kd * DD) < static_cast<unsigned>(p.in[0]));
+      const bool valid =
+          wanted && (F.inside || (static_cast<unsigned>(ih) < static_cast<unsigned>(p.in[1]) &&
+                                  (KD == 1 || static_cast<unsigned>(depth + kd * DD) < static_cast<unsigned>(p.in[0]))));
       if constexpr (kShared) {
         return LoadShared(staged.depth[kd] + next_row, valid, column, p.in[2]);
       } else {
@@ -440,8 +455,7 @@ struct Strip {
         if constexpr (F.relu) Rectify(&best, p.g.none);
         if constexpr (kShared) {
           StoreShared(p.y, shared_y, shared_routes, best, left);
-          shared_y += static_cast<uint32_t>(p.y_row) * kSize,
-              shared_routes += static_cast<uint32_t>(kApart ? p.y_row : p.route_row);
+          shared_y += YStep(p), shared_routes += RouteStep(p);
         } else {
           StoreOutputs(y, routes, best, left);
           if (y) y += p.y_row;
@@ -455,7 +469,7 @@ struct Strip {
       }
     }
     if (P::Exceptional(watched, lowest)) {
-      Exact(p, number, od, oh, ow, channel, rows, min(left, kOutputs), staged.y, staged.routes);
+      Exact(p, number, od, oh, ow, channel, rows, min(left, kOutputs), first_y, first_routes);
     }
   }
 
@@ -478,8 +492,8 @@ __device__ void RunStrip(const StripParams& p) {
   uint32_t channel = thread;
   const StripOf at(p, p.across.take(&channel));
   const int c = S::kLast ? static_cast<int>(channel) * S::kOutputs : 0;
-  S::Run(p, static_cast<const T*>(p.x) + at.number * p.x_plane + c, {}, at.number, at.depth, at.strip * p.rows,
-         at.column * (S::kLast ? 1 : S::kOutputs), c);
+  S::Run(p, static_cast<const T*>(p.x) + at.number * p.x_plane + c, {}, at.number, static_cast<int>(at.depth),
+         static_cast<int>(at.strip) * p.rows, static_cast<int>(at.column) * (S::kLast ? 1 : S::kOutputs), c);
 }
 
 // The same, a block holding its piece of x, y and codes in shared memory: all that it reads and writes are runs.
@@ -510,28 +524,27 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
   const int lines = piece.planes * piece.depths * piece.rows;
   T* y = static_cast<T*>(p.y) + (p.y ? line * p.line : 0);
   uint8_t* routes = p.routes + (S::kRoutes ? line * p.line_bytes : 0);
-  staged.y =
-      SharedAddress(shared + pieces.place[1] + Misalignment(y)) - static_cast<uint32_t>(line * p.line) * S::kSize;
+  const uint32_t shared_y = Kept(SharedAddress(shared + pieces.place[1] + Misalignment(y)));
   unsigned char* codes = shared + pieces.place[2];
-  staged.routes = S::kApart ? SharedAddress(codes) - static_cast<uint32_t>(line * p.line)
-                            : SharedAddress(codes + Misalignment(routes)) - static_cast<uint32_t>(line * p.line_bytes);
+  const uint32_t shared_routes = Kept(SharedAddress(S::kApart ? codes : codes + Misalignment(routes)));
   staged.end = piece.row + piece.rows;
   WaitFor();
   const uint32_t strips = p.columns.divisor * p.strips.divisor * p.depths.divisor * piece.planes;
   for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
     const StripOf at(p, i);
-    const int row = at.strip * p.rows;
-    if (row >= piece.rows || at.depth >= piece.depths) continue;
+    const int od = static_cast<int>(at.depth), row = static_cast<int>(at.strip) * p.rows;
+    if (row >= piece.rows || od >= piece.depths) continue;
+    const uint32_t own = (at.number * piece.depths + at.depth) * piece.rows + row;  // of the piece's lines
+    staged.y = shared_y + own * S::YStep(p), staged.routes = shared_routes + own * S::RouteStep(p);
 #pragma unroll
     for (int kd = 0; kd < S::KD; ++kd) {
-      staged.depth[kd] =
-          slabs ? in.slab[kd]
-                : in.run + static_cast<uint32_t>(at.number * p.x_plane +
-                                                 (depth + at.depth * S::SD + kd * S::DD) * p.x_depth) *
-                               S::kSize;
+      const uint32_t d = depth + od * S::SD + kd * S::DD;
+      staged.depth[kd] = slabs ? in.slab[kd]
+                               : in.run + (at.number * static_cast<uint32_t>(p.x_plane) +
+                                           d * static_cast<uint32_t>(p.x_depth)) * S::kSize;
     }
-    S::Run(p, nullptr, staged, piece.plane + at.number, piece.depth + at.depth, piece.row + row,
-           at.column * S::kOutputs, 0);
+    S::Run(p, nullptr, staged, piece.plane + at.number, piece.depth + od, piece.row + row,
+           static_cast<int>(at.column) * S::kOutputs, 0);
   }
   __syncthreads();
   if (p.y) StageOut(shared + pieces.place[1], y, lines * static_cast<int>(p.line));

@@ -30,8 +30,8 @@ inline int64_t enough_threads = 132 * 2048 * 2;
 // The GPU tests set it to 0.
 inline int64_t bytes_worth_compiling = 1 << 20;
 // Shared memory of a block of staged strips or cells. The GPU tests lower it, so that small planes are cut into pieces.
-// 48 KB is what a block gets without asking for more at every launch.
-inline int64_t staged_bytes = 48 << 10;
+// 48 KB is what a block gets without asking for more at every launch; 256 bytes are for what is read beyond.
+inline int64_t staged_bytes = (48 << 10) - 256;
 // The most that a piece of one row may take: one block on a multiprocessor could not overlap loading with computing.
 inline constexpr int64_t kStagedBytesMost = 100 << 10;
 // Shared memory of a block of global pooling's planes.
@@ -106,15 +106,16 @@ constexpr SmallWindowTuning BackwardTuning(const Form& f) {
     // As many blocks as spill nothing, or little.
     const int registers = f.kept() + f.stride[2] * f.group();
     if (f.mode == Mode::kFirstStaged) t.blocks = registers > 36 || (f.over(0) > 1 && taps > 9) ? 2 : registers > 26 ? 3 : 4;
-    if (f.over(0) > 1) t.rows = 8;
+    if (f.over(0) > 1 || f.packs_codes()) t.rows = 8;
+    if (f.packs_codes() && registers <= 20) t.ahead = 2;
   } else if (f.rolls() && taps > 9) {  // every strip begins with rows that only warm it up, so they are long
     t.rows = last ? 40 : 20;
     t.ahead = last ? 1 : 2;
     t.blocks = last || halves ? 3 : 0;
   } else if (f.stride[2] == 1 && f.over(1) * f.over(2) > 1) {
     t.rows = 14;
-    t.ahead = last ? 2 : 4;
-    t.blocks = last ? 0 : 3;
+    t.ahead = f.over(0) > 1 ? 1 : last ? 2 : 4;
+    t.blocks = f.over(0) > 1 ? 2 : last ? 0 : 3;
   } else if (f.disjoint()) {  // mostly stores
     t.rows = last && !f.split() ? 1 : 2;
     t.ahead = last ? 1 : 2;

@@ -294,6 +294,121 @@ __global__ void __launch_bounds__(kTableThreads) TableLastForward(const __grid_c
   Group::Store(p.result + static_cast<int64_t>(line) * p.channels + c, count, y);
 }
 
+// Few outputs with long windows, which are too few threads to keep memory busy: a block has one output and 128 bytes of
+// channels. All of its threads fetch places of the window, some stages ahead, and one for each channel goes through
+// them in order.
+inline constexpr int kTableRunBytes = 128, kTablePlaces = 32, kTableStages = 4;
+static_assert(kTableThreads == kTablePlaces * kTableRunBytes / 16);
+
+template <int kPending>
+__device__ void WaitForAllBut() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+  __syncthreads();
+}
+
+// A place of a window's box, in row-major order.
+struct BoxCursor {
+  int w, h, d, width, height;
+  __device__ BoxCursor(int index, int box_width, int box_height) : width(box_width), height(box_height) {
+    w = index % width, h = index / width % height, d = index / width / height;
+  }
+  __device__ void Advance(int by) {
+    for (w += by; w >= width; w -= width) {
+      if (++h == height) h = 0, ++d;
+    }
+  }
+};
+
+template <class T, TableOp kOp>
+__global__ void __launch_bounds__(kTableThreads) TableLastStaged(const __grid_constant__ TableParams<T> p) {
+  extern __shared__ __align__(16) unsigned char table_shared[];
+  using V = Wide<T>;
+  constexpr int kN = 16 / static_cast<int>(sizeof(T)), kChannels = kTableRunBytes / static_cast<int>(sizeof(T));
+  const TableAxis* a = p.axis;
+  uint32_t run = blockIdx.x;
+  const uint32_t line = p.across.take(&run);
+  uint32_t ow = line, oh, od;
+  uint32_t n = p.out[2].take(&ow);
+  oh = n, n = p.out[1].take(&oh);
+  od = n, n = p.out[0].take(&od);
+  const Span d = a[0].span(od), h = a[1].span(oh), w = a[2].span(ow);
+  const int width = max(0, w.end - w.begin), height = max(0, h.end - h.begin);
+  const int places = width * height * max(0, d.end - d.begin);
+  const int thread = static_cast<int>(threadIdx.x), first_channel = static_cast<int>(run) * kChannels;
+
+  const int c = first_channel + thread % 8 * kN;
+  const T* sample = p.source + static_cast<int64_t>(n) * a[0].in * a[1].in * a[2].in * p.channels + c;
+  int asked = thread / 8;
+  BoxCursor next(places > 0 ? asked : 0, max(1, width), max(1, height));
+  const auto ask = [&](int stage) {
+    if (asked < places && c < p.channels) {
+      const int64_t place =
+          (static_cast<int64_t>(d.begin + next.d) * a[1].in + h.begin + next.h) * a[2].in + w.begin + next.w;
+      CopyAsync(table_shared + (stage % kTableStages * kTablePlaces + thread / 8) * kTableRunBytes + thread % 8 * 16,
+                sample + place * p.channels);
+    }
+    asked += kTablePlaces;
+    next.Advance(kTablePlaces);
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+  };
+  Contest<T> contest;
+  contest.Clear(p.none);
+  V sum = 0;
+  bool started = p.ignore_nan;
+  BoxCursor at(0, max(1, width), max(1, height));
+  const bool mine = thread < kChannels && first_channel + thread < p.channels;
+  for (int s = 0; s < kTableStages - 1; ++s) ask(s);
+  for (int s = 0; s * kTablePlaces < places; ++s) {
+    WaitForAllBut<kTableStages - 2>();
+    ask(s + kTableStages - 1);
+    if (!mine) continue;
+    const T* from =
+        reinterpret_cast<const T*>(table_shared + s % kTableStages * kTablePlaces * kTableRunBytes) + thread;
+    const int count = min(kTablePlaces, places - s * kTablePlaces);
+#pragma unroll 8
+    for (int i = 0; i < count; ++i) {
+      const T bits = from[i * kChannels];
+      if constexpr (kOp == TableOp::kAverage) {
+        sum += Widened(bits);
+      } else {
+        const uint32_t tap = ((d.begin - d.start + at.d) * a[1].kernel + h.begin - h.start + at.h) * a[2].kernel +
+                             w.begin - w.start + at.w;
+        if (!started) contest.Take(bits, Widened(bits), tap);
+        started = true;
+        contest.Meet(p, bits, tap);
+        at.Advance(1);
+      }
+    }
+  }
+  if (thread >= kChannels) return;
+  T y;
+  if constexpr (kOp == TableOp::kAverage) {
+    const int taps = Counted(p, p.divisor, od, oh, ow);
+    y = Narrowed<T>(taps == 0 ? V{0} : Quotient(sum, static_cast<V>(taps)));
+  } else {
+    contest.Rectify(p);
+    y = contest.winner;
+  }
+  const int64_t first = static_cast<int64_t>(line) * p.channels + first_channel;
+  if (mine && (kOp == TableOp::kAverage || p.result)) p.result[first + thread] = y;
+  if constexpr (kOp == TableOp::kRoutes) {
+    const int per_byte = p.bits < 8 ? 8 / p.bits : 1, channel = first_channel + thread;
+    uint8_t* codes = p.routes + line * p.line_bytes;
+    uint32_t code = mine ? contest.code & p.none : 0;
+    for (int step = 1; step < per_byte; step *= 2) code |= __shfl_down_sync(~0u, code, step) << (step * p.bits);
+    if (!mine) return;
+    if (per_byte == 1) {
+      StoreWideCode(codes + static_cast<int64_t>(channel) * (p.bits / 8), p.bits, code);
+    } else if (channel % per_byte == 0) {
+      codes[channel / per_byte] = static_cast<uint8_t>(code);
+    }
+  }
+}
+
 template <class T, bool kAverage, bool kVector>
 __global__ void __launch_bounds__(kTableThreads) TableLastBackward(const __grid_constant__ TableParams<T> p) {
   using Group = ChannelGroup<T, kVector>;
@@ -398,6 +513,29 @@ struct PieceOfX {
   }
 };
 
+// visit(w, row[w]) for [begin, end) of a row in shared memory. `wide`: four at once where they lie aligned, because
+// lanes whose windows begin a long way apart meet in the same banks.
+template <class T, class F>
+__device__ void ForRow(const T* row, int begin, int end, bool wide, F&& visit) {
+  int w = begin;
+  if (wide) {
+    constexpr int kBytes = 4 * static_cast<int>(sizeof(T));
+    const int head = static_cast<int>(-reinterpret_cast<uintptr_t>(row + begin) % kBytes / sizeof(T));
+    for (const int aligned = min(end, begin + head); w < aligned; ++w) visit(w, row[w]);
+#pragma unroll 2
+    for (; w + 4 <= end; w += 4) {
+      std::conditional_t<sizeof(T) == 4, uint4, uint2> words =
+          *reinterpret_cast<const std::conditional_t<sizeof(T) == 4, uint4, uint2>*>(row + w);
+      T four[4];
+      memcpy(four, &words, sizeof four);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) visit(w + i, four[i]);
+    }
+  }
+#pragma unroll 4
+  for (; w < end; ++w) visit(w, row[w]);
+}
+
 template <class T, TableOp kOp, bool kStaged>
 __global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_constant__ TableParams<T> p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
@@ -408,6 +546,7 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_
   const int64_t first_line = (piece.plane * a[0].out + piece.depth) * a[1].out + piece.row;
   const int items = piece.planes * piece.depths * piece.rows * static_cast<int>(p.padded.divisor);
   const int per_byte = p.bits < 8 ? 8 / p.bits : 1;
+  const bool wide = kStaged && a[2].kernel >= 12;
   for (int first = 0; first < items; first += static_cast<int>(blockDim.x)) {  // all lanes: they share bytes of routes
     const int item = first + static_cast<int>(threadIdx.x);
     uint32_t ow = static_cast<uint32_t>(item);
@@ -427,8 +566,7 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_
           const T* slice = x.Depth(plane, at_d);
           for (int at_h = h.begin; at_h < h.end; ++at_h) {
             const T* from = slice + at_h * x.width;
-#pragma unroll 4
-            for (int at_w = w.begin; at_w < w.end; ++at_w) sum += Widened(from[at_w]);
+            ForRow(from, w.begin, w.end, wide, [&](int, T bits) { sum += Widened(bits); });
           }
         }
         const int taps = Counted(p, p.divisor, od, oh, ow);
@@ -446,8 +584,7 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_
           for (int at_h = h.begin; at_h < h.end; ++at_h) {
             const T* from = slice + at_h * x.width;
             const uint32_t first_tap = ((at_d - d.start) * a[1].kernel + at_h - h.start) * a[2].kernel - w.start;
-#pragma unroll 4
-            for (int at_w = w.begin; at_w < w.end; ++at_w) contest.Meet(p, from[at_w], first_tap + at_w);
+            ForRow(from, w.begin, w.end, wide, [&](int at_w, T bits) { contest.Meet(p, bits, first_tap + at_w); });
           }
         }
         contest.Rectify(p);

@@ -189,49 +189,54 @@ std::shared_ptr<const void> MakeTableJob(const Problem& original, bool forward) 
 }
 
 template <class T>
+using TableKernel = void (*)(TableParams<T>);
+
+template <class T, TableOp kOp>
+TableKernel<T> ForwardKernel(bool channels_last, bool staged, bool vector) {
+  if (channels_last && staged) return TableLastStaged<T, kOp>;
+  if (channels_last) return vector ? TableLastForward<T, kOp, true> : TableLastForward<T, kOp, false>;
+  return staged ? TableFirstForward<T, kOp, true> : TableFirstForward<T, kOp, false>;
+}
+
+template <class T, bool kAverage>
+TableKernel<T> BackwardKernel(bool channels_last, bool vector) {
+  if (!channels_last) return TableFirstBackward<T, kAverage>;
+  return vector ? TableLastBackward<T, kAverage, true> : TableLastBackward<T, kAverage, false>;
+}
+
+template <class T>
 cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* stream) {
   const auto& job = *static_cast<const TableJob<T>*>(args.layout);
   TableParams<T> v = job.params;
   v.source = static_cast<const T*>(args.source);
   v.result = static_cast<T*>(args.result);
   v.routes = args.routes;
-  const bool average = p.kind == POOLGRAD_AVERAGE;
-  using Kernel = void (*)(TableParams<T>);
-  if (p.channels_last()) {
+  const bool average = p.kind == POOLGRAD_AVERAGE, last = p.channels_last();
+  bool vector = false, staged = job.staged;
+  int64_t blocks = job.blocks;
+  int threads = job.threads;
+  size_t shared_bytes = job.shared_bytes;
+  if (last) {
     constexpr int64_t kVector = 16 / sizeof(T);
-    const bool vector =
+    vector =
         p.channels % kVector == 0 && Aligned(args.source, 16) && Aligned(args.result, 16) && Aligned(args.routes, 8);
     const int64_t across = CeilDiv(p.channels, vector ? kVector : 4);
-    v.across = FastDiv(across);
-    const int64_t threads = (forward ? p.out_plane() : p.in_plane()) * p.batch * across;
-    v.threads = static_cast<uint32_t>(threads);
-    Kernel kernel;
-    if (forward) {
-      kernel =
-          average
-              ? (vector ? TableLastForward<T, TableOp::kAverage, true> : TableLastForward<T, TableOp::kAverage, false>)
-          : args.routes
-              ? (vector ? TableLastForward<T, TableOp::kRoutes, true> : TableLastForward<T, TableOp::kRoutes, false>)
-              : (vector ? TableLastForward<T, TableOp::kMax, true> : TableLastForward<T, TableOp::kMax, false>);
-    } else {
-      kernel = average ? (vector ? TableLastBackward<T, true, true> : TableLastBackward<T, true, false>)
-                       : (vector ? TableLastBackward<T, false, true> : TableLastBackward<T, false, false>);
-    }
-    return Launch(kernel, CeilDiv(threads, kTableThreads), kTableThreads, 0, stream, v);
+    const int64_t places = (forward ? p.out_plane() : p.in_plane()) * p.batch;
+    // Half as many threads as the device has are too few, if each of them reads a lot.
+    staged = forward && vector && places * across < enough_threads / 4 && p.taps() >= kTablePlaces;
+    const int64_t runs = CeilDiv(across, kTableRunBytes / 16);
+    v.across = FastDiv(staged ? runs : across);
+    v.threads = static_cast<uint32_t>(places * across);
+    threads = kTableThreads;
+    blocks = staged ? places * runs : CeilDiv(places * across, kTableThreads);
+    shared_bytes = staged ? kTableStages * kTablePlaces * kTableRunBytes : 0;
   }
-  Kernel kernel;
-  if (forward) {
-    kernel =
-        average ? (job.staged ? TableFirstForward<T, TableOp::kAverage, true>
-                              : TableFirstForward<T, TableOp::kAverage, false>)
-        : args.routes
-            ? (job.staged ? TableFirstForward<T, TableOp::kRoutes, true>
-                          : TableFirstForward<T, TableOp::kRoutes, false>)
-            : (job.staged ? TableFirstForward<T, TableOp::kMax, true> : TableFirstForward<T, TableOp::kMax, false>);
-  } else {
-    kernel = average ? TableFirstBackward<T, true> : TableFirstBackward<T, false>;
-  }
-  return Launch(kernel, job.blocks, job.threads, job.shared_bytes, stream, v);
+  const TableKernel<T> kernel =
+      !forward      ? (average ? BackwardKernel<T, true>(last, vector) : BackwardKernel<T, false>(last, vector))
+      : average     ? ForwardKernel<T, TableOp::kAverage>(last, staged, vector)
+      : args.routes ? ForwardKernel<T, TableOp::kRoutes>(last, staged, vector)
+                    : ForwardKernel<T, TableOp::kMax>(last, staged, vector);
+  return Launch(kernel, blocks, threads, shared_bytes, stream, v);
 }
 
 #define POOLGRAD_CUDA_TABLES(T)                                                              \

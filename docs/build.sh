@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the documentation site into dist/site: Doxygen reads the headers, TypeDoc the JavaScript sources, Sphinx the pages and the
-# Python package; the explorer, which make explorer builds, lies in it at explorer/. A warning is an error, and so is a dead link.
+# Python package; the explorer, which make explorer builds, lies in it at explorer/. A warning is an error, and so is a dead link;
+# then a browser reads it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-/usr/bin/python3}
@@ -21,9 +22,10 @@ cmake -S . -B "$build/library" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOOLGRAD_SI
 rm -rf "$build/pages" && mkdir -p "$build/pages"
 tar -c --exclude=node_modules docs README.md HACKING.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE cases bench/results examples \
   bindings/python/README.md bindings/js/README.md explorer/README.md src/cuda/NOTES.md | tar -x -C "$build/pages"
-# Files of the root are shown under notes/: what they link to is there, or one floor up.
+# Files of the root are shown under notes/: what they link to is there, or one floor up; the bindings' READMEs are under packages/.
 (cd "$build/pages" && sed -i -E 's,\]\((HACKING|CONTRIBUTING|SECURITY|CHANGELOG)\.md,](\L\1.md,g; s,\]\(src/cuda/NOTES\.md,](cuda.md,g; s,\]\(docs/,](../,g' \
-  HACKING.md CHANGELOG.md CONTRIBUTING.md SECURITY.md && sed -i -E 's,\]\((\.\./)+docs/,](../,g' bindings/*/README.md explorer/README.md)
+  HACKING.md CHANGELOG.md CONTRIBUTING.md SECURITY.md && sed -i -E 's,\]\((\.\./)+docs/,](../,g' bindings/*/README.md explorer/README.md &&
+  sed -i -E 's,\]\(\.\./bindings/(python|js)/README\.md,](packages/\1.md,g; s,\]\(packages/js\.md,](packages/javascript.md,g' docs/*.md)
 if ! cmp -s docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-lock.json; then
   (cd docs/typedoc && npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --loglevel=error)
   cp docs/typedoc/package-lock.json docs/typedoc/node_modules/.installed-lock.json
@@ -42,4 +44,5 @@ POOLGRAD_DOCS_BUILD=$build PYTHONPATH=$PWD/bindings/python POOLGRAD_LIBRARY=$bui
   "$python" -m sphinx -q -W --keep-going -b html -d "$build/doctrees" "$build/pages/docs" "$site"
 "$python" docs/mend_furo.py "$site"
 "$python" tests/docs/links.py --site "$site"
+node --test tests/docs/site.mjs >"$build/log" || { cat "$build/log"; exit 1; }
 echo "dist/site/index.html: $(find "$site" -name '*.html' | wc -l) pages"

@@ -1,10 +1,12 @@
-// Serves explorer/dist on this machine only, for a look at the page and for its tests: `node serve.mjs [port]`.
+// Serves explorer/dist on this machine only, for a look at the page and for its tests (and the site's): `node serve.mjs [port]`.
 import { createReadStream, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { extname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const TYPES = { '.html': 'text/html; charset=utf-8', '.svg': 'image/svg+xml', '.png': 'image/png' };
+const TYPES = {
+  '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml', '.png': 'image/png',
+};
 
 /** The file in `folder` that an address means; null where there is none, whatever the address holds. */
 function fileOf(folder, url) {

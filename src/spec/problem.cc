@@ -1,6 +1,7 @@
 // Resolve: from the caller's numbers to a Problem every kernel can trust. All checks of a problem are here.
 #include "spec/problem.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -299,7 +300,9 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
                : raw.rounding == POOLGRAD_ROUND_CEIL  ? dialect.ceil
                                                       : static_cast<poolgrad_rounding>(raw.rounding);
   p.count_padding = raw.count_padding < 0 ? dialect.count_padding : raw.count_padding != 0;
-  p.whole_window_gradient = dialect.whole_window_gradient && raw.divisor == 0;
+  // Windows by table, which tfjs does not have, differ in size: what y was divided by is what its gradient is.
+  const bool by_table = std::any_of(raw.outputs, raw.outputs + raw.rank, [](int64_t outputs) { return outputs != 0; });
+  p.whole_window_gradient = dialect.whole_window_gradient && raw.divisor == 0 && !by_table;
   p.divisor = raw.divisor;
   p.relu = raw.relu != 0;
   p.batch = raw.batch;

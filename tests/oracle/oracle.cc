@@ -1,7 +1,7 @@
 // A second opinion: pooling written from docs/problem.md and docs/routes.md alone, sharing no line with src/. Problems
 // are drawn as text, read back from that text here, and pooled by the library through its C ABI, with whatever
-// algorithm it chooses and with its reference; y, routes, indices and dx must be ours to the bit (a sum that is NaN may
-// be any NaN).
+// algorithm it chooses and with its reference; y, routes, indices, dx, tangents and what is unpooled must be ours to
+// the bit (a sum that is NaN may be any NaN).
 //
 //   oracle SECONDS SEED      draws problems until the time is up
 //   oracle "PROBLEM" SEED    runs one again, as a failure printed it
@@ -48,10 +48,16 @@ double Small(uint64_t bits, int fraction, int bias, int exponent_bits) {  // a s
   return sign * std::ldexp(mantissa, static_cast<int>(e ? e : 1) - bias - fraction);
 }
 
+double Double(uint64_t bits) {
+  double value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 double Value(const std::string& type, const uint8_t* at) {
   uint64_t bits = 0;
   std::memcpy(&bits, at, static_cast<size_t>(SizeOf(type)));
-  if (type == "f64") return *reinterpret_cast<double*>(&bits);
+  if (type == "f64") return Double(bits);
   if (type == "f32") return Small(bits, 23, 127, 8);
   if (type == "f16") return Small(bits, 10, 15, 5);
   if (type == "bf16") return Small(bits, 7, 127, 8);
@@ -83,11 +89,15 @@ uint64_t NearestHalf(const std::string& type, float value) {
 
 struct Axis {
   I in, kernel, stride, dilation, lo, hi, out;
+  std::vector<I> starts = {}, sizes = {};  // of windows by table
+
+  I first(I o) const { return starts.empty() ? o * stride - lo : starts[static_cast<size_t>(o)]; }
+  I taps(I o) const { return starts.empty() ? kernel : sizes[static_cast<size_t>(o)]; }
 };
 
 struct Problem {
   std::string line, seed, kind, type, dialect = "default", ties, nan, rounding = "floor";
-  bool last = false, counts = false, whole_window_gradient = false;
+  bool last = false, counts = false, whole_window_gradient = false, relu = false;
   I batch = 1, channels = 1, divisor = 0, bits = 0;
   std::vector<Axis> axes;
 };
@@ -99,6 +109,13 @@ std::vector<I> Numbers(const std::string& word, char by) {
   return numbers;
 }
 
+std::vector<std::vector<I>> Lists(const std::string& word) {  // "0,2,5x0,3", where an axis may have none
+  std::vector<std::vector<I>> lists;
+  std::stringstream axes(word);
+  for (std::string axis; std::getline(axes, axis, 'x');) lists.push_back(Numbers(axis, ','));
+  return lists;
+}
+
 I FloorDiv(I a, I b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
 Problem Read(const std::string& line) {
@@ -108,7 +125,8 @@ Problem Read(const std::string& line) {
   std::string layout, shape, padding = "explicit", counting;
   words >> p.kind >> p.type >> layout >> shape;
   p.last = layout.back() == 'c';
-  std::vector<I> sizes = Numbers(shape, 'x'), kernel, stride, dilation, lo, hi;
+  std::vector<I> sizes = Numbers(shape, 'x'), kernel, stride, dilation, lo, hi, adaptive;
+  std::vector<std::vector<I>> starts, taps;
   const size_t rank = sizes.size() - 2;
   p.batch = sizes[0];
   p.channels = p.last ? sizes.back() : sizes[1];
@@ -124,6 +142,14 @@ Problem Read(const std::string& line) {
       p.dialect = word;
     else if (word == "floor" || word == "round" || word.find("ceil") == 0)
       p.rounding = word;
+    else if (word == "relu")
+      p.relu = true;
+    else if (word.find("adaptive=") == 0)
+      adaptive = spread(Numbers(value, 'x'));
+    else if (word.find("starts=") == 0)
+      starts = Lists(value);
+    else if (word.find("sizes=") == 0)
+      taps = Lists(value);
     else if (word.find("count") != std::string::npos)
       counting = word;
     else if (word.find("ties=") == 0)
@@ -159,8 +185,22 @@ Problem Read(const std::string& line) {
                                 : "propagate_first";
   if (p.rounding == "ceil") p.rounding = d == "tfjs" ? "ceil_keep" : "ceil_drop";
   p.counts = counting.empty() ? d == "torch" || d == "jax" : counting == "count_padding";
-  p.whole_window_gradient = d == "tfjs" && p.divisor == 0;
+  starts.resize(rank), taps.resize(rank), adaptive.resize(rank), kernel.resize(rank);
+  const auto given = [](const std::vector<I>& list) { return !list.empty(); };
+  const bool by_table = std::any_of(starts.begin(), starts.end(), given) ||
+                        std::any_of(adaptive.begin(), adaptive.end(), [](I outputs) { return outputs != 0; });
+  p.whole_window_gradient = d == "tfjs" && p.divisor == 0 && !by_table;
   for (size_t i = 0; i < rank; ++i) {
+    for (I o = 0; o < adaptive[i]; ++o) {
+      starts[i].push_back(o * sizes[i] / adaptive[i]);
+      taps[i].push_back(((o + 1) * sizes[i] + adaptive[i] - 1) / adaptive[i] - starts[i].back());
+    }
+    if (given(starts[i])) {
+      if (taps[i].empty()) taps[i].assign(starts[i].size(), kernel[i]);
+      const I largest = *std::max_element(taps[i].begin(), taps[i].end()), out = static_cast<I>(starts[i].size());
+      p.axes.push_back({sizes[i], largest, 1, 1, 0, 0, out, starts[i], taps[i]});
+      continue;
+    }
     Axis a{sizes[i], kernel[i], stride.empty() ? kernel[i] : stride[i], dilation.empty() ? 1 : dilation[i], 0, 0, 0};
     const I extent = (a.kernel - 1) * a.dilation + 1;
     if (padding == "explicit" && !lo.empty()) a.lo = lo[i], a.hi = hi[i];
@@ -208,8 +248,8 @@ std::vector<Window> WindowsOf(const Problem& p) {
         for (int i = 0; i < 3; ++i) {
           const Axis& a = p.axes[static_cast<size_t>(i)];
           I count = 0;
-          for (I k = 0; k < a.kernel; ++k) {
-            const I place = at[i] * a.stride - a.lo + k * a.dilation;
+          for (I k = 0; k < a.taps(at[i]); ++k) {
+            const I place = a.first(at[i]) + k * a.dilation;
             count += place >= -a.lo && place < a.in + a.hi;
           }
           window.counted *= count;
@@ -218,8 +258,9 @@ std::vector<Window> WindowsOf(const Problem& p) {
         for (I kd = 0; kd < D.kernel; ++kd)
           for (I kh = 0; kh < H.kernel; ++kh)
             for (I kw = 0; kw < W.kernel; ++kw, ++number) {
-              const I id = d * D.stride - D.lo + kd * D.dilation, ih = h * H.stride - H.lo + kh * H.dilation,
-                      iw = w * W.stride - W.lo + kw * W.dilation;
+              const I id = D.first(d) + kd * D.dilation, ih = H.first(h) + kh * H.dilation,
+                      iw = W.first(w) + kw * W.dilation;
+              if (kd >= D.taps(d) || kh >= H.taps(h) || kw >= W.taps(w)) continue;
               if (inside(D, id) && inside(H, ih) && inside(W, iw))
                 window.taps.push_back({number, (id * H.in + ih) * W.in + iw});
             }
@@ -265,6 +306,7 @@ std::vector<Tap> Winners(const Problem& p, const std::vector<Tap>& taps, const s
   std::vector<Tap> winners;
   for (const size_t i : candidates)
     if (v[i] == best) winners.push_back(taps[i]);
+  if (p.relu && !(best > 0)) return {};
   if (p.ties == "first") winners.resize(1);
   if (p.ties == "last") winners = {winners.back()};
   return winners;
@@ -272,10 +314,12 @@ std::vector<Tap> Winners(const Problem& p, const std::vector<Tap>& taps, const s
 
 struct Pooled {
   std::vector<uint8_t> y, routes, dx;
-  std::vector<I> indices;  // numbered inside the plane
+  std::vector<uint8_t> ty, unpooled;  // of x's tangent tx, and of dy
+  std::vector<I> indices;             // numbered inside the plane
 };
 
-Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<uint8_t>& dy) {
+Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<uint8_t>& tx,
+            const std::vector<uint8_t>& dy) {
   const I size = SizeOf(p.type), C = p.channels;
   I in = 1, out = 1, taps = 1;
   for (const Axis& a : p.axes) in *= a.in, out *= a.out, taps *= a.kernel;
@@ -287,12 +331,12 @@ Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<u
   };
 
   // The route format: lines along the innermost axis of y, each from a byte of its own.
-  bool none = p.nan == "ignore";
+  bool none = p.nan == "ignore" || p.relu;
   for (const Axis& a : p.axes) {
     for (I o = 0; o < a.out; ++o) {
       bool any = false;
-      for (I k = 0; k < a.kernel; ++k)
-        any = any || (o * a.stride - a.lo + k * a.dilation >= 0 && o * a.stride - a.lo + k * a.dilation < a.in);
+      for (I k = 0; k < a.taps(o); ++k)
+        any = any || (a.first(o) + k * a.dilation >= 0 && a.first(o) + k * a.dilation < a.in);
       none = none || !any;
     }
   }
@@ -306,6 +350,8 @@ Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<u
   Pooled r;
   r.y.resize(static_cast<size_t>(p.batch * C * out * size));
   r.dx.resize(static_cast<size_t>(p.batch * C * in * size));
+  r.ty.resize(average ? 0 : r.y.size());
+  r.unpooled.resize(average ? 0 : r.dx.size());
   r.routes.resize(average ? 0 : static_cast<size_t>(lines * line_bytes));
   r.indices.resize(static_cast<size_t>(p.batch * C * out), -1);
   std::vector<double> sums64(static_cast<size_t>(p.batch * C * in));
@@ -346,7 +392,8 @@ Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<u
         const auto winners = Winners(p, window.taps, v);
         // y is the bits of a winner: of a set, its first.
         if (winners.empty()) {
-          const uint64_t lowest = p.type == "f32"    ? 0xFF800000
+          const uint64_t lowest = p.relu             ? 0
+                                  : p.type == "f32"  ? 0xFF800000
                                   : p.type == "f64"  ? 0xFFF0000000000000
                                   : p.type == "f16"  ? 0xFC00
                                   : p.type == "bf16" ? 0xFF80
@@ -369,7 +416,26 @@ Pooled Pool(const Problem& p, const std::vector<uint8_t>& x, const std::vector<u
           for (I b = 0; b < bits; ++b)
             if (code >> b & 1) set_bit(first_bit + b);
         }
-        for (const Tap& t : winners) give(t, p.ties == "split" ? static_cast<I>(winners.size()) : 1);
+        const I shares = p.ties == "split" ? std::max<I>(1, static_cast<I>(winners.size())) : 1;
+        for (const Tap& t : winners) {
+          give(t, shares);
+          std::memcpy(r.unpooled.data() + at(in, n, c, t.input) * size, dy.data() + yi * size,
+                      static_cast<size_t>(size));
+        }
+        double full = 0;
+        float narrow = 0;
+        I sum = 0;
+        for (const Tap& t : winners) {
+          const double tangent = Value(p.type, tx.data() + at(in, n, c, t.input) * size);
+          full += tangent, narrow += static_cast<float>(tangent), sum += whole ? static_cast<I>(tangent) : 0;
+        }
+        if (whole)
+          put(r.ty, yi, static_cast<uint64_t>(sum / shares));
+        else if (sets)
+          store(r.ty, yi, narrow / static_cast<float>(shares), full / static_cast<double>(shares));
+        else if (!winners.empty())
+          std::memcpy(r.ty.data() + yi * size, tx.data() + at(in, n, c, winners[0].input) * size,
+                      static_cast<size_t>(size));
       }
   if (!whole) {
     for (size_t i = 0; i < sums64.size(); ++i) store(r.dx, static_cast<I>(i), sums32[i], sums64[i]);
@@ -439,7 +505,8 @@ bool Check(const std::string& line, uint64_t seed) {
                         : static_cast<int>(std::vector<I>{0, 3, 12, 60}[static_cast<size_t>(Between(values, 0, 3))]);
     const auto x = Draw(values, p.type, static_cast<size_t>(info.x_elements), specials);
     const auto dy = Draw(values, p.type, static_cast<size_t>(info.y_elements), Between(values, 0, 3) ? 0 : 20);
-    const Pooled ours = Pool(p, x, dy);
+    const auto tx = Draw(values, p.type, static_cast<size_t>(info.x_elements), specials);
+    const Pooled ours = Pool(p, x, tx, dy);
     const bool average = p.kind == "avg", whole = IsWhole(p.type);
     if (info.y_bytes != static_cast<I>(ours.y.size()))
       Die("'" + line + "'" + p.seed + ": y has " + std::to_string(info.y_bytes) + " bytes; the oracle has " +
@@ -448,14 +515,22 @@ bool Check(const std::string& line, uint64_t seed) {
       Die("'" + line + "'" + p.seed + ": routes have " + std::to_string(info.route_bytes) + " bytes; the oracle has " +
           std::to_string(ours.routes.size()));
     Pooled theirs = ours;
-    for (auto* array : {&theirs.y, &theirs.dx, &theirs.routes}) std::fill(array->begin(), array->end(), uint8_t{0xA5});
+    for (auto* array : {&theirs.y, &theirs.dx, &theirs.routes, &theirs.ty, &theirs.unpooled})
+      std::fill(array->begin(), array->end(), uint8_t{0xA5});
     const auto must = [&](poolgrad_status status) {
       if (status != POOLGRAD_OK) Die("'" + line + "'" + p.seed + ": " + poolgrad_last_error());
     };
     must(poolgrad_forward(plan, x.data(), theirs.y.data(), average ? nullptr : theirs.routes.data(), nullptr));
     Compare(p, "y", ours.y, theirs.y, average);
     if (ours.routes != theirs.routes) Die("'" + line + "'" + p.seed + ": the routes differ from the oracle's");
-    if (!average && p.ties != "split" && p.ties != "all") {
+    const bool sets = p.ties == "split" || p.ties == "all";
+    if (!average) {
+      must(poolgrad_gather(plan, tx.data(), theirs.routes.data(), theirs.ty.data(), nullptr));
+      Compare(p, "ty", ours.ty, theirs.ty, sets);
+      must(poolgrad_unpool(plan, dy.data(), theirs.routes.data(), theirs.unpooled.data(), nullptr));
+      Compare(p, "dy, unpooled,", ours.unpooled, theirs.unpooled, false);
+    }
+    if (!average && !sets) {
       must(
           poolgrad_routes_to_indices(plan, theirs.routes.data(), POOLGRAD_INDEX_TORCH, theirs.indices.data(), nullptr));
       if (ours.indices != theirs.indices) Die("'" + line + "'" + p.seed + ": the indices differ from the oracle's");
@@ -483,13 +558,30 @@ std::string DrawLine(Random& r) {
   const bool average = one_in(6), last = one_in(2);
   const I rank = Between(r, 1, 3);
   std::string shape, k = " k", s = " s", d = " d", pad = " p";
+  const bool table = one_in(6);  // axes by table
+  std::string adaptive = " adaptive=", starts = " starts=", sizes = " sizes=";
   const I longest = one_in(4) ? Between(r, 0, rank - 1) : -1;
   const std::string dialect = one_in(2) ? pick({"torch", "tensorflow", "tfjs", "jax", "onnx"}) : "";
   for (I i = 0; i < rank; ++i) {
     const std::string x = i ? "x" : "";
     const I kernel = one_in(6) ? Between(r, 1, 8) : Between(r, 1, 3);
-    shape +=
-        x + std::to_string(i == longest ? Between(r, 30, one_in(4) ? 2000 : 300) : Between(r, 1, longest < 0 ? 12 : 3));
+    const I in = i == longest ? Between(r, 30, one_in(4) ? 2000 : 300) : Between(r, 1, longest < 0 ? 12 : 3);
+    shape += x + std::to_string(in);
+    adaptive += x, starts += x, sizes += x;
+    if (table && one_in(2)) {
+      // Adaptive, or windows anywhere that never step back.
+      const I outputs = Between(r, std::max<I>(1, in / 9), std::min<I>(in + 2, in / 2 + 4));
+      const bool lists = one_in(2);
+      adaptive += std::to_string(lists ? 0 : outputs);
+      for (I o = 0, at = 0; lists && o < outputs; ++o) {
+        at = std::min(in - 1, at + Between(r, 0, 3));
+        starts += (o ? "," : "") + std::to_string(at);
+        sizes += (o ? "," : "") + std::to_string(Between(r, 1, std::min<I>(4, in - at)));
+      }
+      k += x + "0", s += x + "1", d += x + "1", pad += x + "0";
+      continue;
+    }
+    adaptive += "0";
     k += x + std::to_string(kernel);
     s += x + std::to_string(Between(r, 1, 4));
     d += x + std::to_string(one_in(5) ? Between(r, 1, 3) : 1);
@@ -503,7 +595,11 @@ std::string DrawLine(Random& r) {
   const std::string type = average ? kTypes[static_cast<size_t>(Between(r, 0, 3))] : pick(kTypes);
   std::string line = (average ? "avg " : "max ") + type + " " + layouts[static_cast<size_t>(rank - 1)] + " " + batch +
                      "x" + (last ? shape + "x" + channels : channels + "x" + shape) + k + s + d;
-  line += one_in(4) ? " " + pick({"same", "same_lower", "valid"}) : one_in(4) ? "" : pad;
+  line += table       ? pad + adaptive + starts + sizes
+          : one_in(4) ? " " + pick({"same", "same_lower", "valid"})
+          : one_in(4) ? ""
+                      : pad;
+  if (!average && one_in(4)) line += " relu";
   if (!dialect.empty()) line += " " + dialect;
   if (one_in(2)) line += " " + pick({"ceil", "ceil_drop", "ceil_keep", "round", "floor"});
   if (one_in(2)) line += " ties=" + pick({"first", "last", "split", "all"});

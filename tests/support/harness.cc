@@ -1,5 +1,6 @@
 #include "support/harness.h"
 
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -431,20 +432,29 @@ void PrintCurrentCase() {
 // What the slowest build, on the slowest machine, under the slowest emulator, does not need for one drawn problem.
 constexpr unsigned kPatience = 300;
 
+// `running` seconds of the processor, `waiting` of the clock; 0 for none.
+void SetTimers(unsigned running, unsigned waiting) {
+  const itimerval once = {{0, 0}, {static_cast<time_t>(running), 0}};
+  setitimer(ITIMER_PROF, &once, nullptr);
+  alarm(waiting);
+}
+
 }  // namespace
 
 TimeLimit::TimeLimit(const char* what, unsigned seconds) {
   std::snprintf(current_case, sizeof current_case, "%s\n", what);
-  std::signal(SIGALRM, [](int caught) {
-    Print("took too long: ");
-    Print(current_case);
-    std::signal(caught, SIG_DFL);
-    std::raise(caught);
-  });
-  alarm(seconds);
+  for (const int signal : {SIGPROF, SIGALRM}) {
+    std::signal(signal, [](int caught) {
+      Print("took too long: ");
+      Print(current_case);
+      std::signal(caught, SIG_DFL);
+      std::raise(caught);
+    });
+  }
+  SetTimers(seconds, 12 * seconds);
 }
 
-TimeLimit::~TimeLimit() { alarm(0); }
+TimeLimit::~TimeLimit() { SetTimers(0, 0); }
 
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 

@@ -16,7 +16,9 @@
 
 namespace poolgrad::oracle {
 
-// Ends the program with SIGALRM, printing what was in work, unless it is destroyed within `seconds`.
+// Ends the program, printing what was in work, unless it is destroyed within `seconds` of processor time (SIGPROF) and
+// twelve times that by the clock (SIGALRM): a busy machine is no endless loop, and threads that wait for ever burn no
+// time.
 class TimeLimit {
  public:
   TimeLimit(const char* what, unsigned seconds);

@@ -74,6 +74,26 @@ void DrawTable(Draw& draw, poolgrad_problem* p, int axis) {
   if (way == 2) p->sizes[axis] = sizes.data();
 }
 
+// A part of the problem, as one of several ranks pools it forward, or backward, where windows may begin outside it.
+void DrawPart(Draw& draw, poolgrad_problem* p) {
+  int64_t parts[3], at[3], cut[3][4];
+  for (int i = 0; i < p->rank; ++i) {
+    parts[i] = draw.Between(1, 3);
+    at[i] = draw.Between(0, parts[i] - 1);
+    cut[i][0] = 0;
+    for (int64_t k = 1; k < parts[i]; ++k) cut[i][k] = draw.Between(cut[i][k - 1], p->in[i]);
+    cut[i][parts[i]] = p->in[i];
+  }
+  const int64_t* const cuts[] = {cut[0], cut[1], cut[2]};
+  const bool backward = draw.OneIn(2);
+  poolgrad_problem part;
+  poolgrad_shard shard = {};
+  shard.struct_size = sizeof shard;
+  const poolgrad_status status =
+      poolgrad_shard_of(p, parts, cuts, at, &shard, backward ? nullptr : &part, backward ? &part : nullptr);
+  if (status == POOLGRAD_OK && (backward ? shard.has_backward : shard.has_forward)) *p = part;
+}
+
 int64_t Product(const int64_t* values, int n) {
   int64_t product = 1;
   for (int i = 0; i < n; ++i) product *= std::max<int64_t>(values[i], 1);
@@ -200,6 +220,7 @@ poolgrad_problem DrawProblem(Draw& draw) {
     if (draw.OneIn(2)) p.count_padding = static_cast<int32_t>(draw.Between(0, 1));
     if (draw.OneIn(6)) p.divisor = draw.Between(1, 20);
   }
+  if (draw.OneIn(8)) DrawPart(draw, &p);
   return p;
 }
 

@@ -45,7 +45,7 @@ def to_shape(name: str, shape: Any) -> Tuple[int, ...]:
 
 
 def _no_bool(value: Any) -> Any:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool":  # NumPy's has an __index__
         raise TypeError
     return value
 

@@ -363,6 +363,8 @@ def test_integers_do_not_wrap_and_nothing_else_passes_for_one():
         ("kernel is 2.0", lambda: poolgrad.max_pool(x, 2.0)),
         (r"kernel\[0\] is 2.0", lambda: poolgrad.max_pool(x, (2.0, 2))),
         ("kernel is True", lambda: poolgrad.max_pool(x, True)),
+        ("kernel is (np.)?True_?", lambda: poolgrad.max_pool(x, np.bool_(True))),
+        (r"stride\[0\] is (np.)?True_?", lambda: poolgrad.max_pool(x, 1, np.array([True, True]))),
         (r"kernel\[1\] is True", lambda: poolgrad.max_pool(x, (1, True))),
         ("stride is '2'|stride is 2.5", lambda: poolgrad.max_pool(x, 2, 2.5)),
         ("divisor is 2.0", lambda: (poolgrad.avg_pool(x, 2, divisor=2), poolgrad.avg_pool(x, 2, divisor=2.0))),

@@ -98,7 +98,9 @@ struct Cells {
 
   // Channels last: the codes of several channels are compared in pairs, where they are wide enough to gain by it.
   static constexpr bool kPaired = kLast && kWhole && kBits >= 4 && !kSplit;
-  static constexpr int kCodes = kPaired ? kChannels / 2 : kCodeWords;
+  // Packed: those of neighbouring outputs, pair o being o and o + 1.
+  static constexpr bool kPairs = F.pairs_codes();
+  static constexpr int kCodes = kPairs ? kOver - 1 : kPaired ? kChannels / 2 : kCodeWords;
 
   // dy and codes of one output row (at one depth) over the thread's columns.
   struct Outputs {
@@ -163,11 +165,12 @@ struct Cells {
   // outside has no dy.
   __device__ static Raw LoadShared(const CellParams& p, uint32_t dy, uint32_t routes, bool row_valid, int column) {
     Raw raw = {};
+    const uint32_t first = dy + static_cast<uint32_t>(column) * kSize;
 #pragma unroll
     for (int o = kLow; o <= kHigh; ++o) {
       if (!Reaches(o)) continue;
       const bool inside = row_valid && static_cast<unsigned>(column + o) < static_cast<unsigned>(p.out[2]);
-      LoadSharedIf<kSize>(inside, dy + (column + o) * kSize, raw.dy + o - kLow);
+      LoadSharedIf<kSize>(inside, first + static_cast<uint32_t>(o * kSize), raw.dy + o - kLow);
     }
     raw.first_bit = routes * 8 + static_cast<uint32_t>((column + kLow) * kBits);  // addresses have far fewer than 29 bits
 #pragma unroll
@@ -175,13 +178,22 @@ struct Cells {
     return raw;
   }
 
+  // Codes o and o + 1 of packed ones, as AddWhere wants them.
+  __device__ static uint32_t PairAt(const uint32_t (&words)[kCodeWords], int o) {
+    const int a = o * kBits, b = a + kBits, shift = b % 32 - 16;
+    const uint32_t first = words[a / 32] >> (a % 32);
+    const uint32_t second = shift < 0 ? words[b / 32] << -shift : words[b / 32] >> shift;
+    return (first & kMask) | (second & kMask << 16) | kCodeBias;
+  }
+
   __device__ static Outputs Unpack(const Raw& raw, int column) {
     Outputs out;
     if constexpr (kPacked) {
+      uint32_t words[kCodeWords];
 #pragma unroll
-      for (int i = 0; i < kCodeWords; ++i) {
-        out.code[0][i] = __funnelshift_r(raw.code[i], raw.code[i + 1], raw.first_bit);
-      }
+      for (int i = 0; i < kCodeWords; ++i) words[i] = __funnelshift_r(raw.code[i], raw.code[i + 1], raw.first_bit);
+#pragma unroll
+      for (int i = 0; i < kCodes; ++i) out.code[0][i] = kPairs ? PairAt(words, i) : words[i];
 #pragma unroll
       for (int o = 0; o < kOver; ++o) {
         float wide[kPerWord];
@@ -272,13 +284,14 @@ struct Cells {
   }
 
   __device__ static void StoreShared(const CellParams& p, uint32_t row, int column, const float (*sum)[kChannels]) {
+    row += static_cast<uint32_t>(column) * kSize;
 #pragma unroll
     for (int j = 0; j < kColumns; j += kPerWord) {
       const uint32_t word = NarrowWord<T>(&sum[j][0]);
 #pragma unroll
       for (int i = 0; i < kPerWord; ++i) {
         const bool inside = static_cast<unsigned>(column + j + i) < static_cast<unsigned>(p.in[2]);
-        StoreSharedIf<kSize>(inside, row + (column + j + i) * kSize, word >> (16 * i));
+        StoreSharedIf<kSize>(inside, row + (j + i) * kSize, word >> (16 * i));
       }
     }
   }
@@ -396,6 +409,17 @@ struct Cells {
   // Adds what one row of outputs sends to one row of inputs; row_tap: the tap of its first column; split_taps: where one
   // column is the thread's, its taps in the outputs over it, -1 for none.
   __device__ static void Add(const Outputs& from, int row_tap, const int (&split_taps)[TW], float (*sum)[kChannels]) {
+    if constexpr (kPairs) {
+#pragma unroll
+      for (int j = 0; j < kColumns; j += 2) {
+#pragma unroll
+        for (int tw = TW - 1; tw >= 0; --tw) {
+          const int kw = TapAt(2, tw), o = j - tw - kLow;
+          if (kw >= 0) AddWhere(from.code[0][o], row_tap + kw, from.dy[o][0], from.dy[o + 1][0], sum[j], sum[j + 1]);
+        }
+      }
+      return;
+    }
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
 #pragma unroll

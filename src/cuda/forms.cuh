@@ -76,11 +76,20 @@ struct Form {
   constexpr bool stages_outputs() const { return stride[2] == 1 || over(0) > 1; }
   // Their codes are words of neighbouring ones then, not one by one.
   constexpr bool packs_codes() const { return mode == Mode::kFirstStaged && stages_outputs(); }
+  // Outputs over a strip's cells along the width.
+  constexpr int across() const {
+    return over(2) + (last() || mode == Mode::kFirst ? 0 : byteful() - 1) + (mode == Mode::kFirst ? 3 : 0);
+  }
+  // Codes of neighbours are kept side by side, to be compared two at a time, where there is room.
+  constexpr bool pairs_codes() const {
+    return packs_codes() && stride[2] == 1 && over(0) * over(1) * (2 * across() - 1) <= 60;
+  }
   // Registers of the outputs over a strip's cell, were they all kept.
   constexpr int kept() const {
-    const int across = over(2) + (last() || mode == Mode::kFirst ? 0 : byteful() - 1) + (mode == Mode::kFirst ? 3 : 0);
-    if (packs_codes()) return over(0) * over(1) * (across + (across * bits + 31) / 32);
-    return over(0) * over(1) * across * (vector + (vector + 1) / 2);
+    const int rows = over(0) * over(1);
+    if (pairs_codes()) return rows * (2 * across() - 1);
+    if (packs_codes()) return rows * (across() + (across() * bits + 31) / 32);
+    return rows * across() * (vector + (vector + 1) / 2);
   }
   constexpr bool keeps() const { return kept() <= 100; }
   // Cells of a thread along the width. Aligned rows: as many as make 16 bytes of dx, so that the stores of a warp leave

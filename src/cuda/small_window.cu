@@ -237,7 +237,7 @@ Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
   const SmallWindowTuning tuning = ForwardTuning(f);
   if (f.mode != Mode::kFirstStaged) return strips.Plain(kStripThreads, tuning, &s);
   const int64_t bytes = ForwardStaging(p, f).Cut(&s.pieces);
-  return strips.Staged(kStripThreads, tuning, bytes, &s);
+  return strips.Staged(kStripThreads, kStripThreads, tuning, bytes, &s);
 }
 
 void Point(const Args& args, StripParams* s) { s->x = args.source, s->y = args.result, s->routes = args.routes; }
@@ -273,7 +273,8 @@ Grid Prepare(const Form& f, const Problem& p, CellParams* params) {
   const SmallWindowTuning tuning = BackwardTuning(f);
   if (f.mode != Mode::kFirstStaged) return strips.Plain(kCellThreads, tuning, &s);
   const int64_t bytes = BackwardStaging(p, f).Cut(&s.pieces);
-  return strips.Staged(kCellThreads, tuning, bytes, &s);
+  // A strip of overlapping windows begins with rows that only warm it up.
+  return strips.Staged(kCellThreads, f.packs_codes() ? kCellThreads / 2 : kCellThreads, tuning, bytes, &s);
 }
 
 void Point(const Args& args, CellParams* s) { s->dy = args.source, s->dx = args.result, s->routes = args.routes; }

@@ -48,14 +48,14 @@ struct Strips {
     return {CeilDiv(threads, block), block, 0};
   }
 
-  // A block for each piece. Strips are short enough to keep a block's threads busy.
+  // A block for each piece. Strips are short enough to keep `busy` of its threads so.
   template <class Params>
-  Grid Staged(int block, const SmallWindowTuning& tuning, int64_t bytes, Params* s) const {
+  Grid Staged(int block, int busy, const SmallWindowTuning& tuning, int64_t bytes, Params* s) const {
     Pieces& pieces = s->pieces;
     Strips piece = *this;
     piece.rows = pieces.rows_each, piece.depths = pieces.depths_each;
     const int64_t all = piece.rows * columns * piece.depths * pieces.planes_each;
-    piece.Describe(piece.RowsPerStrip(std::min<int64_t>(tuning.rows, all / block), tuning.ahead), s);
+    piece.Describe(piece.RowsPerStrip(std::min<int64_t>(tuning.rows, all / busy), tuning.ahead), s);
     const int64_t blocks = CeilDiv(numbers, pieces.planes_each) * pieces.depths.divisor * pieces.rows.divisor;
     if (blocks >= kFastThreads) return {};
     const int64_t strips = columns * s->strips.divisor * piece.depths * pieces.planes_each;

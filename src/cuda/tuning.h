@@ -106,7 +106,8 @@ constexpr SmallWindowTuning BackwardTuning(const Form& f) {
     // As many blocks as spill nothing, or little.
     const int registers = f.kept() + f.stride[2] * f.group();
     if (f.mode == Mode::kFirstStaged) t.blocks = registers > 36 || (f.over(0) > 1 && taps > 9) ? 2 : registers > 26 ? 3 : 4;
-    if (f.over(0) > 1 || f.packs_codes()) t.rows = 8;
+    if (f.over(0) > 1) t.rows = 8;
+    if (f.packs_codes()) t.rows = 16;
     if (f.packs_codes() && registers <= 20) t.ahead = 2;
   } else if (f.rolls() && taps > 9) {  // every strip begins with rows that only warm it up, so they are long
     t.rows = last ? 40 : 20;

@@ -184,18 +184,16 @@ Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memor
   double floor_bytes = static_cast<double>(info.x_bytes + info.y_bytes);
   switch (word.op) {
     case POOLGRAD_OP_FORWARD:
-      timing = Measure(options.seconds,
-                       [&](int64_t i) { Check(poolgrad_forward(plan.get(), x(i), y(i), nullptr, exec.get())); });
+      timing = Measure(options.seconds, [&](int64_t i) { Forward(plan, x(i), y(i), nullptr, exec.get()); });
       break;
     case POOLGRAD_OP_FORWARD_ROUTES:
-      timing = Measure(options.seconds,
-                       [&](int64_t i) { Check(poolgrad_forward(plan.get(), x(i), y(i), routes(i), exec.get())); });
+      timing = Measure(options.seconds, [&](int64_t i) { Forward(plan, x(i), y(i), routes(i), exec.get()); });
       floor_bytes += static_cast<double>(info.route_bytes);
       break;
     case POOLGRAD_OP_BACKWARD: {
       const Exec forward(plan, POOLGRAD_OP_FORWARD_ROUTES, options.threads);
       for (int64_t i = 0; i < subject.sets; ++i) {
-        Check(poolgrad_forward(plan.get(), x(i), y(i), routes(i), forward.get()));
+        Forward(plan, x(i), y(i), routes(i), forward.get());
       }
       timing = Measure(options.seconds,
                        [&](int64_t i) { Check(poolgrad_backward(plan.get(), dy(i), routes(i), dx(i), exec.get())); });

@@ -33,7 +33,7 @@ constexpr Numbering kNumberings[] = {{"torch", POOLGRAD_INDEX_TORCH, false},
 
 struct Options {
   std::string input, output, window, kind = "max", layout = "nchw", dtype, algorithm;
-  std::string x, routes, indices, numbering = "torch", shape;
+  std::string x, routes, indices, numbering = "torch", shape, bias, dbias;
   int threads = 0;
 };
 
@@ -159,6 +159,15 @@ void RunForward(const Options& options) {
   if (info.route_bytes == 0 && info.y_elements > 0 && !(options.routes.empty() && options.indices.empty())) {
     throw Failure("--routes and --indices need max pooling; average pooling has no routes to keep");
   }
+  if (options.bias.empty() != (whole.problem().bias == 0)) {
+    throw Failure("a bias takes both --bias FILE and the words `relu bias` in --window; one of them is missing");
+  }
+  std::optional<InputFile> bias;
+  if (!options.bias.empty()) {
+    bias.emplace(options.bias);
+    RequireDescr(*bias, x.header().descr, "the type of " + x.path());
+    RequireShape(*bias, {whole.problem().channels}, "one bias per channel");
+  }
   const auto y_shape = OutputShape(whole);
   OutputFile y(options.output, x.header().descr, y_shape, info.y_bytes);
   std::optional<OutputFile> routes, indices;
@@ -177,7 +186,10 @@ void RunForward(const Options& options) {
       slice_routes = kept.data();
     }
     const Exec exec(plan, slice_routes ? POOLGRAD_OP_FORWARD_ROUTES : POOLGRAD_OP_FORWARD, options.threads);
-    Check(poolgrad_forward(plan.get(), x.data() + first * x_item, y.data() + first * y_item, slice_routes, exec.get()));
+    const std::byte* slice_x = x.data() + first * x_item;
+    std::byte* slice_y = y.data() + first * y_item;
+    Check(bias ? poolgrad_forward_bias(plan.get(), slice_x, bias->data(), slice_y, slice_routes, exec.get())
+               : poolgrad_forward(plan.get(), slice_x, slice_y, slice_routes, exec.get()));
     if (indices) {
       auto* out = reinterpret_cast<int64_t*>(indices->data()) + first * outputs_item;
       Check(poolgrad_routes_to_indices(plan.get(), slice_routes, numbering.value, out, nullptr));
@@ -218,7 +230,17 @@ void RunBackward(const Options& options) {
     RequireDescr(*indices, "<i8", "64-bit indices");
     RequireShape(*indices, OutputShape(whole), "one index per output");
   }
+  RequireDifferent({options.output, options.dbias});
   OutputFile dx(options.output, dy.header().descr, x_shape, info.x_bytes);
+  if (!options.dbias.empty() && !routes) throw Failure("--dbias needs the --routes of a run with --bias");
+  std::optional<OutputFile> dbias;
+  if (!options.dbias.empty()) {
+    const std::string& descr = dy.header().descr;  // which ends in an element's bytes
+    const int64_t channels = whole.problem().channels;
+    dbias.emplace(options.dbias, descr, std::vector<int64_t>{channels}, channels * std::stoll(descr.substr(2)));
+    const Exec exec(whole, POOLGRAD_OP_BIAS_GRADIENT, options.threads);
+    Check(poolgrad_bias_gradient(whole.get(), dy.data(), routes->data(), dbias->data(), exec.get()));
+  }
 
   const int64_t x_item = PerItem(info.x_bytes, whole), y_item = PerItem(info.y_bytes, whole);
   const int64_t route_item = PerItem(info.route_bytes, whole), outputs_item = PerItem(info.y_elements, whole);
@@ -245,6 +267,7 @@ void RunBackward(const Options& options) {
     Check(poolgrad_backward(plan.get(), slice_dy, slice_routes, slice_dx, exec.get()));
   });
   dx.Publish();
+  if (dbias) dbias->Publish();
 }
 
 void AddShared(CLI::App* command, Options& options) {
@@ -276,6 +299,7 @@ void AddRun(CLI::App& app) {
   run->add_option("y", options->output, "Output .npy file")->required();
   run->add_option("--routes", options->routes, "Also write the routes (bytes) to this .npy file");
   run->add_option("--indices", options->indices, "Also write a framework's indices (int64) to this .npy file");
+  run->add_option("--bias", options->bias, "One bias per channel, a .npy file; goes with `relu bias` in --window");
   AddShared(run, *options);
   run->callback([options] { RunForward(*options); });
 }
@@ -289,6 +313,7 @@ void AddGrad(CLI::App& app) {
   grad->add_option("--routes", options->routes, "The routes that run kept");
   grad->add_option("--indices", options->indices, "A framework's indices");
   grad->add_option("--shape", options->shape, "Shape of the input, when --x is not given, e.g. 8x64x112x112");
+  grad->add_option("--dbias", options->dbias, "Also write the gradient of the bias to this .npy file");
   AddShared(grad, *options);
   grad->callback([options] { RunBackward(*options); });
 }

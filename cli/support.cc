@@ -89,4 +89,10 @@ Exec::Exec(const Plan& plan, poolgrad_op op, int threads) {
   exec_.scratch_bytes = bytes;
 }
 
+void Forward(const Plan& plan, const void* x, void* y, void* routes, const poolgrad_exec* exec) {
+  if (plan.problem().bias == 0) return Check(poolgrad_forward(plan.get(), x, y, routes, exec));
+  const std::vector<double> zeros(static_cast<size_t>(plan.problem().channels));  // of any type
+  Check(poolgrad_forward_bias(plan.get(), x, zeros.data(), y, routes, exec));
+}
+
 }  // namespace poolgrad::cli

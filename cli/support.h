@@ -77,4 +77,7 @@ class Exec {
   poolgrad_exec exec_{};
 };
 
+// Forward for who gives no bias: a problem that has one gets zeros.
+void Forward(const Plan& plan, const void* x, void* y, void* routes, const poolgrad_exec* exec);
+
 }  // namespace poolgrad::cli

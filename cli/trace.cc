@@ -69,7 +69,7 @@ Trace::Trace(const poolgrad_problem& problem, std::vector<double> x, std::vector
   dx_.resize(static_cast<size_t>(info.x_elements));
   const Buffer kept(info.route_bytes);
   void* routes = plan_.problem().kind == POOLGRAD_MAX ? kept.data() : nullptr;
-  Check(poolgrad_forward(plan_.get(), x_.data(), y_.data(), routes, nullptr));
+  Forward(plan_, x_.data(), y_.data(), routes, nullptr);
   Check(poolgrad_backward(plan_.get(), dy_.data(), routes, dx_.data(), nullptr));
   selection_ = JacobianOf(plan_, routes);
   windows_ = WindowsOf(plan_.problem());

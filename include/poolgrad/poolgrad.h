@@ -158,6 +158,8 @@ typedef struct poolgrad_problem {
   int64_t whole_at[3];
   int64_t whole_pad_lo[3];
   int64_t whole_pad_hi[3];
+  int32_t bias;      /* with relu: 1 pools max(x + bias[channel], 0), and forward is poolgrad_forward_bias */
+  int32_t reserved3; /* 0 */
 } poolgrad_problem;
 
 /* f32, channels first, rank 2, batch 1, channels 1, stride and dilation 1, no padding, count_padding -1; shape and
@@ -199,9 +201,10 @@ typedef enum poolgrad_op {
   POOLGRAD_OP_BACKWARD = 2,       /* dy, routes -> dx */
   POOLGRAD_OP_BACKWARD_X = 3,     /* dy, x -> dx */
   POOLGRAD_OP_GATHER = 4,         /* tx, routes -> ty */
-  POOLGRAD_OP_UNPOOL = 5          /* y, routes -> x */
+  POOLGRAD_OP_UNPOOL = 5,         /* y, routes -> x */
+  POOLGRAD_OP_BIAS_GRADIENT = 6   /* dy, routes -> dbias */
 } poolgrad_op;
-#define POOLGRAD_OP_COUNT 6
+#define POOLGRAD_OP_COUNT 7
 
 typedef struct poolgrad_info {
   uint64_t struct_size; /* sizeof(poolgrad_info), set by the caller */
@@ -336,6 +339,16 @@ typedef enum poolgrad_halo {
 POOLGRAD_API poolgrad_status poolgrad_shard_halo(const poolgrad_problem* whole, const int64_t* parts,
                                                  const int64_t* const* cuts, const int64_t* from, const int64_t* to,
                                                  poolgrad_halo halo, int64_t* begin, int64_t* end);
+
+/* ---- a bias per channel, in problems with relu and bias ----
+ * y = max(0, maximum + bias[channel]); bias has `channels` elements of x's type. The rest is as in poolgrad_forward;
+ * backward, gather, unpool and the Jacobian take its routes as they take any. Backward from x alone is refused. */
+POOLGRAD_API poolgrad_status poolgrad_forward_bias(const poolgrad_plan* plan, const void* x, const void* bias, void* y,
+                                                   void* routes, const poolgrad_exec* exec);
+/* dbias[channel] = the sum of dy over the channel's outputs that have a route, in an order that depends on nothing but
+ * the shape of y (docs/problem.md), so that its bits are the same everywhere. */
+POOLGRAD_API poolgrad_status poolgrad_bias_gradient(const poolgrad_plan* plan, const void* dy, const void* routes,
+                                                    void* dbias, const poolgrad_exec* exec);
 
 POOLGRAD_API const char* poolgrad_last_error(void);  /* "" when nothing failed yet on this thread */
 POOLGRAD_API const char* poolgrad_version(void);     /* "1.0.0" */

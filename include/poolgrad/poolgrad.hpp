@@ -241,6 +241,9 @@ class Problem {
   Problem& ties(Ties v) { return set(raw_.ties, v); }
   Problem& nan(Nan v) { return set(raw_.nan, v); }
   Problem& dialect(Dialect v) { return set(raw_.dialect, v); }
+  Problem& relu(bool rectify = true) { return set(raw_.relu, rectify ? 1 : 0); }
+  // relu of x + bias[channel]: forward is then forward_bias.
+  Problem& bias(bool add = true) { return set(raw_.bias, add ? 1 : 0); }
   Problem& route_bits(int32_t bits) { return set(raw_.route_bits, bits); }
   Problem& count_padding(bool count) { return set(raw_.count_padding, count ? 1 : 0); }
   Problem& divisor(int64_t divisor) {
@@ -351,6 +354,7 @@ class Plan {
     plan_ = {plan, poolgrad_plan_destroy};
     dtype_ = static_cast<Dtype>(problem.raw().dtype);
     average_ = problem.raw().kind == POOLGRAD_AVERAGE;
+    channels_ = problem.raw().channels;
     info_.struct_size = sizeof info_;
     check(poolgrad_plan_info(plan, &info_));
   }
@@ -408,6 +412,21 @@ class Plan {
     check(poolgrad_unpool(raw(), from, of_size(routes), to, exec.raw()));
   }
 
+  // Of a problem with bias, which has an element per channel.
+  template <Buffer X, Buffer B, Buffer Y>
+  void forward_bias(const X& x, const B& bias, Y&& y, std::span<std::byte> routes = {}, const Exec& exec = {}) const {
+    const auto* from = source("x", x, info_.x_elements);
+    const auto* added = source("bias", bias, channels_);
+    auto* to = result<X>("y", y, info_.y_elements);
+    check(poolgrad_forward_bias(raw(), from, added, to, routes.empty() ? nullptr : of_size(routes), exec.raw()));
+  }
+  template <Buffer Y, Buffer B>
+  void bias_gradient(const Y& dy, std::span<const std::byte> routes, B&& dbias, const Exec& exec = {}) const {
+    const auto* from = source("dy", dy, info_.y_elements);
+    auto* to = result<Y>("dbias", dbias, channels_);
+    check(poolgrad_bias_gradient(raw(), from, of_size(routes), to, exec.raw()));
+  }
+
   // Returning new memory.
   template <Buffer X>
   std::vector<ElementOf<X>> forward(const X& x) const {
@@ -420,6 +439,18 @@ class Plan {
     std::pair<std::vector<ElementOf<X>>, Routes> kept(static_cast<size_t>(info_.y_elements), make_routes());
     forward(x, kept.first, kept.second);
     return kept;
+  }
+  template <Buffer X, Buffer B>
+  std::pair<std::vector<ElementOf<X>>, Routes> forward_bias_routes(const X& x, const B& bias) const {
+    std::pair<std::vector<ElementOf<X>>, Routes> kept(static_cast<size_t>(info_.y_elements), make_routes());
+    forward_bias(x, bias, kept.first, kept.second);
+    return kept;
+  }
+  template <Buffer Y>
+  std::vector<ElementOf<Y>> bias_gradient(const Y& dy, std::span<const std::byte> routes) const {
+    std::vector<ElementOf<Y>> dbias(static_cast<size_t>(channels_));
+    bias_gradient(dy, routes, dbias);
+    return dbias;
   }
   template <Buffer Y>
   std::vector<ElementOf<Y>> backward(const Y& dy, std::span<const std::byte> routes = {}) const {
@@ -519,6 +550,7 @@ class Plan {
   std::shared_ptr<poolgrad_plan> plan_;
   poolgrad_info info_{};
   Dtype dtype_ = Dtype::f32;
+  int64_t channels_ = 0;
   bool average_ = false;
 };
 

@@ -171,10 +171,10 @@ Status CheckNumbering(const Problem& p, int numbering) {
 struct Named {
   const char* source;
   const char* result;
-  bool source_is_input;  // source has x's size and result y's; else the other way
+  bool source_is_input;  // source has x's size, else y's
 };
-constexpr Named kNamed[] = {{"x", "y", true},    {"x", "y", true},   {"dy", "dx", false},
-                            {"dy", "dx", false}, {"tx", "ty", true}, {"y", "x", false}};
+constexpr Named kNamed[] = {{"x", "y", true},   {"x", "y", true},  {"dy", "dx", false},   {"dy", "dx", false},
+                            {"tx", "ty", true}, {"y", "x", false}, {"dy", "dbias", false}};
 
 Status CheckCutPointers(const poolgrad_problem& whole, const int64_t* parts, const int64_t* const* cuts,
                         const int64_t* at, const char* at_name) {
@@ -194,13 +194,15 @@ poolgrad_status Run(const poolgrad_plan* plan, poolgrad_op op, const Args& args,
     poolgrad_exec exec;
     POOLGRAD_TRY(TakeExec(given, &exec));
     const Named& named = kNamed[op];
+    const bool forward = op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES;
     const bool reads_x = op == POOLGRAD_OP_BACKWARD_X;
     const bool has_routes = p.kind == POOLGRAD_MAX && op != POOLGRAD_OP_FORWARD && !reads_x;
     const uint64_t scratch =
         exec.scratch ? std::min(exec.scratch_bytes, plan->plan.scratch_bytes(op, exec.threads)) : 0;
     POOLGRAD_TRY(
         CheckArrays({{named.source, args.source, named.source_is_input ? p.x_bytes() : p.y_bytes()},
-                     {named.result, args.result, named.source_is_input ? p.y_bytes() : p.x_bytes(), true},
+                     {named.result, args.result, p.result_elements(op) * poolgrad::SizeOf(p.dtype), true},
+                     {"bias", args.bias, forward && p.bias ? p.channels * poolgrad::SizeOf(p.dtype) : 0},
                      {"x", args.x, reads_x ? p.x_bytes() : 0},
                      {"routes", args.routes, has_routes ? p.routes.bytes() : 0, op == POOLGRAD_OP_FORWARD_ROUTES},
                      {"scratch", exec.scratch, static_cast<int64_t>(scratch), true}}));
@@ -319,7 +321,7 @@ poolgrad_status poolgrad_plan_scratch_bytes(const poolgrad_plan* plan, poolgrad_
     POOLGRAD_TRY(IsPlan(plan));
     POOLGRAD_TRY(NotNull(bytes, "bytes", "point to where the number goes"));
     if (!IsOp(op))
-      return Status::Invalid("op is " + std::to_string(op) + "; it must be one of poolgrad_op's values, 0 to 5");
+      return Status::Invalid("op is " + std::to_string(op) + "; it must be one of poolgrad_op's values, 0 to 6");
     POOLGRAD_TRY(TakeThreads(threads, "threads", &threads));
     *bytes = plan->plan.scratch_bytes(op, threads);
     return {};
@@ -339,6 +341,9 @@ const char* poolgrad_plan_algorithm(const poolgrad_plan* plan, poolgrad_op op) {
 
 poolgrad_status poolgrad_forward(const poolgrad_plan* plan, const void* x, void* y, void* routes,
                                  const poolgrad_exec* exec) {
+  if (plan && plan->plan.problem().bias) {
+    return Fail(POOLGRAD_INVALID_ARGUMENT, "the plan's problem has a bias; give it to poolgrad_forward_bias");
+  }
   return Run(plan, routes ? POOLGRAD_OP_FORWARD_ROUTES : POOLGRAD_OP_FORWARD, {x, nullptr, AsRoutes(routes), y}, exec);
 }
 
@@ -456,6 +461,22 @@ poolgrad_status poolgrad_shard_halo(const poolgrad_problem* given, const int64_t
     }
     return poolgrad::HaloOf(whole, {parts, cuts}, from, to, halo, begin, end);
   });
+}
+
+poolgrad_status poolgrad_forward_bias(const poolgrad_plan* plan, const void* x, const void* bias, void* y, void* routes,
+                                      const poolgrad_exec* exec) {
+  if (plan && !plan->plan.problem().bias) {
+    return Fail(POOLGRAD_INVALID_ARGUMENT,
+                "the plan's problem has no bias; set relu and bias to 1 in the problem, or use poolgrad_forward");
+  }
+  Args args{x, nullptr, AsRoutes(routes), y};
+  args.bias = bias;
+  return Run(plan, routes ? POOLGRAD_OP_FORWARD_ROUTES : POOLGRAD_OP_FORWARD, args, exec);
+}
+
+poolgrad_status poolgrad_bias_gradient(const poolgrad_plan* plan, const void* dy, const void* routes, void* dbias,
+                                       const poolgrad_exec* exec) {
+  return Run(plan, POOLGRAD_OP_BIAS_GRADIENT, {dy, nullptr, AsRoutes(routes), dbias}, exec);
 }
 
 const char* poolgrad_last_error(void) { return LastError(); }

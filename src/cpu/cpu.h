@@ -13,7 +13,7 @@ namespace poolgrad {
 // Forward and forward with routes, max and average; fastest first.
 std::span<const Algorithm> ForwardAlgorithms();
 
-// Backward, backward from x, gather and unpool; fastest first.
+// Backward, backward from x, gather, unpool and the gradient of a bias; fastest first.
 std::span<const Algorithm> BackwardAlgorithms();
 
 struct SimdSet {

@@ -41,6 +41,10 @@ const char* Missing(const Problem& p, poolgrad_op op) {
   if (IsInteger(p.dtype) && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X)) {
     return "integer types have no gradient; use the routes with a plan of a floating-point type";
   }
+  if (op == POOLGRAD_OP_BIAS_GRADIENT && !p.bias) return "the problem has no bias";
+  if (op == POOLGRAD_OP_BACKWARD_X && p.bias) {
+    return "x does not say who outlives the bias; keep the routes of poolgrad_forward_bias and use backward";
+  }
   return nullptr;
 }
 
@@ -192,8 +196,7 @@ Status Plan::Run(poolgrad_op op, const Args& args, const poolgrad_exec& exec) co
       return Status::Invalid("scratch is not aligned; it must start at a multiple of 64 bytes");
     }
   }
-  const bool result_is_input = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
-  if ((result_is_input ? problem_.x_elements() : problem_.y_elements()) == 0) return {};  // kernels see no empty result
+  if (problem_.result_elements(op) == 0) return {};  // kernels see no empty result
 #ifdef POOLGRAD_HAVE_CUDA
   if (!on_cpu()) return chosen_[op].cuda.Launch(problem_, op, args, exec.scratch, exec.stream);
 #endif
@@ -262,7 +265,7 @@ std::string Plan::Explain() const {
             std::to_string(a.pad_hi) + " high\n";
   }
   text += std::string("rules     ties ") + Name(p.ties) + ", nan " + Name(p.nan) + ", rounding " + Name(p.rounding) +
-          ", dialect " + Name(p.dialect) + (p.relu ? ", relu" : "") + "\n";
+          ", dialect " + Name(p.dialect) + (p.relu ? ", relu" : "") + (p.bias ? " of x + bias" : "") + "\n";
   if (p.kind == POOLGRAD_MAX) {
     text += "routes    " + std::to_string(p.routes.bits) + " bits per output" +
             (p.routes.masks ? ", a set of taps" : ", one tap's number") + (p.routes.may_be_none ? " or none" : "") +

@@ -10,9 +10,10 @@
 namespace poolgrad {
 namespace {
 
-// Who won the window of output o over x, written to y and (if not null) to the route line of that output.
+// Who won the window of output o over x (bias: null where the problem has none), written to y and (if not null) to the
+// route line of that output.
 template <class T>
-void Select(const Problem& p, const T* x, const Place& o, T* y, uint8_t* line, int64_t at) {
+void Select(const Problem& p, const T* x, const T* bias, const Place& o, T* y, uint8_t* line, int64_t at) {
   using V = Wide<T>;
   const RouteFormat& f = p.routes;
   const bool keeps_set = f.masks;
@@ -42,6 +43,12 @@ void Select(const Problem& p, const T* x, const Place& o, T* y, uint8_t* line, i
     if (mask) std::memset(mask, 0, f.mask_bytes());
     set(tap);
   });
+  if constexpr (!std::is_integral_v<T>) {
+    if (p.bias && best != Lowest<V>()) {
+      winner = Narrow<T>(best + Widen(bias[o.c]));
+      best = Widen(winner);
+    }
+  }
   if (p.relu && !PassesRelu(best)) {
     winner = Narrow<T>(0);
     code = f.none();
@@ -101,7 +108,7 @@ void Forward(const Problem& p, const Args& args, int64_t begin, int64_t end, std
     uint8_t* routes = args.routes ? args.routes + LineOffset(f, line) : nullptr;
     for (int64_t at = 0; at < f.line; ++at) {
       const int64_t o = line * f.line + at;
-      Select(p, x, PlaceOf<&Axis::out>(p, o), y + o, routes, at);
+      Select(p, x, static_cast<const T*>(args.bias), PlaceOf<&Axis::out>(p, o), y + o, routes, at);
     }
   }
 }
@@ -131,7 +138,7 @@ void BackwardX(const Problem& p, const Args& args, int64_t begin, int64_t end, s
     Wide<T> sum = 0;
     ForEachCover(p, PlaceOf<&Axis::in>(p, i), [&](const Place& o, int64_t tap) {
       T y;
-      Select(p, x, o, &y, route, 0);
+      Select<T>(p, x, nullptr, o, &y, route, 0);
       const Won won = WonBy(p.routes, route, 0, tap);
       if (won.won) sum += Share(p, won, dy[IndexOf<&Axis::out>(p, o)]);
     });
@@ -173,6 +180,34 @@ void Unpool(const Problem& p, const Args& args, int64_t begin, int64_t end, std:
     ForEachCover(p, PlaceOf<&Axis::in>(p, i), [&](const Place& o, int64_t tap) {
       if (WonBy(p, args.routes, o, tap).won) x[i] = y[IndexOf<&Axis::out>(p, o)];
     });
+  }
+}
+
+bool HasRoute(const RouteFormat& f, const uint8_t* line, int64_t at) {
+  if (!f.masks) return LoadCode(f, line, at) < f.taps;
+  for (int64_t tap = 0; tap < f.taps; ++tap) {
+    if (LoadMaskBit(f, line, at, tap)) return true;
+  }
+  return false;
+}
+
+// Units are channels. rules.h says in which order.
+template <class T>
+void BiasGradient(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
+  const T* dy = static_cast<const T*>(args.source);
+  const int64_t plane = p.out_plane(), outputs = p.batch * plane;
+  for (int64_t c = begin; c < end; ++c) {
+    double total = 0;
+    for (int64_t block = 0; block < outputs; block += kBiasBlock) {
+      double sums[kBiasSums] = {};
+      for (int64_t i = block; i < std::min(block + kBiasBlock, outputs); ++i) {
+        const int64_t o = p.channels_last() ? i * p.channels + c : (i / plane * p.channels + c) * plane + i % plane;
+        const uint8_t* line = args.routes + LineOffset(p.routes, o / p.routes.line);
+        if (HasRoute(p.routes, line, o % p.routes.line)) sums[i % kBiasSums] += static_cast<double>(Widen(dy[o]));
+      }
+      total += FoldBiasSums(sums);
+    }
+    static_cast<T*>(args.result)[c] = Narrow<T>(static_cast<Wide<T>>(total));
   }
 }
 
@@ -226,6 +261,9 @@ RunFn RunOf(const Problem& p, poolgrad_op op) {
       return Gather<T>;
     case POOLGRAD_OP_UNPOOL:
       return Unpool<T>;
+    case POOLGRAD_OP_BIAS_GRADIENT:
+      if constexpr (real) return BiasGradient<T>;
+      return nullptr;
   }
   return nullptr;
 }
@@ -234,7 +272,7 @@ Made Make(const Problem& p, poolgrad_op op, const Host&) {
   Kernel kernel;
   kernel.run = VisitDtype(p.dtype, [&](auto zero) { return RunOf<decltype(zero)>(p, op); });
   const bool by_input = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
-  kernel.units = by_input ? p.x_elements() : p.routes.lines;
+  kernel.units = op == POOLGRAD_OP_BIAS_GRADIENT ? p.channels : by_input ? p.x_elements() : p.routes.lines;
   kernel.scratch_bytes = op == POOLGRAD_OP_BACKWARD_X ? CeilDiv(std::max(p.routes.bits, 8), 8) : 0;
   return kernel;
 }

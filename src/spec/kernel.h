@@ -19,6 +19,8 @@ namespace poolgrad {
 //   backward_x      source = dy  x                  result = dx
 //   gather          source = tx  routes (read)      result = ty
 //   unpool          source = y   routes (read)      result = x
+//   bias_gradient   source = dy  routes (read)      result = dbias
+// Forward of a problem with bias has that, too.
 // Average pooling has no routes in any of them.
 struct Args {
   const void* source = nullptr;
@@ -28,6 +30,7 @@ struct Args {
   const void* layout = nullptr;  // Kernel::layout, set by Kernel::Run
   int64_t units = 0;             // Kernel::units, likewise
   bool* unfit = nullptr;         // a Shortcut's: where it says that the input was not its kind
+  const void* bias = nullptr;
 };
 
 // What kernels are made for. A plan asks once and keeps the answer: nothing is chosen again while it runs.

@@ -57,9 +57,12 @@ Status CheckEnums(const poolgrad_problem& raw) {
   }
   if (raw.relu < 0 || raw.relu > 1) return Bad("relu", raw.relu, "it must be 0 (no) or 1 (yes)");
   if (raw.relu != 0 && raw.kind != POOLGRAD_MAX) return Bad("relu", raw.relu, "only max pooling rectifies; leave it 0");
+  if (raw.bias < 0 || raw.bias > 1) return Bad("bias", raw.bias, "it must be 0 (no) or 1 (yes)");
+  if (raw.bias != 0 && raw.relu == 0) return Bad("bias", raw.bias, "a bias goes with relu; set relu to 1");
   if (raw.device_index < 0) return Bad("device_index", raw.device_index, "it must be at least 0");
   if (raw.reserved != 0) return Bad("reserved", raw.reserved, "it must be 0");
   if (raw.reserved2 != 0) return Bad("reserved2", raw.reserved2, "it must be 0");
+  if (raw.reserved3 != 0) return Bad("reserved3", raw.reserved3, "it must be 0");
   return {};
 }
 
@@ -305,6 +308,7 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
   p.whole_window_gradient = dialect.whole_window_gradient && raw.divisor == 0 && !by_table;
   p.divisor = raw.divisor;
   p.relu = raw.relu != 0;
+  p.bias = raw.bias != 0;
   p.batch = raw.batch;
   p.channels = raw.channels;
   if (p.batch < 0) return Bad("batch", p.batch, "it must be at least 0");
@@ -315,6 +319,9 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
   if (p.kind == POOLGRAD_AVERAGE && IsInteger(p.dtype)) {
     return Status::Unsupported(std::string("dtype is ") + Name(p.dtype) +
                                "; average pooling takes f32, f64, f16 and bf16");
+  }
+  if (p.bias && IsInteger(p.dtype)) {
+    return Status::Unsupported(std::string("dtype is ") + Name(p.dtype) + "; a bias takes f32, f64, f16 and bf16");
   }
   // `same` defines the output size itself, so there is nothing to round. ONNX allows its ceil_mode beside it, without
   // effect.

@@ -29,6 +29,7 @@ struct Problem {
   Axis axis[3];  // depth, height, width; the unused leading ones are a single tap over a single element
   RouteFormat routes;
   bool relu = false;                   // max: y is never below 0, and a window without a tap above 0 has no route
+  bool bias = false;                   // relu: it is of x + bias[channel]
   bool count_padding = false;          // average
   bool whole_window_gradient = false;  // average: backward divides by taps() whatever forward divided by (tfjs)
   int64_t divisor = 0;                 // average; 0: none
@@ -44,6 +45,11 @@ struct Problem {
   int64_t y_elements() const { return batch * channels * out_plane(); }
   int64_t x_bytes() const { return x_elements() * SizeOf(dtype); }
   int64_t y_bytes() const { return y_elements() * SizeOf(dtype); }
+  int64_t result_elements(poolgrad_op op) const {
+    if (op == POOLGRAD_OP_BIAS_GRADIENT) return channels;
+    const bool like_x = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
+    return like_x ? x_elements() : y_elements();
+  }
   // Some axis lists its windows.
   bool by_table() const { return axis[0].table || axis[1].table || axis[2].table; }
   // Every axis' windows are disjoint: every input has at most one writer.

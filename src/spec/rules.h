@@ -53,6 +53,20 @@ constexpr bool PassesRelu(V best) {
   return best > V{0} || best != best;
 }
 
+// How a bias' gradient is summed. The outputs of a channel, image after image and row-major in each, are cut into
+// blocks of kBiasBlock. Output i of a block is added to sum i % kBiasSums of it, in order; then the upper half of these
+// sums is added to the lower, sum by sum, until one is left; then the blocks' sums are added in order. All from +0 and
+// in f64, since batches are long, and rounded at the end.
+inline constexpr int64_t kBiasBlock = 4096;
+inline constexpr int64_t kBiasSums = 32;
+
+inline double FoldBiasSums(double* sums) {
+  for (int64_t half = kBiasSums / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  }
+  return sums[0];
+}
+
 // y of a window that nobody won.
 template <class V>
 constexpr V Lowest() {

@@ -9,6 +9,7 @@ namespace {
 std::string At(const char* name, int64_t i) { return std::string(name) + "[" + std::to_string(i) + "]"; }
 
 Status CheckCuts(const Problem& p, const Cuts& c, const int64_t* at) {
+  if (p.bias) return Status::Unsupported("the problem has a bias; add it before a problem that is split in space");
   for (int i = 0; i < p.rank; ++i) {
     const Axis& a = p.axis[3 - p.rank + i];
     if (a.whole.size() > 0) return Status::Unsupported("the problem is a part already; split the whole");

@@ -20,7 +20,8 @@ constexpr const char* kRoundings[] = {"default", "floor", "ceil", "ceil_drop", "
 constexpr const char* kTies[] = {"default", "first", "last", "split", "all"};
 constexpr const char* kNans[] = {"default",     "propagate_first", "propagate_last",
                                  "first_place", "greater_equal",   "ignore"};
-constexpr const char* kOps[] = {"forward", "forward_routes", "backward", "backward_x", "gather", "unpool"};
+constexpr const char* kOps[] = {"forward", "forward_routes", "backward",     "backward_x",
+                                "gather",  "unpool",         "bias_gradient"};
 
 // The position of `word` in `words` from `from` on; -1 when it is not there.
 template <size_t N>
@@ -163,6 +164,7 @@ enum Matter {
   kDivisor,
   kDevice,
   kRelu,
+  kBias,
   kOutputs,
   kStarts,
   kSizes,
@@ -170,10 +172,10 @@ enum Matter {
   kMatters
 };
 constexpr const char* kMatterNames[] = {
-    "the kernel",  "the stride", "the dilation", "the padding",           "the rounding",
-    "the dialect", "the ties",   "the NaN rule", "the route bits",        "whether padding counts",
-    "the divisor", "the device", "relu",         "the number of outputs", "the starts",
-    "the sizes",   "the part"};
+    "the kernel",  "the stride", "the dilation", "the padding",    "the rounding",
+    "the dialect", "the ties",   "the NaN rule", "the route bits", "whether padding counts",
+    "the divisor", "the device", "relu",         "bias",           "the number of outputs",
+    "the starts",  "the sizes",  "the part"};
 
 Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
   const auto value_of = [&](std::string_view key) { return word.substr(key.size()); };
@@ -220,6 +222,9 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
   } else if (word == "relu") {
     *matter = kRelu;
     p->relu = 1;
+  } else if (word == "bias") {
+    *matter = kBias;
+    p->bias = 1;
   } else if (word.starts_with("adaptive=")) {
     *matter = kOutputs;
     return ParseNumbers(word, value_of("adaptive="), p->rank, p->outputs);
@@ -250,7 +255,8 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
     return BadWord(
         word,
         "after kind, type, layout and shape come k3, s2, p1, d2, same, valid, floor, ceil, ties=..., nan=..., a "
-        "dialect, relu, adaptive=..., starts=..., sizes=..., bits=..., count_padding, divisor=..., part=... or cuda");
+        "dialect, relu, bias, adaptive=..., starts=..., sizes=..., bits=..., count_padding, divisor=..., part=... or "
+        "cuda");
   }
   return {};
 }
@@ -363,6 +369,7 @@ std::string FormatProblem(const poolgrad_problem& p) {
   if (p.ties != 0) text += std::string(" ties=") + kTies[p.ties];
   if (p.nan != 0) text += std::string(" nan=") + kNans[p.nan];
   if (p.relu != 0) text += " relu";
+  if (p.bias != 0) text += " bias";
   if (p.route_bits != 0) text += " bits=" + std::to_string(p.route_bits);
   if (p.count_padding >= 0) text += p.count_padding ? " count_padding" : " no_count_padding";
   if (p.divisor != 0) text += " divisor=" + std::to_string(p.divisor);

@@ -175,8 +175,8 @@ TEST_F(Malformed, ExecValues) {
   uint64_t bytes = 7;
   ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "threads is -5",
                 [&] { return poolgrad_plan_scratch_bytes(plan_, POOLGRAD_OP_FORWARD, -5, &bytes); });
-  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "op is 6",
-                [&] { return poolgrad_plan_scratch_bytes(plan_, static_cast<poolgrad_op>(6), 1, &bytes); });
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "op is 7",
+                [&] { return poolgrad_plan_scratch_bytes(plan_, static_cast<poolgrad_op>(7), 1, &bytes); });
   EXPECT_EQ(bytes, 7u);
 }
 
@@ -277,6 +277,57 @@ TEST_F(Malformed, ArraysThatOverlap) {
     EXPECT_EQ(poolgrad_backward_x(raw, x_, x_, dx, nullptr), POOLGRAD_OK) << poolgrad_last_error();
     std::memcpy(memory, before, sizeof memory);
   }
+}
+
+TEST_F(Malformed, ABiasInTheWrongPlace) {
+  const auto refused = POOLGRAD_INVALID_ARGUMENT;
+  ExpectRefusal(refused, "the plan's problem has no bias",
+                [&] { return poolgrad_forward_bias(plan_, x_, x_, out_, nullptr, nullptr); });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "the operation bias_gradient is not to be had: the problem has no bias",
+                [&] { return poolgrad_bias_gradient(plan_, x_, routes_, out_, nullptr); });
+  ExpectRefusal(refused, "plan is null",
+                [&] { return poolgrad_forward_bias(nullptr, x_, x_, out_, nullptr, nullptr); });
+  ExpectRefusal(refused, "plan is null", [&] { return poolgrad_bias_gradient(nullptr, x_, routes_, out_, nullptr); });
+
+  poolgrad_problem p = Good();
+  p.bias = 1;
+  poolgrad_plan* none = nullptr;
+  const auto create = [&] { return poolgrad_plan_create(&p, nullptr, &none); };
+  ExpectRefusal(refused, "bias is 1; a bias goes with relu", create);
+  p.relu = 1, p.bias = 2;
+  ExpectRefusal(refused, "bias is 2; it must be 0 (no) or 1 (yes)", create);
+  p.bias = 1, p.dtype = POOLGRAD_I32;
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "dtype is i32; a bias takes f32, f64, f16 and bf16", create);
+  p.dtype = POOLGRAD_F32, p.reserved3 = 1;
+  ExpectRefusal(refused, "reserved3 is 1", create);
+  p.reserved3 = 0;
+  const int64_t parts[] = {1, 1}, all[] = {0, 6}, at[] = {0, 0};
+  const int64_t* cuts[] = {all, all};
+  poolgrad_shard shard = {};
+  shard.struct_size = sizeof shard;
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "the problem has a bias; add it before",
+                [&] { return poolgrad_shard_of(&p, parts, cuts, at, &shard, nullptr, nullptr); });
+
+  const Plan plan{Problem(p)};
+  const auto raw = plan.raw();
+  float bias[1] = {1}, y[9];
+  ExpectRefusal(refused, "the plan's problem has a bias; give it to poolgrad_forward_bias",
+                [&] { return poolgrad_forward(raw, x_, out_, nullptr, nullptr); });
+  ExpectRefusal(refused, "bias is null",
+                [&] { return poolgrad_forward_bias(raw, x_, nullptr, out_, nullptr, nullptr); });
+  ExpectRefusal(refused, "x is null",
+                [&] { return poolgrad_forward_bias(raw, nullptr, bias, out_, nullptr, nullptr); });
+  ExpectRefusal(refused, "y and bias overlap; y is written",
+                [&] { return poolgrad_forward_bias(raw, x_, out_ + 32, out_, nullptr, nullptr); });
+  ExpectRefusal(refused, "routes and bias overlap; routes is written",
+                [&] { return poolgrad_forward_bias(raw, x_, out_, y, out_ + 2, nullptr); });
+  ExpectRefusal(refused, "dy is null", [&] { return poolgrad_bias_gradient(raw, nullptr, routes_, out_, nullptr); });
+  ExpectRefusal(refused, "routes is null", [&] { return poolgrad_bias_gradient(raw, x_, nullptr, out_, nullptr); });
+  ExpectRefusal(refused, "dbias is null", [&] { return poolgrad_bias_gradient(raw, x_, routes_, nullptr, nullptr); });
+  ExpectRefusal(refused, "dbias and dy overlap; dbias is written",
+                [&] { return poolgrad_bias_gradient(raw, out_, routes_, out_ + 32, nullptr); });
+  ExpectRefusal(POOLGRAD_UNSUPPORTED, "keep the routes of poolgrad_forward_bias and use backward",
+                [&] { return poolgrad_backward_x(raw, y, x_, out_, nullptr); });
 }
 
 TEST_F(Malformed, WhatACallersLoopThrowsIsCaught) {

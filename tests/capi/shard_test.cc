@@ -240,7 +240,7 @@ TEST(Shard, AnyCutsOfAnyProblemGiveTheBitsOfOneProcess) {
     poolgrad_plan_info(plan, &info);
     poolgrad_plan_destroy(plan);
     if (info.x_elements == 0 || info.y_elements == 0 || p.outputs[0] || p.outputs[1] || p.outputs[2]) continue;
-    if (p.whole_in[0] || p.whole_in[1] || p.whole_in[2]) continue;  // a part already
+    if (p.whole_in[0] || p.whole_in[1] || p.whole_in[2] || p.bias) continue;  // a part already, or refused
     size_t needed = 0;
     char text[512];
     poolgrad_problem_format(&p, text, sizeof text, &needed);

@@ -131,6 +131,25 @@ TEST_F(Command, ForwardThenBackwardFromEachSource) {
   EXPECT_EQ(Load<float>("dx.npy", {1, 1, 3, 3}), (std::vector<float>{0.25, 0.75, 0.5, 1, 2.5, 1.5, 0.75, 1.75, 1}));
 }
 
+TEST_F(Command, ABiasAndItsGradient) {
+  Save<float>("x.npy", "<f4", {2, 2, 2}, {1, 2, -3, -4, 5, 0, 1, 1});
+  Save<float>("b.npy", "<f4", {2}, {-1, 2});
+  ASSERT_EQ(Run("run x.npy y.npy --window 'k2 relu bias' --bias b.npy --routes r.npy").err, "");
+  EXPECT_EQ(Load<float>("y.npy", {2, 2, 1}), (std::vector<float>{1, 0, 4, 3}));
+  Save<float>("dy.npy", "<f4", {2, 2, 1}, {1, 2, 3, 4});
+  ASSERT_EQ(Run("grad dy.npy dx.npy --window 'k2 relu bias' --routes r.npy --shape 2x2x2 --dbias db.npy").err, "");
+  EXPECT_EQ(Load<float>("dx.npy", {2, 2, 2}), (std::vector<float>{0, 1, 0, 0, 3, 0, 4, 0}));
+  EXPECT_EQ(Load<float>("db.npy", {2}), (std::vector<float>{4, 4}));
+  ExpectRefusal("run x.npy z.npy --window 'k2 relu' --bias b.npy",
+                "a bias takes both --bias FILE and the words `relu bias` in --window; one of them is missing");
+  ExpectRefusal("run x.npy z.npy --window 'k2 relu bias' --bias x.npy",
+                "x.npy has shape 2x2x2; expected 2, one bias per channel");
+  ExpectRefusal("grad dy.npy dz.npy --window 'k2 relu bias' --x x.npy --dbias d.npy",
+                "--dbias needs the --routes of a run with --bias");
+  EXPECT_EQ(Run("explain 'max f32 ncw 1x2x4 k2 relu bias'").status, 0);
+  EXPECT_EQ(Run("check 'max f32 ncw 1x2x9 k2 relu bias'").status, 0);
+}
+
 // Items of 32 MiB make several slices, so that slices and the numbering across them are put together rightly.
 TEST_F(Command, SlicesOfTheBatchAreOneArray) {
   const int64_t batch = 5, plane = 1 << 11;

@@ -32,6 +32,18 @@ TEST(Face, AveragesHaveTheSameForm) {
       << "linear: its own tangent";
 }
 
+TEST(Face, ABiasAndItsGradient) {
+  const Plan pool(Problem::max<float>(Layout::channels_last, {2, 4, 2}).kernel(2).relu().bias());
+  const Floats x = {1, 1, 2, -5, -3, 7, -4, 8, 0, 0, 0, 0, 3, -9, 3, -9};
+  const auto [y, routes] = pool.forward_bias_routes(x, Floats{-1, 2});
+  EXPECT_EQ(y, (Floats{1, 3, 0, 10, 0, 2, 2, 0}));
+  const Floats dy = {1, 10, 100, 1000, 2, 20, 200, 2000};
+  EXPECT_EQ(pool.bias_gradient(dy, routes), (Floats{201, 1030}));
+  EXPECT_EQ(pool.backward(dy, routes), (Floats{0, 10, 1, 0, 0, 0, 0, 1000, 0, 20, 0, 0, 200, 0, 0, 0}));
+  EXPECT_THROW(pool.forward_bias_routes(x, Floats{1}), Error) << "a bias per channel";
+  EXPECT_THROW(pool.forward(x), Error);
+}
+
 TEST(Face, TheBuilderSaysWhatTheTextSays) {
   const auto text = [](const Problem& problem) { return problem.text(); };
   EXPECT_EQ(text(Problem::max<float>(Layout::channels_first, {8, 64, 112, 112}).kernel(3).stride(2).pad(1)),
@@ -55,6 +67,8 @@ TEST(Face, TheBuilderSaysWhatTheTextSays) {
                      .count_padding(true)
                      .divisor(3)),
             "avg f64 nchw 1x1x5x5 k2 s2 p0:1x1:0 ceil_keep count_padding divisor=3");
+  EXPECT_EQ(text(Problem::max<float>(Layout::channels_first, {1, 2, 9}).kernel(2).relu().bias()),
+            "max f32 ncw 1x2x9 k2 s2 relu bias");
   EXPECT_EQ(text(Problem::max<float>(Layout::channels_first, {1, 2, 7, 5}).global()), "max f32 nchw 1x2x7x5 k7x5 s7x5");
   const std::string line = "max u8 nhwc 2x6x6x4 k3 s1 p1x1 torch";
   EXPECT_EQ(Problem::parse(line).text(), line);

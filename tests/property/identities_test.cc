@@ -55,7 +55,7 @@ void ForEachDrawn(uint64_t seed, int count, bool distinct, Check&& check) {
     drawn.raw = DrawProblem(random);
     drawn.raw.kind = POOLGRAD_MAX;
     drawn.raw.dtype = POOLGRAD_F64;
-    drawn.raw.divisor = 0;
+    drawn.raw.divisor = drawn.raw.bias = 0;
     const auto resolved = Resolve(drawn.raw);
     if (!resolved.ok()) continue;
     ++i;

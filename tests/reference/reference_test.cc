@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "support/harness.h"
@@ -112,6 +113,99 @@ TEST(Reference, HalvesAreSummedInF32AndRoundedOnce) {
             ToF32(ToF16(1.0f + 0x1p-11f)));
 }
 
+// y has the bits of adding, rectifying and pooling one after the other. Rounding may make ties there; the route is that
+// of the maximum of x where something is left of it.
+template <class T>
+void CheckRoundedBias(const std::string& dtype) {
+  oracle::XorShift random(5);
+  int routed = 0, ties = 0;
+  for (int round = 0; round < 20; ++round) {
+    const std::string window = " nhwc 2x9x9x7 k3 s2 p1 bits=8";
+    const Problem p = Parsed("max " + dtype + window + " relu bias"), relu = Parsed("max " + dtype + window + " relu");
+    const auto draw = [&](int64_t n) {
+      std::vector<T> values(static_cast<size_t>(n));
+      for (T& v : values) v = Narrow<T>(static_cast<Wide<T>>(random.Between(-1000, 1000)) / 770);
+      return values;
+    };
+    Data data, added;
+    const auto x = draw(p.x_elements()), bias = draw(p.channels);
+    auto sum = x;
+    for (size_t i = 0; i < x.size(); ++i) sum[i] = Narrow<T>(Widen(x[i]) + Widen(bias[i % 7]));
+    data.x = Bytes(x), data.bias = Bytes(bias), added.x = Bytes(sum);
+    const Outcome one = RunReference(p, POOLGRAD_OP_FORWARD_ROUTES, data, data.routes);
+    const Outcome steps = RunReference(relu, POOLGRAD_OP_FORWARD_ROUTES, added, added.routes);
+    const Outcome plain = RunReference(Parsed("max " + dtype + window), POOLGRAD_OP_FORWARD_ROUTES, data, data.routes);
+    ASSERT_EQ(one.result, steps.result);
+    for (size_t o = 0; o < one.routes.size(); ++o) {
+      const bool none = steps.routes[o] == 0xFF;
+      ASSERT_EQ(one.routes[o], none ? 0xFF : plain.routes[o]);
+      routed += !none;
+      ties += one.routes[o] != steps.routes[o];
+    }
+  }
+  EXPECT_GT(routed, 1000);
+  EXPECT_EQ(ties > 0, sizeof(T) == 2);  // only these are short enough
+}
+
+TEST(Reference, ABiasIsAddedAndRoundedOnce) {
+  CheckRoundedBias<float>("f32");
+  CheckRoundedBias<double>("f64");
+  CheckRoundedBias<F16>("f16");
+  CheckRoundedBias<BF16>("bf16");
+}
+
+TEST(Reference, WhatIsNotFiniteMeetsABias) {
+  const Problem p = Parsed("max f32 nwc 1x3x5 k1 s2 p2 jax relu bias bits=8");  // the first and last window are empty
+  constexpr float kNan = NAN, kInf = INFINITY;
+  Data data;
+  data.bias = Bytes<float>({1, kInf, -kInf, kNan, -0.0f});
+  data.x = Bytes<float>({kNan, -kInf, kInf, -5, -0.0f, 9, 9, 9, 9, 9, -kInf, -7, kNan, -kInf, 2});
+  const Outcome got = RunReference(p, POOLGRAD_OP_FORWARD_ROUTES, data, data.routes);
+  const auto y = As<float>(got.result);
+  const Floats expected = {0, 0, 0, 0, 0, kNan, 0, kNan, kNan, 0, 0, kInf, kNan, 0, 2, 0, 0, 0, 0, 0};
+  ASSERT_EQ(y.size(), expected.size());
+  for (size_t i = 0; i < y.size(); ++i) {
+    EXPECT_TRUE(std::isnan(expected[i]) ? std::isnan(y[i]) : y[i] == expected[i] && !std::signbit(y[i])) << i;
+    EXPECT_EQ(got.routes[i], expected[i] == 0 ? 0xFF : 0) << i;
+  }
+}
+
+TEST(Reference, TheGradientOfABiasIsSummedInItsOrder) {
+  for (const char* text : {"max f64 nwc 3x3001x2 k2 relu bias", "max f64 ncw 3x2x3001 k2 relu bias",
+                           "max f64 ncw 3x2x9002 k2 s1 p1:0 relu bias"}) {
+    const Problem p = Parsed(text);
+    oracle::XorShift random(3);
+    Data data;
+    data.x = Bytes(std::vector<double>(static_cast<size_t>(p.x_elements()), 1.0));
+    data.bias = Bytes<double>({0, 0});
+    std::vector<double> dy(static_cast<size_t>(p.y_elements()));
+    for (double& v : dy)
+      v = std::ldexp(static_cast<double>(random.Between(-1 << 30, 1 << 30)), static_cast<int>(random.Between(-40, 40)));
+    data.dy = Bytes(dy);
+    data.routes = RunReference(p, POOLGRAD_OP_FORWARD_ROUTES, data, data.routes).routes;
+    const auto dbias = As<double>(RunReference(p, POOLGRAD_OP_BIAS_GRADIENT, data, data.routes).result);
+    for (size_t c = 0; c < 2; ++c) {
+      std::vector<double> mine;  // of this channel, in order
+      const auto plane = static_cast<size_t>(p.out_plane());
+      for (size_t n = 0; n < 3; ++n) {
+        for (size_t o = 0; o < plane; ++o)
+          mine.push_back(dy[p.channels_last() ? (n * plane + o) * 2 + c : (n * 2 + c) * plane + o]);
+      }
+      double total = 0;
+      for (size_t block = 0; block < mine.size(); block += 4096) {
+        const std::function<double(size_t, size_t)> sum = [&](size_t first, size_t step) {
+          if (step < 32) return sum(first, 2 * step) + sum(first + step, 2 * step);
+          double lane = 0;
+          for (size_t i = block + first; i < std::min(block + 4096, mine.size()); i += 32) lane += mine[i];
+          return lane;
+        };
+        total += sum(0, 1);
+      }
+      EXPECT_EQ(dbias[c], total) << text;
+    }
+  }
+}
+
 // --- The second definition ---
 
 struct Second {
@@ -193,18 +287,32 @@ TEST(Reference, AgreesWithASecondDefinition) {
     std::vector<double> dy(static_cast<size_t>(p.y_elements()));
     for (double& v : dy)
       v = static_cast<double>(random.Between(-64, 64)) * 720720;  // sums and shares up to 13 are exact
-    const Second second = PoolAgain(p, x);
+    std::vector<double> bias(p.bias ? static_cast<size_t>(p.channels) : 0), dbias(bias.size(), 0.0);
+    for (double& v : bias) v = static_cast<double>(random.Between(-2, 2));
+    const auto channel = [&](size_t index, int64_t plane) {
+      return index / static_cast<size_t>(p.channels_last() ? 1 : plane) % static_cast<size_t>(p.channels);
+    };
+    std::vector<double> sum = x;  // small integers: adding a bias makes no tie
+    for (size_t i = 0; p.bias && i < x.size(); ++i) sum[i] += bias[channel(i, p.in_plane())];
+    const Second second = PoolAgain(p, sum);
     std::vector<double> dx(x.size(), 0.0);
     for (size_t o = 0; o < second.winners.size(); ++o) {
       const double share =
           p.ties == POOLGRAD_TIES_SPLIT ? dy[o] / static_cast<double>(second.winners[o].size()) : dy[o];
       for (const int64_t i : second.winners[o]) dx[static_cast<size_t>(i)] += share;
+      if (p.bias && !second.winners[o].empty()) dbias[channel(o, p.out_plane())] += dy[o];
     }
     Data data;
     data.x = Bytes(x);
     data.dy = Bytes(dy);
+    data.bias = Bytes(bias);
+    data.routes = RunReference(p, POOLGRAD_OP_FORWARD_ROUTES, data, data.routes).routes;
     ASSERT_EQ(As<double>(RunReference(p, POOLGRAD_OP_FORWARD, data, data.routes).result), second.y);
-    const auto got = As<double>(RunReference(p, POOLGRAD_OP_BACKWARD_X, data, data.routes).result);
+    if (p.bias) {
+      ASSERT_EQ(As<double>(RunReference(p, POOLGRAD_OP_BIAS_GRADIENT, data, data.routes).result), dbias);
+    }
+    const auto way = p.bias ? POOLGRAD_OP_BACKWARD : POOLGRAD_OP_BACKWARD_X;
+    const auto got = As<double>(RunReference(p, way, data, data.routes).result);
     for (size_t i = 0; i < dx.size(); ++i) {
       ASSERT_NEAR(got[i], dx[i], 1e-6) << "input " << i;
     }

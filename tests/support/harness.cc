@@ -22,29 +22,29 @@
 namespace poolgrad::oracle {
 
 bool ReadsRoutes(poolgrad_op op) {
-  return op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_GATHER || op == POOLGRAD_OP_UNPOOL;
+  return op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_GATHER || op == POOLGRAD_OP_UNPOOL ||
+         op == POOLGRAD_OP_BIAS_GRADIENT;
 }
 
 bool MakesSums(const Problem& p, poolgrad_op op) {
-  if (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X) return true;
+  if (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_BIAS_GRADIENT) return true;
+  if (p.bias && (op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES)) return true;
   if (op == POOLGRAD_OP_UNPOOL) return false;
   return p.kind == POOLGRAD_AVERAGE || (op == POOLGRAD_OP_GATHER && p.routes.masks);
 }
 
-int64_t ResultBytes(const Problem& p, poolgrad_op op) {
-  const bool like_x = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
-  return like_x ? p.x_bytes() : p.y_bytes();
-}
+int64_t ResultBytes(const Problem& p, poolgrad_op op) { return p.result_elements(op) * SizeOf(p.dtype); }
 
 namespace {
 
 // Which of the arrays `op` reads, and what it needs of them.
-Args ArgsFor(const Problem& p, poolgrad_op op, const uint8_t* x, const uint8_t* tx, const uint8_t* dy,
-             uint8_t* routes) {
+Args ArgsFor(const Problem& p, poolgrad_op op, const uint8_t* x, const uint8_t* tx, const uint8_t* dy, uint8_t* routes,
+             const uint8_t* bias) {
   Args args;
   const bool forward = op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES;
   args.source = forward ? x : op == POOLGRAD_OP_GATHER ? tx : dy;
   if (op == POOLGRAD_OP_BACKWARD_X) args.x = x;
+  if (forward && p.bias) args.bias = bias;
   if (ReadsRoutes(op) && p.kind == POOLGRAD_MAX) args.routes = routes;
   return args;
 }
@@ -109,7 +109,7 @@ Outcome RunReference(const Problem& p, poolgrad_op op, Data& data, std::vector<u
   if (!kernel.run) return {};
   Outcome outcome;
   outcome.result.resize(static_cast<size_t>(ResultBytes(p, op)));
-  Args args = ArgsFor(p, op, data.x.data(), data.tx.data(), data.dy.data(), routes.data());
+  Args args = ArgsFor(p, op, data.x.data(), data.tx.data(), data.dy.data(), routes.data(), data.bias.data());
   if (op == POOLGRAD_OP_FORWARD_ROUTES) {
     outcome.routes.resize(static_cast<size_t>(p.routes.bytes()));
     args.routes = outcome.routes.data();
@@ -189,6 +189,7 @@ Data RandomData(const Problem& p, uint64_t seed) {
   data.tx = RandomValues(seed + 1, p.dtype, p.x_elements());
   data.dy = RandomGradients(seed + 2, p.dtype, p.y_elements());
   data.hostile = RandomBytes(seed + 3, p.routes.bytes());
+  if (p.bias) data.bias = RandomValues(seed + 4, p.dtype, p.channels);
   return data;
 }
 
@@ -200,11 +201,9 @@ Data DataOf(const Problem& p, std::span<const uint8_t> bytes) {
     return filled;
   };
   const size_t third = bytes.size() / 3;
-  return {repeat(p.x_bytes(), 0),
-          repeat(p.x_bytes(), third),
-          repeat(p.y_bytes(), 2 * third),
-          {},
-          repeat(p.routes.bytes(), 1)};
+  return {repeat(p.x_bytes(), 0),         repeat(p.x_bytes(), third),
+          repeat(p.y_bytes(), 2 * third), {},
+          repeat(p.routes.bytes(), 1),    repeat(p.bias ? p.channels * SizeOf(p.dtype) : 0, 2)};
 }
 
 // One checked problem: the data, what the reference made of it, and the comparison of everything else with that.
@@ -240,6 +239,9 @@ class Checker {
  private:
   bool Has(poolgrad_op op) const {
     const bool gradient = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X;
+    if (op == POOLGRAD_OP_BIAS_GRADIENT || (op == POOLGRAD_OP_BACKWARD_X && p_.bias)) {
+      return p_.bias && op == POOLGRAD_OP_BIAS_GRADIENT;
+    }
     if (p_.kind == POOLGRAD_AVERAGE) return op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_BACKWARD;
     return !(gradient && IsInteger(p_.dtype));
   }
@@ -251,7 +253,8 @@ class Checker {
     for (const int64_t target : targets) {
       UseSimdTarget(target);
       const bool low = random_.OneIn(2);  // the same arrays against the other page for another target or operation
-      Inputs in{Guarded(data_.x, low), Guarded(data_.tx, low), Guarded(data_.dy, low), Guarded(routes, low)};
+      Inputs in{Guarded(data_.x, low), Guarded(data_.tx, low), Guarded(data_.dy, low), Guarded(routes, low),
+                Guarded(data_.bias, low)};
       where_ = std::string(Name(op)) + " from " + routes_kind + " on " + SimdTargetName(target);
       for (const Algorithm& algorithm : SimdAlgorithms(op)) {
         if (empty) continue;
@@ -266,20 +269,23 @@ class Checker {
     }
     const Kernel kernel = ReferenceAlgorithms().front().make(p_, op, {}).kernel;  // its units must be independent too
     where_ = std::string(Name(op)) + " from " + routes_kind;
-    Inputs in{Guarded(data_.x, true), Guarded(data_.tx, true), Guarded(data_.dy, true), Guarded(routes, true)};
+    Inputs in{Guarded(data_.x, true), Guarded(data_.tx, true), Guarded(data_.dy, true), Guarded(routes, true),
+              Guarded(data_.bias, true)};
     RunKernel(ReferenceAlgorithms().front(), kernel, op, in, expected, 3);
   }
 
   // What an operation reads, between guards.
   struct Inputs {
-    Guarded x, tx, dy, routes;
+    Guarded x, tx, dy, routes, bias;
 
-    Args For(const Problem& p, poolgrad_op op) { return ArgsFor(p, op, x.data(), tx.data(), dy.data(), routes.data()); }
+    Args For(const Problem& p, poolgrad_op op) {
+      return ArgsFor(p, op, x.data(), tx.data(), dy.data(), routes.data(), bias.data());
+    }
     bool Same(const Data& data, const std::vector<uint8_t>& given) {
       const auto same = [](Guarded& guarded, const std::vector<uint8_t>& values) {
         return guarded.GuardsIntact() && std::equal(values.begin(), values.end(), guarded.data());
       };
-      return same(x, data.x) && same(tx, data.tx) && same(dy, data.dy) && same(routes, given);
+      return same(x, data.x) && same(tx, data.tx) && same(dy, data.dy) && same(routes, given) && same(bias, data.bias);
     }
   };
 
@@ -375,9 +381,11 @@ class Checker {
                               uint8_t* routes, const poolgrad_exec* exec) {
     switch (op) {
       case POOLGRAD_OP_FORWARD:
-        return poolgrad_forward(plan, args.source, result, nullptr, exec);
+        return args.bias ? poolgrad_forward_bias(plan, args.source, args.bias, result, nullptr, exec)
+                         : poolgrad_forward(plan, args.source, result, nullptr, exec);
       case POOLGRAD_OP_FORWARD_ROUTES:
-        return poolgrad_forward(plan, args.source, result, routes, exec);
+        return args.bias ? poolgrad_forward_bias(plan, args.source, args.bias, result, routes, exec)
+                         : poolgrad_forward(plan, args.source, result, routes, exec);
       case POOLGRAD_OP_BACKWARD:
         return poolgrad_backward(plan, args.source, args.routes, result, exec);
       case POOLGRAD_OP_BACKWARD_X:
@@ -386,6 +394,8 @@ class Checker {
         return poolgrad_gather(plan, args.source, args.routes, result, exec);
       case POOLGRAD_OP_UNPOOL:
         return poolgrad_unpool(plan, args.source, args.routes, result, exec);
+      case POOLGRAD_OP_BIAS_GRADIENT:
+        return poolgrad_bias_gradient(plan, args.source, args.routes, result, exec);
     }
     return POOLGRAD_INTERNAL_ERROR;
   }

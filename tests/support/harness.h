@@ -31,6 +31,7 @@ struct Data {
   std::vector<uint8_t> x, tx, dy;
   std::vector<uint8_t> routes;   // of x, by the reference
   std::vector<uint8_t> hostile;  // routes of `routes`' size with any content
+  std::vector<uint8_t> bias;     // of a problem that has one
 };
 
 // How large the result of `op` is.

@@ -221,6 +221,7 @@ poolgrad_problem DrawProblem(Draw& draw) {
     if (draw.OneIn(6)) p.divisor = draw.Between(1, 20);
   }
   if (draw.OneIn(8)) DrawPart(draw, &p);
+  if (p.relu && !IsInteger(static_cast<poolgrad_dtype>(p.dtype)) && draw.OneIn(2)) p.bias = 1;
   return p;
 }
 

@@ -107,10 +107,10 @@ Value Text(Napi::Env env, Write write) {
 }
 
 Value Parse(const Info& info) {
-  poolgrad_problem problem;
-  poolgrad_problem_init(&problem);
+  poolgrad_problem problem = {};
+  constexpr size_t kKnown = offsetof(poolgrad_problem, whole_in);  // what lies behind (parts, bias) is refused
   const std::string text = info[0].As<Napi::String>();
-  if (Failed(info.Env(), poolgrad_problem_parse(text.c_str(), &problem))) return info.Env().Undefined();
+  if (Failed(info.Env(), poolgrad_problem_parse_sized(text.c_str(), &problem, kKnown))) return info.Env().Undefined();
   return Packed(info.Env(), problem);
 }
 

@@ -76,6 +76,12 @@ for (const kind of engineKinds) {
     }
   });
 
+  test(`${kind}: what problems have no fields for here is refused, not forgotten`, () => {
+    for (const text of ['max f32 ncw 1x1x4 k2 relu bias', 'max f32 ncw 1x1x4 k2 part=0/8:0:0']) {
+      assert.throws(() => engine.plan(text), /asks for something that poolgrad_problem had no field for/);
+    }
+  });
+
   test(`${kind}: average pooling and ties that are split`, () => {
     const average = engine.plan('avg f32 nchw 1x1x4x4 k2 s2');
     assert.deepEqual([...average.forward(Float32Array.from({ length: 16 }, (_, i) => i)).y], [2.5, 4.5, 10.5, 12.5]);

@@ -7,6 +7,7 @@
 //   bwd_average      all                 all               -                averages
 //   bwd_from_x       all                 all               -                backward from x, in pieces
 //   gather_winners   all                 all               all              gather (tangents)
+//   bias_sums        all                 all               -                the gradient of a bias
 //
 // WebAssembly has f32 alone (POOLGRAD_SMALL).
 #include "cpu/backward/backward.h"
@@ -19,7 +20,7 @@ namespace {
 
 constexpr Algorithm kBackward[] = {
     {"bwd_disjoint", MakeDisjoint}, {"bwd_scatter", MakeScatter},    {"bwd_average", MakeAverage},
-    {"bwd_from_x", MakeBackwardX},  {"gather_winners", MakeWinners},
+    {"bwd_from_x", MakeBackwardX},  {"gather_winners", MakeWinners}, {"bias_sums", MakeBias},
 };
 
 }  // namespace

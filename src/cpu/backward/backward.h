@@ -37,6 +37,7 @@ Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host);   // disj
 Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host);    // scatter.cc
 Made MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host);  // from_x.cc
 Made MakeWinners(const Problem& p, poolgrad_op op, const Host& host);    // winners.cc
+Made MakeBias(const Problem& p, poolgrad_op op, const Host& host);       // bias.cc
 
 inline constexpr const char* kNoVectors = "this processor has no vector instructions we know";
 

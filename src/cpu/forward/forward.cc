@@ -114,6 +114,7 @@ Made Make<ForwardWay::kAverage>(const Problem& p, poolgrad_op op, const Host& ho
 template <>
 Made Make<ForwardWay::kTables>(const Problem& p, poolgrad_op op, const Host& host) {
   if (!p.by_table()) return "it is for windows by table";
+  if (p.bias) return "it rectifies by itself, without a bias";
   const Made exact = Make<ForwardWay::kExact>(p, op, host);
   if (exact.refusal) return exact;
   if (p.routes.masks && op == POOLGRAD_OP_FORWARD_ROUTES) return "it keeps one winner, not a set of ties";

@@ -1,8 +1,8 @@
 // relu: y is never below 0, and a window whose winner is not above 0 (or a NaN that its rule let win) has no route.
 //
-// Rectifying keeps the order of values, so it may wait until winners are known: whatever kernel pooled, this goes over
-// its outputs and their routes once more while they are in cache (Kernel::finish). So relu is one rule here and none in
-// the kernels.
+// Rectifying, and adding a bias before it, keep the order of values, so they may wait until winners are known: whatever
+// kernel pooled, this goes over its outputs and their routes once more while they are in cache (Kernel::finish). So
+// relu is one rule here and none in the kernels.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,10 +11,12 @@
 // After foreach_target
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "cpu/forward/common/codes-inl.h"
 #include "cpu/forward/forward.h"
+#include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 #include "spec/problem.h"
 
@@ -117,6 +119,54 @@ void RectifyRun(const Problem& p, S* y, int64_t n, uint8_t* codes) {
   }
 }
 
+// y[i] += bias[i], or bias[0] for all, rounded once; -inf, which nobody or nothing won, stays.
+template <class T, bool kSame>
+void AddBiasRun(T* y, int64_t n, const T* bias) {
+  const WideTag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto lowest = hn::Set(d, -std::numeric_limits<Wide<T> >::infinity());
+  const auto same = hn::Set(d, Widen(bias[0]));
+  for (int64_t i = 0; i < n; i += lanes) {
+    const auto some = static_cast<size_t>(std::min(lanes, n - i));
+    const auto v = LoadWideN(d, y + i, some);
+    const auto sum = hn::Add(v, kSame ? same : LoadWideN(d, bias + (kSame ? 0 : i), some));
+    StoreNarrowN(d, hn::IfThenElse(hn::Eq(v, lowest), v, sum), y + i, some);
+  }
+}
+
+// To n outputs from `at` on, which may be of several channels.
+template <class T>
+void AddBias(const Problem& p, const Args& args, int64_t at, int64_t n) {
+  const int64_t run = p.channels_last() ? p.channels : p.out_plane();
+  const auto* bias = static_cast<const T*>(args.bias);
+  auto* y = static_cast<T*>(args.result);
+  for (const int64_t end = at + n; at < end;) {
+    const int64_t within = at % run, some = std::min(run - within, end - at);
+    if (p.channels_last()) {
+      AddBiasRun<T, false>(y + at, some, bias + within);
+    } else {
+      AddBiasRun<T, true>(y + at, some, bias + at / run % p.channels);
+    }
+    at += some;
+  }
+}
+
+void AddBiasOfType([[maybe_unused]] const Problem& p, [[maybe_unused]] const Args& args, [[maybe_unused]] int64_t at,
+                   [[maybe_unused]] int64_t n) {
+#ifndef POOLGRAD_SMALL  // which leaves a bias to the reference
+  switch (p.dtype) {
+    case POOLGRAD_F64:
+      return AddBias<double>(p, args, at, n);
+    case POOLGRAD_F16:
+      return AddBias<F16>(p, args, at, n);
+    case POOLGRAD_BF16:
+      return AddBias<BF16>(p, args, at, n);
+    default:
+      return AddBias<float>(p, args, at, n);
+  }
+#endif
+}
+
 // Units are equal runs of y, each within a line of routes or of whole lines.
 template <class S>
 void Rectify(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
@@ -131,6 +181,7 @@ void Rectify(const Problem& p, const Args& args, int64_t begin, int64_t end, std
     const int64_t line = at / f.line;
     const int64_t within = at % f.line;
     const int64_t n = packed ? last - at : std::min(last - at, f.line - within);
+    if (p.bias) AddBiasOfType(p, args, at, n);
     RectifyRun<S>(p, y + at, n, args.routes ? args.routes + LineOffset(f, line) + within * f.bits / 8 : nullptr);
     at += n;
   }
@@ -138,7 +189,7 @@ void Rectify(const Problem& p, const Args& args, int64_t begin, int64_t end, std
 
 RunFn RectifierOf(const Problem& p) {
 #ifdef POOLGRAD_SMALL
-  return p.dtype == POOLGRAD_F32 ? Rectify<float> : nullptr;
+  return p.dtype == POOLGRAD_F32 && !p.bias ? Rectify<float> : nullptr;
 #else
   switch (p.dtype) {
     case POOLGRAD_F32:

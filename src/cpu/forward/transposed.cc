@@ -164,7 +164,7 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   q.layout = POOLGRAD_CHANNELS_LAST;
   q.batch = 1;
   q.channels = CeilDiv(CeilDiv(planes, blocks), vector) * vector;
-  q.relu = false;
+  q.relu = q.bias = false;
   q.routes.bits = std::max(8, p.routes.bits);
   SetRouteLines(&q);
   for (const Algorithm& way : ForwardAlgorithms()) {

@@ -25,7 +25,7 @@ NANS = {"propagate_first": 1, "propagate_last": 2, "first_place": 3, "greater_eq
 DTYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 3, "i8": 4, "u8": 5, "i32": 6}
 NUMBERINGS = {"torch": 0, "tensorflow": 1, "tensorflow_batch": 2, "onnx": 3, "onnx_column": 4}
 HALOS = {"x": 0, "dy": 1}
-OPS = {"forward": 0, "forward_routes": 1, "backward": 2, "backward_x": 3, "gather": 4, "unpool": 5}
+OPS = {"forward": 0, "forward_routes": 1, "backward": 2, "backward_x": 3, "gather": 4, "unpool": 5, "bias_gradient": 6}
 
 INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY = 1, 2, 3
 
@@ -67,6 +67,8 @@ class Problem(ctypes.Structure):
         ("whole_at", c_int64 * 3),
         ("whole_pad_lo", c_int64 * 3),
         ("whole_pad_hi", c_int64 * 3),
+        ("bias", c_int32),
+        ("reserved3", c_int32),
     ]
 
     tables: Any = ()  # (field, axis, entries) of every pointer that is set: what starts and sizes point to
@@ -200,6 +202,8 @@ _SIGNATURES: Dict[str, Any] = {
         c_int32,
         [_P(Problem), _P(c_int64), _P(_P(c_int64)), _P(c_int64), _P(c_int64), c_int32, _P(c_int64), _P(c_int64)],
     ),
+    "poolgrad_forward_bias": (c_int32, [_V, _V, _V, _V, _V, _V]),
+    "poolgrad_bias_gradient": (c_int32, [_V, _V, _V, _V, _V]),
     "poolgrad_parallel_for_openmp": (None, [_V, c_int64, _V, _V]),
     "poolgrad_last_error": (c_char_p, []),
     "poolgrad_version": (c_char_p, []),

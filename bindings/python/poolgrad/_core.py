@@ -128,6 +128,7 @@ def make_problem(
     divisor: Optional[int] = None,
     route_bits: int = 0,
     relu: bool = False,
+    bias: bool = False,
     outputs: Any = None,
     starts: Any = None,
     sizes: Any = None,
@@ -162,7 +163,7 @@ def make_problem(
     channels_last = problem.layout == 1
     problem.channels = shape[-1] if channels_last else shape[1]
     problem.in_[:rank] = shape[1:-1] if channels_last else shape[2:]
-    problem.relu = int(bool(relu))
+    problem.relu, problem.bias = int(bool(relu)), int(bool(bias))
     if outputs is not None or starts is not None or sizes is not None:
         kernel, stride = _set_tables(problem, kernel, stride, outputs, starts, sizes)
     problem.kernel[:rank] = kernel = per_axis("kernel", kernel, rank)
@@ -247,6 +248,7 @@ class CorePlan:
     words: Words = (
         (r"\bpad_(?:lo|hi)\[(\d)\]", r"padding[\1]"),
         (r"\bin\[(\d)\]", r"the input's size on spatial axis \1"),
+        ("bias is 1; a bias goes with relu; set relu to 1", "bias was given; it goes with relu, so give relu=True"),
         ("the jax dialect alone crops", "dialect='jax' alone crops"),
     )
 

@@ -30,6 +30,7 @@ def max_pool(
     nan: str = PROPAGATE_FIRST,
     dialect: Optional[str] = None,
     relu: bool = False,
+    bias: Any = None,
     starts: Any = None,
     sizes: Any = None,
     return_routes: bool = False,
@@ -41,7 +42,8 @@ def max_pool(
     pairs, "same", "same_lower" or "valid" in any case. rounding: floor, ceil, ceil_drop, ceil_keep or round. layout: channels_first or
     channels_last. ties: first, last, split or all. nan: propagate_first, propagate_last, first_place, greater_equal or ignore.
     dialect: torch, tensorflow, tfjs, jax or onnx fills in that framework's rules where ties and nan are left alone.
-    relu: pools max(x, 0); a window with nothing above 0 gives 0 and has no route. starts: one sequence per axis, where its windows
+    relu: pools max(x, 0); a window with nothing above 0 gives 0 and has no route. bias: with relu, one per channel: pools
+    max(x + bias, 0); max_pool_bias_grad is its gradient. starts: one sequence per axis, where its windows
     begin (never falling); they have kernel's size, or with sizes, which has the same form, one each, and kernel is then None.
 
     Returns y; then the Routes if return_routes, and an int64 array if return_indices names a numbering (torch, tensorflow,
@@ -50,19 +52,19 @@ def max_pool(
     x = _checked(x, "x")
     plan = cached_plan(
         x.shape, x.dtype, kernel, stride, padding, dilation, rounding=rounding, layout=layout, ties=ties, nan=nan, dialect=dialect,
-        **_given(relu=relu, starts=starts, sizes=sizes),
+        **_given(relu=relu, bias=bias is not None, starts=starts, sizes=sizes),
     )  # fmt: skip
-    return _pooled(plan, x, return_routes, return_indices)
+    return _pooled(plan, x, return_routes, return_indices, bias)
 
 
 def _given(**rules: Any) -> Any:
     return {name: value for name, value in rules.items() if value is not None and value is not False}
 
 
-def _pooled(plan: Plan, x: np.ndarray, return_routes: bool, return_indices: Optional[str]) -> Any:
+def _pooled(plan: Plan, x: np.ndarray, return_routes: bool, return_indices: Optional[str], bias: Any = None) -> Any:
     if not return_routes and return_indices is None:
-        return plan.forward(x)
-    y, routes = plan.forward_routes(x)
+        return plan.forward(x, bias=bias)
+    y, routes = plan.forward_routes(x, bias=bias)
     if return_indices is None:
         return y, routes
     indices = plan.indices(routes, return_indices)
@@ -89,6 +91,13 @@ def max_pool_grad(
     return cached_plan(
         x.shape, x.dtype, kernel, stride, 0 if padding is None else padding, 1 if dilation is None else dilation, **_given(**rules)
     ).backward_x(dy, x)
+
+
+def max_pool_bias_grad(dy: Any, routes: Routes) -> np.ndarray:
+    """dbias from dy and the routes of max_pool(..., relu=True, bias=bias, return_routes=True): the sum of dy over the outputs of each
+    channel that have a route, in an order that depends on the shape only."""
+    dy = _checked(dy, "dy")
+    return _plan_of(routes, dy).bias_gradient(dy, routes)
 
 
 def adaptive_max_pool(
@@ -183,9 +192,11 @@ def unpool(y: Any, routes: Routes) -> np.ndarray:
     return _plan_of(routes, y).unpool(y, routes)
 
 
-def vjp(x: Any, kernel: Ints, *arguments: Any, **options: Any) -> Tuple[np.ndarray, Callable[[Any], np.ndarray]]:
-    """(y, f): f(dy) is dx. The arguments are max_pool's. Only the routes are kept."""
+def vjp(x: Any, kernel: Ints, *arguments: Any, **options: Any) -> Tuple[np.ndarray, Callable[[Any], Any]]:
+    """(y, f): f(dy) is dx, or with a bias (dx, dbias). The arguments are max_pool's. Only the routes are kept."""
     y, routes = max_pool(x, kernel, *arguments, **_plain(options), return_routes=True)
+    if options.get("bias") is not None:
+        return y, lambda dy: (max_pool_grad(dy, routes), max_pool_bias_grad(dy, routes))
     return y, lambda dy: max_pool_grad(dy, routes)
 
 

@@ -67,7 +67,8 @@ class Plan(CorePlan):
     >>> dx = plan.backward(dy, routes)
 
     `shape` is x's, in the memory order of `layout`. The other arguments are those of poolgrad.max_pool, and: kind ("max" or
-    "avg"), count_padding and divisor (average pooling), route_bits (0: the smallest that fits), threads (0: all), algorithm
+    "avg"), count_padding and divisor (average pooling), route_bits (0: the smallest that fits), bias (True: relu is of
+    x + bias, which forward and forward_routes are then given), threads (0: all), algorithm
     (a name from explain(), None: the fastest). outputs is the number of windows of adaptive pooling, which go with kernel None.
     """
 
@@ -90,6 +91,7 @@ class Plan(CorePlan):
         divisor: Optional[int] = None,
         route_bits: int = 0,
         relu: bool = False,
+        bias: bool = False,
         outputs: Optional[Ints] = None,
         starts: Any = None,
         sizes: Any = None,
@@ -101,7 +103,8 @@ class Plan(CorePlan):
         problem = make_problem(
             shape, dtype_code(dtype), kernel, stride, padding, dilation,
             kind=kind, rounding=rounding, layout=layout, ties=ties, nan=nan, dialect=dialect,
-            count_padding=count_padding, divisor=divisor, route_bits=route_bits, relu=relu, outputs=outputs, starts=starts, sizes=sizes,
+            count_padding=count_padding, divisor=divisor, route_bits=route_bits, relu=relu, bias=bias, outputs=outputs, starts=starts,
+            sizes=sizes,
         )  # fmt: skip
         self._setup(problem, dtype, threads, algorithm)
 
@@ -115,8 +118,9 @@ class Plan(CorePlan):
         self._exec_address = ctypes.addressof(self._exec) if self._exec else None
         self._routes_shape = (self.route_bytes,)
         self._keeps_routes = problem.kind == _abi.KINDS["max"]
+        self.bias_shape = (problem.channels,) if problem.bias else None
         library = _abi.library()
-        self._forward = library.poolgrad_forward
+        self._forward = library.poolgrad_forward if self.bias_shape is None else library.poolgrad_forward_bias
         self._backward = library.poolgrad_backward
 
     @classmethod
@@ -141,19 +145,23 @@ class Plan(CorePlan):
 
     # ---- running --------------------------------------------------------------------------------------------------------
 
-    def forward(self, x: Any, out: Optional[np.ndarray] = None) -> np.ndarray:
-        """y, without keeping routes."""
+    def forward(self, x: Any, out: Optional[np.ndarray] = None, *, bias: Any = None) -> np.ndarray:
+        """y, without keeping routes. bias: one per channel, of a plan that was made for it."""
         x = self._input(x, self.x_shape, "x")
         y = _empty(self.y_shape, self.dtype) if out is None else self._output(out, self.y_shape, self.dtype, "out", x=x)
-        status = self._forward(self.handle, address(x), address(y), None, self._exec_address)
+        if bias is None and self.bias_shape is None:
+            status = self._forward(self.handle, address(x), address(y), None, self._exec_address)
+        else:
+            bias = self._bias(bias, out=out)
+            status = self._forward(self.handle, address(x), address(bias), address(y), None, self._exec_address)
         if status:
             _abi.raise_status(status)
         return y
 
     def forward_routes(
-        self, x: Any, out: Optional[np.ndarray] = None, routes_out: Optional[np.ndarray] = None
+        self, x: Any, out: Optional[np.ndarray] = None, routes_out: Optional[np.ndarray] = None, *, bias: Any = None
     ) -> Tuple[np.ndarray, Routes]:
-        """(y, routes); routes_out is a uint8 array of route_bytes entries."""
+        """(y, routes); bias is forward's, routes_out is a uint8 array of route_bytes entries."""
         self._want_routes()
         x = self._input(x, self.x_shape, "x")
         y = _empty(self.y_shape, self.dtype) if out is None else self._output(out, self.y_shape, self.dtype, "out", x=x)
@@ -161,7 +169,11 @@ class Plan(CorePlan):
             routes = _empty(self._routes_shape, _BYTES)
         else:
             routes = self._output(routes_out, self._routes_shape, _BYTES, "routes_out", x=x, out=y)
-        status = self._forward(self.handle, address(x), address(y), address(routes), self._exec_address)
+        if bias is None and self.bias_shape is None:
+            status = self._forward(self.handle, address(x), address(y), address(routes), self._exec_address)
+        else:
+            bias = self._bias(bias, out=out, routes_out=routes_out)
+            status = self._forward(self.handle, address(x), address(bias), address(y), address(routes), self._exec_address)
         if status:
             _abi.raise_status(status)
         return y, _kept(self, routes)
@@ -183,6 +195,17 @@ class Plan(CorePlan):
         if status:
             _abi.raise_status(status)
         return dx
+
+    def bias_gradient(self, dy: Any, routes: Union[Routes, np.ndarray], out: Optional[np.ndarray] = None) -> np.ndarray:
+        """dbias, the sum of dy over the outputs of each channel that have a route; in f64, rounded at the end."""
+        saved = self._routes(routes)
+        dy = self._input(dy, self.y_shape, "dy")
+        shape = self.bias_shape or (0,)
+        dbias = (
+            _empty(shape, self.dtype) if out is None else self._output(out, shape, self.dtype, "out", dy=dy, routes=saved)
+        )
+        self._run("poolgrad_bias_gradient", address(dy), address(saved), address(dbias), self._exec_address)
+        return dbias
 
     def backward_x(self, dy: Any, x: Any, out: Optional[np.ndarray] = None) -> np.ndarray:
         """The same dx for a caller that kept x."""
@@ -302,6 +325,17 @@ class Plan(CorePlan):
         if array.shape != shape:
             raise ValueError(f"{name} has the shape {array.shape}; the plan expects {shape}")
         return np.require(array, requirements=("C", "A"))
+
+    def _bias(self, bias: Any, **written: Optional[np.ndarray]) -> np.ndarray:
+        if self.bias_shape is None:
+            raise ValueError("bias was given; the plan was made without one: Plan(..., relu=True, bias=True)")
+        if bias is None:
+            raise ValueError(f"bias is None; the plan was made for one of the shape {self.bias_shape}")
+        bias = self._input(bias, self.bias_shape, "bias")
+        for name, array in written.items():
+            if array is not None and np.may_share_memory(array, bias):
+                raise ValueError(f"{name} shares memory with bias; the result needs memory of its own")
+        return bias
 
     def _output(
         self, array: Any, shape: Tuple[int, ...], dtype: Any, name: str, **others: Optional[np.ndarray]

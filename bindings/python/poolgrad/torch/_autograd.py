@@ -4,6 +4,11 @@
     scatter  dx = S^T dy;             backward is gather, forward mode is scatter
     gather   ty = S tx;               backward is scatter, forward mode is gather
 
+With a bias before the ReLU, R says which outputs have a route, each with its channel:
+
+    bias_sum dbias = R^T dy;          backward is routed, forward mode is bias_sum
+    routed   ty = R tbias;            backward is bias_sum, forward mode is routed
+
 Only routes are saved. What a function computes, it computes straight on plain tensors, and through the operators of _library on
 all others. vmap folds its axis into the batch. torch before 2.0 has no setup_context; there the two halves of a function are
 joined into one forward. A function that torch.func may have run is always followed by another, through apply: its saved tensors
@@ -172,8 +177,9 @@ class _TransformedPool(Function):
         return (_unfold(y, size, plan), _unfold(routes, size, plan)), (0, 0)
 
 
-def _linear(name: str) -> Any:
-    """scatter or gather, by the name each has as an operation of a plan: linear in its first input; the others are constants."""
+def _linear(name: str, folds: bool = True) -> Any:
+    """scatter or gather, by the name each has as an operation of a plan: linear in its first input; the others are constants. What
+    sums over the batch folds no axis into it."""
 
     @_joined
     class Linear(Function):
@@ -200,6 +206,12 @@ def _linear(name: str) -> Any:
         @staticmethod
         def vmap(info: Any, in_dims: Any, vector: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> Any:
             size = info.batch_size
+            if not folds:
+                each = (
+                    tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+                    for tensor, dim in zip((vector, routes), in_dims)
+                )
+                return torch.stack([Linear.apply(*one, plan) for one in zip(*each)]), 0
             folded = (_fold(vector, in_dims[0], size, plan), _fold(routes, in_dims[1], size, plan))
             return _unfold(Linear.apply(*folded, _folded_plan(plan, size)), size, plan), 0
 
@@ -208,6 +220,52 @@ def _linear(name: str) -> Any:
 
 _Scatter, _Gather = _linear("scatter"), _linear("gather")
 _Scatter.transpose, _Gather.transpose = _Gather, _Scatter
+_BiasSum, _Routed = _linear("bias_sum", folds=False), _linear("routed", folds=False)
+_BiasSum.transpose, _Routed.transpose = _Routed, _BiasSum
+
+
+class _PoolBias(Function):
+    """y of x and a bias."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor, plan: TorchPlan, routes_out: List[torch.Tensor]) -> torch.Tensor:
+        try:
+            if not (is_plain(x) and is_plain(bias)):
+                raise RuntimeError
+            y, routes = plan.forward_routes(x, bias)
+        except RuntimeError:  # as in _run
+            y, routes = _library.forward_bias(x, bias, plan)
+        routes_out.append(routes)
+        ctx.plan = plan
+        ctx.save_for_backward(routes)
+        ctx.save_for_forward(routes)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> Any:
+        (routes,), plan, (for_x, for_bias, *_) = ctx.saved_tensors, ctx.plan, ctx.needs_input_grad
+        dx = _Scatter.apply(dy, routes, plan) if for_x else None
+        return dx, _BiasSum.apply(dy, routes, plan) if for_bias else None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tx: Any, tbias: Any, *_: Any) -> Any:
+        routes, plan = ctx.saved_tensors[0], ctx.plan
+        ty = [None if tx is None else _Gather.apply(tx, routes, plan), None if tbias is None else _Routed.apply(tbias, routes, plan)]
+        return ty[0] if ty[1] is None else ty[1] if ty[0] is None else ty[0] + ty[1]
+
+
+def pool_bias(x: torch.Tensor, bias: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    """y of a plain x and a plain bias."""
+    recorded = torch.is_grad_enabled() and (x.requires_grad or bias.requires_grad)
+    if recorded or _forward_ad._current_level >= 0:
+        return _PoolBias.apply(x, bias, plan, [])
+    return plan.forward(x, bias)
+
+
+def _pool_bias_with_routes(x: torch.Tensor, bias: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
+    routes_out: List[torch.Tensor] = []
+    y = _PoolBias.apply(x, bias, plan, routes_out)
+    return y, routes_out[0]
 
 
 @_joined
@@ -250,3 +308,12 @@ _library.record(
     lambda dy, routes, x_shape, *fixed: _Scatter.apply(dy, routes, _library.plan_for(dy, x_shape, fixed)),
 )
 _library.record("max_pool_gather", lambda tx, routes, *fixed: _Gather.apply(tx, routes, _library.plan_for(tx, tx.shape, fixed)))
+_library.record("max_pool_bias", lambda x, bias, *fixed: _pool_bias_with_routes(x, bias, _library.pool_plan(x, fixed)))
+_library.record(
+    "max_pool_bias_sum",
+    lambda dy, routes, x_shape, *fixed: _BiasSum.apply(dy, routes, _library.plan_for(dy, x_shape, fixed)),
+)
+_library.record(
+    "max_pool_routed",
+    lambda tbias, routes, x_shape, *fixed: _Routed.apply(tbias, routes, _library.plan_for(tbias, x_shape, fixed)),
+)

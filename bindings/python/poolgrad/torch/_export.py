@@ -66,14 +66,14 @@ scripted_pool = boolean_dispatch(
 
 # ---- ONNX ---------------------------------------------------------------------------------------------------------------------
 
-_ATTRIBUTES = ("is", "is", "is", "i", "is", "i", "i", "i", "i", "i", "is", "is", "i", "i")  # of what follows the tensors, as symbolic_helper reads constants
+_ATTRIBUTES = ("is", "is", "is", "i", "is", "i", "i", "i", "i", "i", "is", "is", "i", "i", "i")  # of what follows the tensors, as symbolic_helper reads constants
 _AUTO_PAD = {2: "SAME_UPPER", 3: "SAME_LOWER"}  # by poolgrad_padding; valid is padding 0
 
 
 def _max_pool_node(g: Any, x: Any, fixed: Sequence[Any], outputs: int) -> Any:
     from torch.onnx import symbolic_helper
 
-    kernel, stride, padding, kind, dilation, ceil_mode, ties, _, average, relu, counts, starts, count_padding, divisor = (
+    kernel, stride, padding, kind, dilation, ceil_mode, ties, _, average, relu, counts, starts, count_padding, divisor, _ = (
         symbolic_helper._maybe_get_const(value, form) for value, form in zip(fixed, _ATTRIBUTES)
     )
     if relu:

@@ -4,6 +4,9 @@
     poolgrad::max_pool_scatter    dx of dy and routes
     poolgrad::max_pool_gather     ty of tx and routes
     poolgrad::max_pool_indices    torch's indices of routes
+    poolgrad::max_pool_bias       y and routes of x and a bias, with relu
+    poolgrad::max_pool_bias_sum   dbias of dy and routes
+    poolgrad::max_pool_routed     ty of tbias and routes
 
 Every operator has a kernel for real tensors and one that only says shapes (fake tensors, the meta device). In the latter batch
 and channels stay symbolic; the spatial sizes are taken as numbers, so that the library itself says what the output's are:
@@ -27,7 +30,8 @@ HAS_CUSTOM_OP = hasattr(torch.library, "custom_op") and hasattr(torch.library, "
 # are strings.
 _FIXED = (
     "int[] kernel, int[] stride, int[] padding, int padding_kind, int[] dilation, bool ceil_mode, int ties, int channels_last, "
-    "int kind=0, bool relu=False, int[] outputs=[], int[] starts=[], bool count_padding=True, int divisor=0"
+    "int kind=0, bool relu=False, int[] outputs=[], int[] starts=[], bool count_padding=True, int divisor=0, "
+    "bool bias=False"
 )
 _LIES = 7  # where channels_last is among them
 AS_X_LIES = -1
@@ -107,6 +111,24 @@ def _run_indices(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Te
     return plan.indices(plan.checked_routes(routes))
 
 
+def _run_bias(x: torch.Tensor, bias: torch.Tensor, *fixed: Any) -> Tuple[torch.Tensor, torch.Tensor]:
+    plan = pool_plan(x, fixed)
+    plan.check("bias", bias, plan.bias_shape, x.dtype)
+    return plan.forward_routes(x, bias)
+
+
+def _run_bias_sum(dy: torch.Tensor, routes: torch.Tensor, x_shape: Sequence[int], *fixed: Any) -> torch.Tensor:
+    plan = plan_for(dy, x_shape, fixed)
+    plan.check("dy", dy, plan.tensor_y, dy.dtype)
+    return plan.bias_sum(dy, plan.checked_routes(routes))
+
+
+def _run_routed(tbias: torch.Tensor, routes: torch.Tensor, x_shape: Sequence[int], *fixed: Any) -> torch.Tensor:
+    plan = plan_for(tbias, x_shape, fixed)
+    plan.check("tbias", tbias, plan.bias_shape, tbias.dtype)
+    return plan.routed(tbias, plan.checked_routes(routes))
+
+
 def _fake_shapes(x_shape: Any, like: torch.Tensor, fixed: Sequence[Any]) -> Tuple[Any, Any]:
     """Shapes of y and routes for an x whose batch and channels may be symbols."""
     rank, channels_last = len(fixed[0]), fixed[_LIES]
@@ -143,10 +165,27 @@ def _fake_indices(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.T
     return _fake_empty(_fake_shapes(x.shape, x, fixed)[0], x, fixed, torch.int64)
 
 
+def _fake_bias(x: torch.Tensor, bias: torch.Tensor, *fixed: Any) -> Tuple[torch.Tensor, torch.Tensor]:
+    return _fake_pool(x, *fixed)
+
+
+def _fake_bias_sum(dy: torch.Tensor, routes: torch.Tensor, x_shape: Any, *fixed: Any) -> torch.Tensor:
+    return torch.empty(x_shape[-len(fixed[0]) - 1], dtype=dy.dtype, device=dy.device)
+
+
+def _fake_routed(tbias: torch.Tensor, routes: torch.Tensor, x_shape: Any, *fixed: Any) -> torch.Tensor:
+    return _fake_empty(_fake_shapes(x_shape, tbias, fixed)[0], tbias, fixed)
+
+
 _max_pool = _define("max_pool", "Tensor x", "(Tensor, Tensor)", _run_pool, _fake_pool)
 _scatter = _define("max_pool_scatter", "Tensor dy, Tensor routes, SymInt[] x_shape", "Tensor", _run_scatter, _fake_scatter)
 _gather = _define("max_pool_gather", "Tensor tx, Tensor routes", "Tensor", _run_gather, _fake_gather)
 _indices = _define("max_pool_indices", "Tensor x, Tensor routes", "Tensor", _run_indices, _fake_indices)
+
+_bias = _define("max_pool_bias", "Tensor x, Tensor bias", "(Tensor, Tensor)", _run_bias, _fake_bias)
+_SUM = "Tensor dy, Tensor routes, SymInt[] x_shape"
+_bias_sum = _define("max_pool_bias_sum", _SUM, "Tensor", _run_bias_sum, _fake_bias_sum)
+_routed = _define("max_pool_routed", _SUM.replace("dy", "tbias"), "Tensor", _run_routed, _fake_routed)
 
 
 # ---- derivatives: each is linear once routes are known, so its derivative is another of them, over the same window -------------
@@ -177,6 +216,30 @@ if HAS_CUSTOM_OP:
         dtx = _scatter(dty, ctx.saved_tensors[0], ctx.x_shape, *ctx.fixed)
         return (dtx, None, *(None for _ in ctx.fixed))
 
+    def _setup_bias(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.x_shape, ctx.fixed = inputs[0].shape, _lying(inputs[0], inputs[2:])
+        ctx.save_for_backward(output[1])
+        ctx.set_materialize_grads(False)
+
+    def _bias_backward(ctx: Any, dy: Any, _: Any) -> Any:
+        given = ctx.saved_tensors[0], ctx.x_shape, *ctx.fixed
+        dx = None if dy is None or not ctx.needs_input_grad[0] else _scatter(dy, *given)
+        dbias = None if dy is None or not ctx.needs_input_grad[1] else _bias_sum(dy, *given)
+        return (dx, dbias, *(None for _ in ctx.fixed))
+
+    def _setup_sum(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.x_shape, ctx.fixed = inputs[2], inputs[3:]
+        ctx.save_for_backward(inputs[1])
+
+    def _sum_backward(ctx: Any, gradient: Any) -> Any:
+        return (_routed(gradient, ctx.saved_tensors[0], ctx.x_shape, *ctx.fixed), None, None, *(None for _ in ctx.fixed))
+
+    def _routed_backward(ctx: Any, gradient: Any) -> Any:
+        return (_bias_sum(gradient, ctx.saved_tensors[0], ctx.x_shape, *ctx.fixed), None, None, *(None for _ in ctx.fixed))
+
+    _bias.register_autograd(_bias_backward, setup_context=_setup_bias)
+    _bias_sum.register_autograd(_sum_backward, setup_context=_setup_sum)
+    _routed.register_autograd(_routed_backward, setup_context=_setup_sum)
     _max_pool.register_autograd(_pool_backward, setup_context=_setup_pool)
     _scatter.register_autograd(_scatter_backward, setup_context=_setup_scatter)
     _gather.register_autograd(_gather_backward, setup_context=_setup_gather)
@@ -214,6 +277,18 @@ def scatter(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Te
 
 def gather(tx: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
     return _below_autograd(torch.ops.poolgrad.max_pool_gather, tx, routes, *plan_fixed(plan))
+
+
+def forward_bias(x: torch.Tensor, bias: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
+    return _below_autograd(torch.ops.poolgrad.max_pool_bias, x, bias, *plan_fixed(plan))
+
+
+def bias_sum(dy: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    return _below_autograd(torch.ops.poolgrad.max_pool_bias_sum, dy, routes, list(plan.tensor_x), *plan_fixed(plan))
+
+
+def routed(tbias: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    return _below_autograd(torch.ops.poolgrad.max_pool_routed, tbias, routes, list(plan.tensor_x), *plan_fixed(plan))
 
 
 def indices(x: torch.Tensor, routes: torch.Tensor, *fixed: Any) -> torch.Tensor:

@@ -18,7 +18,7 @@ from .. import _abi
 if TYPE_CHECKING:
     from ._plans import TorchPlan
 
-OPERATIONS = ("forward", "forward_routes", "scatter", "gather", "indices")
+OPERATIONS = ("forward", "forward_routes", "scatter", "gather", "indices", "bias_sum", "routed")
 
 
 def make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
@@ -86,11 +86,64 @@ def make_operations(plan: TorchPlan) -> Tuple[Callable[..., Any], ...]:
             fail(status)
         return found
 
+    if plan.args[4].bias:
+        return (*_with_bias(plan, contiguous, like_y, like_routes), scatter, gather, _with_first_taps(plan, indices), *_of_bias(plan, gather))
     if plan.args[4].kind:  # an average is its own tangent
         return forward, forward_routes, scatter, lambda tx, routes: forward(tx), indices
     if plan.args[4].relu:
         return forward, forward_routes, scatter, gather, _with_first_taps(plan, indices)
     return forward, forward_routes, scatter, gather, indices
+
+
+def _execs(plan: TorchPlan, op: str) -> Tuple[Callable[[], int], Any]:
+    """What says where to run, and the structs by what it says."""
+    if plan.device.type == "cpu":
+        return torch.get_num_threads, _cpu_execs
+    return partial(_raw_stream, plan.device_index), _cuda_execs(plan, op)
+
+
+def _with_bias(
+    plan: TorchPlan, contiguous: Callable[[torch.Tensor], torch.Tensor], like_y: torch.Tensor, like_routes: torch.Tensor
+) -> Tuple[Callable[..., Any], ...]:
+    """forward and forward_routes of x and a bias."""
+    run, handle, layout = _abi.library().poolgrad_forward_bias, plan.handle, plan.format
+    (where, forward_execs), (_, routes_execs) = _execs(plan, "forward"), _execs(plan, "forward_routes")
+
+    def forward(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        x, bias = contiguous(x), bias.contiguous()
+        y = torch.empty_like(like_y, memory_format=layout)
+        if status := run(handle, x.data_ptr(), bias.data_ptr(), y.data_ptr(), None, forward_execs[where()]):
+            _abi.raise_status(status)
+        return y
+
+    def forward_routes(x: torch.Tensor, bias: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        x, bias = contiguous(x), bias.contiguous()
+        y = torch.empty_like(like_y, memory_format=layout)
+        routes = torch.empty_like(like_routes, memory_format=torch.contiguous_format)
+        if status := run(handle, x.data_ptr(), bias.data_ptr(), y.data_ptr(), routes.data_ptr(), routes_execs[where()]):
+            _abi.raise_status(status)
+        return y, routes
+
+    return forward, forward_routes
+
+
+def _of_bias(plan: TorchPlan, gather: Callable[..., torch.Tensor]) -> Tuple[Callable[..., torch.Tensor], ...]:
+    run, handle, rank = _abi.library().poolgrad_bias_gradient, plan.handle, plan.rank
+    (where, execs), shape, x_shape = _execs(plan, "bias_gradient"), plan.bias_shape, plan.tensor_x
+
+    def bias_sum(dy: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
+        """dbias, the sum of dy where there is a route."""
+        dy = dy.contiguous(memory_format=plan.format)
+        dbias = torch.empty(shape, dtype=dy.dtype, device=dy.device)
+        if status := run(handle, dy.data_ptr(), routes.data_ptr(), dbias.data_ptr(), execs[where()]):
+            _abi.raise_status(status)
+        return dbias
+
+    def routed(tbias: torch.Tensor, routes: torch.Tensor) -> torch.Tensor:
+        """Its transpose: tbias of each output's channel where there is a route, else 0."""
+        return gather(tbias.reshape(-1, *(1,) * rank).expand(x_shape), routes)
+
+    return bias_sum, routed
 
 
 def _with_first_taps(plan: TorchPlan, indices: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -102,7 +155,7 @@ def _with_first_taps(plan: TorchPlan, indices: Callable[[torch.Tensor], torch.Te
 
     def equals() -> torch.Tensor:
         if not kept:  # made when first asked for: few ask, and sets of ties have no indices
-            plane = make((1, 1, *x_shape[-rank:]), dtype, device, channels_last, window._replace(relu=False))
+            plane = make((1, 1, *x_shape[-rank:]), dtype, device, channels_last, window._replace(relu=False, bias=False))
             found = plane.indices(plane.forward_routes(torch.zeros(plane.tensor_x, dtype=dtype, device=device))[1])
             kept.append(found.reshape(found.shape[len(found.shape) - len(y_shape) :]))
         return kept[0]

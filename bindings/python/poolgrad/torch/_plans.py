@@ -53,6 +53,7 @@ class Window(NamedTuple):
     starts: Tuple[int, ...] = ()  # of the first axis, then of the next; none: adaptive
     count_padding: bool = True
     divisor: int = 0
+    bias: bool = False  # relu's
 
     @property
     def name(self) -> str:
@@ -119,7 +120,7 @@ def problem_of(shape: Tuple[int, ...], dtype: Any, device: Any, channels_last: b
         kind=_KINDS[window.kind], rounding="ceil" if window.ceil_mode else "floor",
         layout="channels_last" if channels_last else "channels_first",
         ties={value: word for word, value in _abi.TIES.items()}[window.ties],
-        nan="propagate_last", dialect="torch", relu=window.relu, **_tables(window),
+        nan="propagate_last", dialect="torch", relu=window.relu, bias=window.bias, **_tables(window),
         count_padding=window.count_padding if window.kind else None, divisor=window.divisor or None,
         device=int(device.type == "cuda"), device_index=_device_index(device),
     )  # fmt: skip
@@ -155,6 +156,7 @@ class TorchPlan(CorePlan):
         outs = self.y_shape[1:-1] if channels_last else self.y_shape[2:]
         self.tensor_x = tuple(shape)
         self.tensor_y = (*batch, channels, *outs)
+        self.bias_shape = (channels,)
         line = (channels if channels_last else outs[-1]) * self.route_bits
         lines = outs if channels_last else (channels, *outs[:-1])
         self.tensor_routes = (*batch, *lines, (line + 7) // 8)

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
-from torch.overrides import handle_torch_function, has_torch_function_unary
+from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 from .._core import freeze
 from . import _autograd, _dtensor, _export, _library
@@ -158,6 +158,47 @@ def _general(
         ) from None
 
 
+def _check_bias(function: Any, input: Any, bias: Any, return_indices: bool) -> None:
+    for name, tensor in (("input", input), ("bias", bias)):
+        if not isinstance(tensor, torch.Tensor):
+            raise PoolTypeError(f"{function.__name__}(): argument '{name}' is a {type(tensor).__name__}; it must be a Tensor")
+    if return_indices:
+        raise PoolValueError("return_indices is True; with a bias there are none, so add it before: input + bias[:, None, None]")
+
+
+def _biased(
+    function: Any, rank: int, input: torch.Tensor, bias: torch.Tensor, window: Tuple[Any, ...], return_indices: bool, ties: str,
+    probe: Probe,
+) -> Any:  # fmt: skip
+    """function(input, *window, ties=ties, bias=bias). Where neither a plan nor an operator can be run, the bias is added first: that has
+    the same y."""
+    if not is_compiling() and has_torch_function((input, bias)):
+        keywords = {"return_indices": return_indices, "ties": ties, "bias": bias}
+        return handle_torch_function(function, (input, bias), input, *window, **keywords)
+    _check_bias(function, input, bias, return_indices)
+    if torch.is_autocast_enabled() or _autocast_enabled():
+        input = input if probe is None else _cast(probe, rank, input)
+        bias = bias.to(input.dtype)
+    if bias.dtype is not input.dtype:
+        raise PoolTypeError(f"bias has the type {bias.dtype}; input has {input.dtype}, and both must have the same")
+    made = make_window(rank, *window, ties, relu=True, bias=True)
+    if not is_compiling():
+        if goes_straight(input) and is_plain(bias) and input.layout is torch.strided:
+            plan = plan_of(tuple(input.shape), input.dtype, input.device, _lies_channels_last(input, rank), made)
+            plan.check("bias", bias, plan.bias_shape, input.dtype)
+            try:
+                return _autograd.pool_bias(input, bias, plan)
+            except RuntimeError as error:  # no memory to read: the operator knows
+                if isinstance(error, (PoolValueError, PoolTypeError)):
+                    raise
+        theirs = _dtensor.is_dtensor(input) or functorch_active() or torch.onnx.is_in_onnx_export()
+        if theirs or input.layout is not torch.strided or input.has_names() or bias.has_names():
+            return function(input + bias.reshape(-1, *(1,) * rank), *window, ties=ties)
+    open_ = not is_compiling() and is_tracing()
+    fixed = _library.fixed_of(made, _library.AS_X_LIES if open_ else _lies_channels_last(input, rank))
+    return torch.ops.poolgrad.max_pool_bias(input, bias, *fixed)[0]
+
+
 def _make(rank: int, shapes: str, relu: bool = False) -> Callable[..., Any]:
     may_cast = rank == 3  # the one that a version of torch has in a list of autocast's
     theirs = _export.THEIRS[rank]
@@ -201,18 +242,29 @@ def _make(rank: int, shapes: str, relu: bool = False) -> Callable[..., Any]:
                     raise
         window = (kernel_size, stride, padding, dilation, ceil_mode)
         return _general(
-            max_pool, rank, input, lambda _: make_window(rank, *window, ties, relu=relu), return_indices, window,
+            made, rank, input, lambda _: make_window(rank, *window, ties, relu=relu), return_indices, window,
             {"return_indices": return_indices, "ties": ties}, probes[1 if return_indices else 0],
         )  # fmt: skip
 
-    max_pool.__name__ = max_pool.__qualname__ = f"{'relu_' if relu else ''}max_pool{rank}d"
-    max_pool.__doc__ = (
-        f"max_pool{rank}d(relu(input), ...) in one step, which keeps nothing of input for backward, over {shapes}."
+    def relu_max_pool(
+        input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+        return_indices: bool = False, *, ties: str = "first", bias: Optional[torch.Tensor] = None,
+    ) -> Any:  # fmt: skip
+        if bias is None:
+            return max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, ties=ties)
+        window = (kernel_size, stride, padding, dilation, ceil_mode)
+        return _biased(made, rank, input, bias, window, return_indices, ties, probes[0])
+
+    made: Any = relu_max_pool if relu else max_pool
+    made.__name__ = made.__qualname__ = f"{'relu_' if relu else ''}max_pool{rank}d"
+    made.__doc__ = (
+        f"max_pool{rank}d(relu(input), ...) in one step, which keeps nothing of input for backward, over {shapes}. With a bias, one "
+        "per channel, it is added to input first."
         if relu
         else f"torch.nn.functional.max_pool{rank}d over {shapes}."
     )
-    make_scriptable(max_pool, "max", rank, relu)
-    return max_pool
+    make_scriptable(made, "max", rank, relu)
+    return made
 
 
 max_pool1d = _make(1, "(N, C, L) or (C, L)")

@@ -72,20 +72,60 @@ class MaxPool3d(_Ties, nn.MaxPool3d):
     _rank, _pool = 3, staticmethod(functional.max_pool3d)
 
 
-class ReLUMaxPool1d(MaxPool1d):
-    """torch.nn.ReLU and then torch.nn.MaxPool1d, in one step."""
+class _Bias:
+    """bias: None, the number of channels, whose biases are learned from 0 on, or a tensor of biases, one per channel."""
+
+    def __init__(self, *arguments: Any, bias: Any = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        module: Any = self
+        if isinstance(bias, int) and not isinstance(bias, bool):
+            if bias < 0:
+                raise PoolValueError(f"bias is {bias}; it must be the number of channels, at least 0, or a tensor")
+            bias = torch.zeros(bias)
+        if bias is not None and (not isinstance(bias, torch.Tensor) or bias.dim() != 1):
+            told = tuple(bias.shape) if isinstance(bias, torch.Tensor) else repr(bias)
+            raise PoolTypeError(f"bias is {told}; it must be the number of channels, or a tensor of one axis")
+        module.register_parameter("bias", None if bias is None else nn.Parameter(bias))
+
+    def _bias(self) -> Optional[torch.Tensor]:
+        return self.__dict__["_parameters"].get("bias")  # convert makes modules that never had one
+
+    @property
+    def fixed(self) -> Any:
+        if self._bias() is not None:
+            raise PoolTypeError(f"{type(self).__name__} with a bias is not compiled by torch.jit.script; torch.jit.trace takes it")
+        return super().fixed  # type: ignore[misc]
+
+    def extra_repr(self) -> str:
+        told, bias = super().extra_repr(), self._bias()  # type: ignore[misc]
+        return told if bias is None else f"{told}, bias={bias.numel()}"
+
+    def forward(self, input: torch.Tensor):
+        if torch.jit.is_scripting():
+            return scripted_pool(
+                input, self.fixed[0], self.fixed[1], self.fixed[2], self.fixed[3], self.fixed[4], self.fixed[5], self.fixed[6],
+                self.return_indices, self.fixed[8],
+            )  # fmt: skip
+        return self._pool(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices, ties=self.ties,
+            bias=self._bias(),
+        )  # fmt: skip
+
+
+class ReLUMaxPool1d(_Bias, MaxPool1d):
+    """torch.nn.ReLU and then torch.nn.MaxPool1d, in one step; with a bias added first, where one is given."""
 
     _relu, _pool = True, staticmethod(functional.relu_max_pool1d)
 
 
-class ReLUMaxPool2d(MaxPool2d):
-    """torch.nn.ReLU and then torch.nn.MaxPool2d, in one step."""
+class ReLUMaxPool2d(_Bias, MaxPool2d):
+    """torch.nn.ReLU and then torch.nn.MaxPool2d, in one step; with a bias added first, where one is given."""
 
     _relu, _pool = True, staticmethod(functional.relu_max_pool2d)
 
 
-class ReLUMaxPool3d(MaxPool3d):
-    """torch.nn.ReLU and then torch.nn.MaxPool3d, in one step."""
+class ReLUMaxPool3d(_Bias, MaxPool3d):
+    """torch.nn.ReLU and then torch.nn.MaxPool3d, in one step; with a bias added first, where one is given."""
 
     _relu, _pool = True, staticmethod(functional.relu_max_pool3d)
 

@@ -1,6 +1,7 @@
 // The list of CUDA algorithms, fastest first, with the reason for each refusal; and the device's error sentences.
 #include <string>
 
+#include "cuda/bias.cuh"
 #include "cuda/compiled.h"
 #include "cuda/cuda.h"
 #include "cuda/device.cuh"
@@ -47,7 +48,7 @@ const char* RefuseTiled(const Problem& p) {
   return RefuseShape(p);
 }
 
-// relu is a pass after another forward kernel (cuda_rectified).
+// relu, with its bias or where no kernel does it, is a pass after another forward kernel (cuda_rectified).
 constexpr const char* kRectifies = "relu is a pass of its own";
 
 const char* RefuseRules(const Problem& p) {
@@ -128,6 +129,7 @@ const char* RefuseForms(const Problem& p, poolgrad_op op) {
   if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
   if (const char* reason = RefuseTiled(p)) return reason;
   if (const char* reason = IsForward(op) ? RefuseRules(p) : nullptr) return reason;
+  if (p.bias && IsForward(op)) return kRectifies;
   return FormOf(p, op) ? nullptr : "the window is too large to be unrolled";
 }
 
@@ -252,7 +254,7 @@ const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
   if (p.routes.masks) return "it keeps one winner per window";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
   if (p.kind == POOLGRAD_AVERAGE && op == POOLGRAD_OP_FORWARD_ROUTES) return "an average has no routes";
-  if (p.relu && IsForward(op) && !p.by_table()) return kRectifies;
+  if (p.relu && IsForward(op) && (p.bias || !p.by_table())) return kRectifies;
   constexpr int64_t limit = int64_t{1} << 30;
   if (p.in_plane() > limit || p.out_plane() > limit) return "a plane has more than 2^30 elements";
   if (const char* reason = RefuseTables(p, IsForward(op))) return reason;
@@ -280,7 +282,7 @@ cudaError_t RunRelu(const Problem& p, const Args& args, void* stream) {
 cudaError_t RunAnyAlignment(const Problem& p, poolgrad_op op, const Args& args, void* stream) {
   const bool relu = p.relu && IsForward(op);
   Problem plain = p;
-  plain.relu = false;
+  plain.relu = plain.bias = false;
   cudaError_t error = RefuseAnyOp(plain, op) ? cudaErrorNotSupported : RunAny(plain, op, args, stream);
   if (error == cudaErrorNotSupported) error = RunGenericOp(plain, op, args, stream);
   return error == cudaSuccess && relu ? RunRelu(p, args, stream) : error;
@@ -350,7 +352,7 @@ Status LaunchRectified(const Problem& p, poolgrad_op op, const Args& args, void*
 
 CudaKernel MakeRectified(const Problem& p, poolgrad_op op) {
   Rectified rectified{p, {}};
-  rectified.plain.relu = false;
+  rectified.plain.relu = rectified.plain.bias = false;
   rectified.kernel = MakeFirst(rectified.plain, op);
   return {LaunchRectified, 0, std::make_shared<Rectified>(std::move(rectified)), {}};
 }
@@ -358,6 +360,7 @@ CudaKernel MakeRectified(const Problem& p, poolgrad_op op) {
 // ---- the last resort ----
 
 const char* RefuseGeneric(const Problem& p, poolgrad_op op) {
+  if (op == POOLGRAD_OP_BIAS_GRADIENT) return p.bias ? nullptr : "the problem has no bias";
   if (p.relu && IsForward(op)) return kRectifies;
   if (op == POOLGRAD_OP_BACKWARD_X) return "it needs routes";
   if (IsInteger(p.dtype) && op == POOLGRAD_OP_BACKWARD) return "integers have no gradient";
@@ -370,7 +373,21 @@ Status LaunchGenericOp(const Problem& p, poolgrad_op op, const Args& args, void*
   return OnDeviceOf(p, op, args, stream, [&] { return RunGenericOp(p, op, args, stream); });
 }
 
-CudaKernel MakeGeneric(const Problem&, poolgrad_op) { return {LaunchGenericOp, 0, {}, {}}; }
+Status LaunchBias(const Problem& p, poolgrad_op op, const Args& args, void* scratch, void* stream) {
+  return OnDeviceOf(p, op, args, stream, [&] {
+    return VisitDtype(p.dtype, [&](auto zero) {
+      if constexpr (std::is_integral_v<decltype(zero)>)
+        return cudaErrorInvalidValue;
+      else
+        return RunBiasGradient<OnDevice<decltype(zero)>>(p, args, scratch, stream);
+    });
+  });
+}
+
+CudaKernel MakeGeneric(const Problem& p, poolgrad_op op) {
+  if (op == POOLGRAD_OP_BIAS_GRADIENT) return {LaunchBias, BiasScratchBytes(p), {}, {}};
+  return {LaunchGenericOp, 0, {}, {}};
+}
 
 // clang-format off
 constexpr CudaAlgorithm kAlgorithms[] = {

@@ -1,5 +1,6 @@
 // relu after any forward kernel: one pass over y and its routes. Rectifying keeps the order of values, so it may wait
 // until the winners are known (spec/rules.h, PassesRelu): what is not above 0, and no NaN, becomes +0 without a route.
+// A bias is added before; -inf, which nobody or nothing won, stays.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -13,10 +14,12 @@ struct RectifyParams {
   int code_bytes;  // of codes of a byte or more; 0: less
   int bits;
   int mask_bytes;  // sets of ties; 0: codes
+  int64_t channels, lines_of_plane;
+  bool channels_last;
 };
 
 template <class T>
-__global__ void RectifyKernel(RectifyParams p, T* y, uint8_t* routes) {
+__global__ void RectifyKernel(RectifyParams p, T* y, uint8_t* routes, const T* bias) {
   const int64_t group = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (group >= p.groups) return;
   const int64_t line = group / p.per_line, first = group % p.per_line * kRectifiedTogether;
@@ -25,7 +28,14 @@ __global__ void RectifyKernel(RectifyParams p, T* y, uint8_t* routes) {
   uint32_t dropped = 0;
   for (int i = 0; i < n; ++i) {
     T& value = y[line * p.line + first + i];
-    const auto v = Widened(value);
+    auto v = Widened(value);
+    if constexpr (!std::is_integral_v<T>) {
+      if (bias && v != Widened(LowestOf<T>())) {
+        const int64_t channel = p.channels_last ? first + i : line / p.lines_of_plane % p.channels;
+        value = Narrowed<T>(v + Widened(bias[channel]));
+        v = Widened(value);
+      }
+    }
     if (v > decltype(v){0} || v != v) continue;
     value = T{};
     dropped |= 1u << i;
@@ -56,11 +66,14 @@ cudaError_t RunRectify(const Problem& p, const Args& args, void* stream) {
   r.bits = f.bits;
   r.code_bytes = f.masks ? 0 : f.bits / 8;
   r.mask_bytes = f.masks ? static_cast<int>(f.mask_bytes()) : 0;
+  r.channels = p.channels;
+  r.channels_last = p.channels_last();
+  r.lines_of_plane = p.out_plane() / p.width().out;
   constexpr int kThreads = 256;
   const int64_t blocks = CeilDiv(r.groups, kThreads);
   if (blocks >= int64_t{1} << 31) return cudaErrorInvalidConfiguration;
   RectifyKernel<T><<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      r, static_cast<T*>(args.result), args.routes);
+      r, static_cast<T*>(args.result), args.routes, p.bias ? static_cast<const T*>(args.bias) : nullptr);
   return cudaGetLastError();
 }
 

@@ -222,6 +222,7 @@ poolgrad_problem RandomProblem(Random& r, Lists& lists) {
   }
   if (Chance(r, 20)) p.dialect = static_cast<int32_t>(Pick(r, 0, 5));
   if (p.kind == POOLGRAD_MAX && Chance(r, 15)) p.relu = 1;
+  if (p.relu && !IsInteger(static_cast<poolgrad_dtype>(p.dtype)) && Chance(r, 50)) p.bias = 1;
   return p;
 }
 
@@ -282,7 +283,7 @@ void RunReference(const Problem& p, poolgrad_op op, const Args& args) {
 
 struct Worker {
   cudaStream_t stream;
-  Buffer source, x, routes, result, scratch, indices;
+  Buffer source, x, bias, routes, result, scratch, indices;
   int64_t runs = 0;
 
   Worker() { Must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"); }
@@ -298,32 +299,35 @@ struct Worker {
     const int style = static_cast<int>(Pick(r, 0, 2));
     const std::vector<uint8_t> x_data = Filled(r, p, p.x_elements(), style);
     const std::vector<uint8_t> y_data = Filled(r, p, p.y_elements(), Chance(r, 20) ? 2 : 0);
+    const std::vector<uint8_t> bias_data = Filled(r, p, p.bias ? p.channels : 0, style);
     std::vector<uint8_t> true_routes(static_cast<size_t>(p.kind == POOLGRAD_MAX ? p.routes.bytes() : 0));
     for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
       const auto op = static_cast<poolgrad_op>(i);
       const bool keeps = p.kind == POOLGRAD_MAX;
       if (!keeps && op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_BACKWARD) continue;
+      if (p.bias ? op == POOLGRAD_OP_BACKWARD_X : op == POOLGRAD_OP_BIAS_GRADIENT) continue;
       // The reference looks at every window again for every input under it.
       if (op == POOLGRAD_OP_BACKWARD_X && p.taps() * p.taps() * p.y_elements() > 20000000) continue;
       if (IsInteger(p.dtype) && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X)) continue;
-      const bool to_x = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
-      const std::vector<uint8_t>& in = to_x ? y_data : x_data;
+      const bool forward = op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES;
+      const std::vector<uint8_t>& in = forward || op == POOLGRAD_OP_GATHER ? x_data : y_data;
       const bool writes_routes = op == POOLGRAD_OP_FORWARD_ROUTES;
-      const bool reads_routes =
-          keeps && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_GATHER || op == POOLGRAD_OP_UNPOOL);
+      const bool reads_routes = keeps && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_GATHER ||
+                                          op == POOLGRAD_OP_UNPOOL || op == POOLGRAD_OP_BIAS_GRADIENT);
       std::vector<uint8_t> routes_data = true_routes;
       if (reads_routes && Chance(r, 25)) {
         for (uint8_t& byte : routes_data) byte = static_cast<uint8_t>(r());
       }
-      std::vector<uint8_t> expected(static_cast<size_t>(to_x ? p.x_bytes() : p.y_bytes()));
-      RunReference(p, op,
-                   {in.data(), x_data.data(),
-                    writes_routes  ? true_routes.data()
-                    : reads_routes ? routes_data.data()
-                                   : nullptr,
-                    expected.data()});
-      const bool computed = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || !keeps ||
-                            (op == POOLGRAD_OP_GATHER && p.routes.masks);
+      std::vector<uint8_t> expected(static_cast<size_t>(p.result_elements(op) * SizeOf(p.dtype)));
+      Args right{in.data(), x_data.data(),
+                 writes_routes  ? true_routes.data()
+                 : reads_routes ? routes_data.data()
+                                : nullptr,
+                 expected.data()};
+      right.bias = bias_data.data();
+      RunReference(p, op, right);
+      const bool computed = op == POOLGRAD_OP_BIAS_GRADIENT || (forward && p.bias) || op == POOLGRAD_OP_BACKWARD ||
+                            op == POOLGRAD_OP_BACKWARD_X || !keeps || (op == POOLGRAD_OP_GATHER && p.routes.masks);
       for (const CudaAlgorithm& a : CudaAlgorithms()) {
         if (a.refuse(p, op)) continue;
         const std::string what = std::string(a.name) + " " + Name(op);
@@ -344,6 +348,7 @@ struct Worker {
           if (op == POOLGRAD_OP_BACKWARD_X) args.x = x.Prepare(x_data.size(), shift(element), x_data.data(), stream);
           if (writes_routes) args.routes = routes.Prepare(true_routes.size(), shift(1), nullptr, stream);
           if (reads_routes) args.routes = routes.Prepare(routes_data.size(), shift(1), routes_data.data(), stream);
+          if (forward && p.bias) args.bias = bias.Prepare(bias_data.size(), shift(element), bias_data.data(), stream);
           args.result = result.Prepare(expected.size(), shift(element), nullptr, stream);
           uint8_t* space = scratch.Prepare(static_cast<size_t>(kernel.scratch_bytes), 0, nullptr, stream);
           const Status status = kernel.Launch(p, op, args, space, stream);
@@ -570,6 +575,50 @@ void CheckLongLists() {
   if (poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_UNSUPPORTED) Fail("a list of 5000 was taken", "lists");
 }
 
+// A bias and its gradient through the C ABI, over more outputs than a block of the sum has.
+void CheckBias() {
+  for (const char* text :
+       {"max f32 nchw 3x5x90x90 k3 s1 p1 relu bias cuda", "max bf16 nhwc 5x70x70x67 k2 s1 relu bias cuda",
+        "max f16 nchw 40x3x60x60 k3 s2 p1 relu bias cuda", "max f64 nwc 2x20000x2 k2 relu bias cuda",
+        "max f32 nchw 0x3x8x8 k2 relu bias cuda"}) {
+    poolgrad_problem raw;
+    poolgrad_plan* plan = nullptr;
+    if (poolgrad_problem_parse(text, &raw) != POOLGRAD_OK ||
+        poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_OK) {
+      return Fail(std::string("plan: ") + poolgrad_last_error(), text);
+    }
+    const Problem p = *Resolve(raw);
+    Random r(9);
+    const std::vector<uint8_t> x = Filled(r, p, p.x_elements(), 0), dy = Filled(r, p, p.y_elements(), 0),
+                               bias = Filled(r, p, p.channels, 0);
+    std::vector<uint8_t> y(dy.size()), routes(static_cast<size_t>(p.routes.bytes())), dbias(bias.size());
+    Args forward{x.data(), nullptr, routes.data(), y.data()};
+    forward.bias = bias.data();
+    RunReference(p, POOLGRAD_OP_FORWARD_ROUTES, forward);
+    RunReference(p, POOLGRAD_OP_BIAS_GRADIENT, {dy.data(), nullptr, routes.data(), dbias.data()});
+    Worker k;
+    const uint8_t* dev_x = k.x.Prepare(x.size(), 0, x.data(), k.stream);
+    const uint8_t* dev_dy = k.source.Prepare(dy.size(), 0, dy.data(), k.stream);
+    const uint8_t* dev_bias = k.bias.Prepare(bias.size(), 0, bias.data(), k.stream);
+    uint8_t* dev_y = k.indices.Prepare(y.size(), 0, nullptr, k.stream);
+    uint8_t* dev_routes = k.routes.Prepare(routes.size(), 0, nullptr, k.stream);
+    uint8_t* dev_dbias = k.result.Prepare(dbias.size(), 0, nullptr, k.stream);
+    poolgrad_exec exec{};
+    exec.struct_size = sizeof exec;
+    exec.stream = k.stream;
+    poolgrad_plan_scratch_bytes(plan, POOLGRAD_OP_BIAS_GRADIENT, 0, &exec.scratch_bytes);
+    exec.scratch = k.scratch.Prepare(exec.scratch_bytes, 0, nullptr, k.stream);
+    if (poolgrad_forward_bias(plan, dev_x, dev_bias, dev_y, dev_routes, &exec) != POOLGRAD_OK ||
+        poolgrad_bias_gradient(plan, dev_dy, dev_routes, dev_dbias, &exec) != POOLGRAD_OK) {
+      Fail(std::string("bias: ") + poolgrad_last_error(), text);
+    }
+    if (k.indices.Read(k.stream, "bias", text) != y) Fail("y with a bias differs", text);
+    if (k.routes.Read(k.stream, "bias", text) != routes) Fail("routes with a bias differ", text);
+    if (k.result.Read(k.stream, "bias", text) != dbias) Fail("dbias differs", text);
+    poolgrad_plan_destroy(plan);
+  }
+}
+
 int Main(int argc, char** argv) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
@@ -616,6 +665,7 @@ int Main(int argc, char** argv) {
   CheckPlan("max f32 nhwc 2x20x20x8 k3 s2 p1 cuda");
   CheckPlan("max f32 nchw 2x8x20x30 adaptive=7x13 cuda");
   CheckLongLists();
+  CheckBias();
   if (problems >= 1000) CheckLarge();
   std::printf("%d problems, %lld runs, %d failures\n", problems, static_cast<long long>(runs.load()), failures.load());
   return failures ? 1 : 0;

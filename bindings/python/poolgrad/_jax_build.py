@@ -18,7 +18,7 @@ import jaxlib
 from . import _abi, _cache
 
 _SOURCE = Path(__file__).with_name("_jax_ffi.cc")
-OPS = ("forward", "forward_routes", "scatter", "gather", "spread")
+OPS = ("forward", "forward_routes", "scatter", "gather", "spread", "forward_bias", "forward_bias_routes", "bias_sum")
 
 
 def _header_folder() -> Path:

@@ -7,6 +7,13 @@
     average         x -> y                  averages: the same with a constant S, so forward is linear itself
     spread          dy -> dx                their S^T
 
+With a bias before relu, R says which outputs have a route, each with its channel:
+
+    forward_bias         x, bias -> y           its tangent is gather's and routed's
+    forward_bias_routes  x, bias -> y, routes
+    bias_sum             dy, routes -> dbias    R^T, in the library's order; routed's transpose, and routed is its
+    routed               tbias, routes -> ty    R: gather of tbias spread over x
+
 So reverse mode and higher orders follow. A call takes any number of leading axes, so vmap only moves its axis to the front, and as many
 channels as its operands have: where arrays are sharded over leading axes or channels, every device makes the call on what it has.
 """
@@ -257,3 +264,97 @@ def _forward_routes_jvp(primals: Any, tangents: Any, *, text: str) -> Any:
 
 ad.primitive_jvps[forward_p] = _forward_jvp
 ad.primitive_jvps[forward_routes_p] = _forward_routes_jvp
+
+
+# ---- a bias: XLA gathers what is sharded before these ------------------------------------------------------------------------------
+
+
+def _bias_shapes(name: str, text: str, operands: Sequence[Any]) -> Tuple[str, Dict[str, Tuple[int, ...]]]:
+    """The problem of these operands, and the shapes of its x, y, routes and bias."""
+    channels = operands[0].shape[0] if name == "routed" else operands[0].shape[channel_axis(text)]
+    text = _with_channels(text, channels)
+    array = operands[1 if name == "routed" else 0]  # with the leading axes; routes have as many others as x
+    return text, {**_shapes(text, array.shape), "bias": (channels,)}
+
+
+_BIAS_RESULTS = {"forward_bias": ("y",), "forward_bias_routes": ("y", "routes"), "bias_sum": ("bias",), "routed": ("y",)}
+
+
+def _run_bias(name: str, given: str, *operands: Any) -> Any:
+    text, shapes = _bias_shapes(name, given, operands)
+    if name == "routed":
+        tbias, routes = operands
+        spread = tbias if plan_of(text).channels_last else tbias.reshape(-1, *(1,) * plan_of(text).rank)
+        return gather_p.bind(jnp.broadcast_to(spread, shapes["x"]), routes, text=text)
+    _register()
+    dtype = operands[0].dtype
+    results = [jax.ShapeDtypeStruct(shapes[kind], jnp.uint8 if kind == "routes" else dtype) for kind in _BIAS_RESULTS[name]]
+    return tuple(jax.ffi.ffi_call(f"poolgrad_{name}", results, vmap_method="sequential")(*operands, problem=text))
+
+
+@lru_cache(maxsize=1024)
+def _jitted_bias(name: str, text: str) -> Any:
+    return jax.jit(lambda *operands: _run_bias(name, text, *operands))
+
+
+def _make_bias(name: str) -> Any:
+    primitive = Primitive(f"poolgrad_{name}")
+    primitive.multiple_results = True
+
+    def abstract_eval(first: Any, *rest: Any, text: str) -> Any:
+        shapes = _bias_shapes(name, text, (first, *rest))[1]
+        types = [(shapes[kind], jnp.dtype("uint8") if kind == "routes" else first.dtype) for kind in _BIAS_RESULTS[name]]
+        if len(types[0][0]) != len(first.shape):  # what first says of its axes means nothing then
+            return [type(first)(shape, dtype) for shape, dtype in types]
+        return [first.update(shape=shape, dtype=dtype, weak_type=False) for shape, dtype in types]
+
+    def batch(operands: Any, dims: Any, *, text: str) -> Any:
+        count = len(_BIAS_RESULTS[name])
+        if name.startswith("forward") and dims[1] is None:
+            return primitive.bind(jnp.moveaxis(operands[0], dims[0], 0), operands[1], text=text), [0] * count
+        size = next(operand.shape[dim] for operand, dim in zip(operands, dims) if dim is not None)
+        moved = tuple(
+            jnp.broadcast_to(operand, (size, *operand.shape)) if dim is None else jnp.moveaxis(operand, dim, 0)
+            for operand, dim in zip(operands, dims)
+        )
+        return list(jax.lax.map(lambda one: tuple(primitive.bind(*one, text=text)), moved)), [0] * count
+
+    primitive.def_impl(lambda *operands, text: _jitted_bias(name, text)(*operands))
+    primitive.def_abstract_eval(abstract_eval)
+    batching.primitive_batchers[primitive] = batch
+    mlir.register_lowering(
+        primitive, mlir.lower_fun(lambda *operands, text: _run_bias(name, text, *operands), multiple_results=True)
+    )
+    _need_devices.add(primitive)  # for gather's, inside routed
+    return primitive
+
+
+forward_bias_p, forward_bias_routes_p, bias_sum_p, routed_p = map(_make_bias, _BIAS_RESULTS)
+_make_linear(bias_sum_p, routed_p)
+_make_linear(routed_p, bias_sum_p)
+
+
+def _bias_tangent(y: Any, routes: Any, tangents: Any, text: str) -> Any:
+    along = [
+        primitive.bind(tangent, routes, text=text)[0]
+        for primitive, tangent in zip((gather_p, routed_p), tangents)
+        if type(tangent) is not ad.Zero
+    ]
+    return along[0] + along[1] if len(along) == 2 else along[0] if along else _no_tangent(y)
+
+
+def _forward_bias_jvp(primals: Any, tangents: Any, *, text: str) -> Any:
+    if all(type(tangent) is ad.Zero for tangent in tangents):
+        y = forward_bias_p.bind(*primals, text=text)
+        return y, [_no_tangent(y[0])]
+    y, routes = forward_bias_routes_p.bind(*primals, text=text)
+    return [y], [_bias_tangent(y, routes, tangents, text)]
+
+
+def _forward_bias_routes_jvp(primals: Any, tangents: Any, *, text: str) -> Any:
+    y, routes = forward_bias_routes_p.bind(*primals, text=text)
+    return [y, routes], [_bias_tangent(y, routes, tangents, text), _no_tangent(routes)]
+
+
+ad.primitive_jvps[forward_bias_p] = _forward_bias_jvp
+ad.primitive_jvps[forward_bias_routes_p] = _forward_bias_routes_jvp

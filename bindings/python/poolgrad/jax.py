@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from . import _abi, _jax_split
 from ._core import CorePlan, freeze, make_problem, per_axis, to_int
-from ._jax_calls import average_p, forward_p
+from ._jax_calls import average_p, forward_bias_p, forward_p
 
 Ints = Union[int, Sequence[int]]
 Padding = Union[str, Sequence[Tuple[int, int]]]
@@ -44,7 +44,7 @@ def _spatial(x: Any, sizes: Any, layout: str) -> Tuple[Any, Tuple[int, ...]]:
     return x, x.shape[x.ndim - rank - 1 : -1] if layout == "channels_last" else x.shape[x.ndim - rank :]
 
 
-def _pool(x: Any, rank: int, split: Any, *window: Any, layout: str, **rules: Any) -> jax.Array:
+def _pool(x: Any, rank: int, split: Any, *window: Any, layout: str, bias: Any = None, **rules: Any) -> jax.Array:
     item = x.shape[x.ndim - rank - 1 :]
     names = (None,) * rank if split is None else tuple(split) if isinstance(split, (list, tuple)) else (split,)
     if len(names) != rank:
@@ -53,11 +53,25 @@ def _pool(x: Any, rank: int, split: Any, *window: Any, layout: str, **rules: Any
         sizes = [1 if name is None else _jax_split.axis_size(name) for name in names]
         sizes = [*sizes, 1] if layout == "channels_last" else [1, *sizes]
         item = tuple(size * parts for size, parts in zip(item, sizes))
-    problem = make_problem((1, *item), _abi.DTYPES[_WORDS[x.dtype.name]], *window, layout=layout, dialect="jax", **rules)
+    dtype = _abi.DTYPES[_WORDS[x.dtype.name]]
+    problem = make_problem((1, *item), dtype, *window, layout=layout, dialect="jax", bias=bias is not None, **rules)
     text = _Plan(problem).text
+    if bias is not None:
+        return forward_bias_p.bind(x, _checked_bias(bias, x, problem.channels, names), text=text)[0]
     if any(name is not None for name in names):
         return _jax_split.pool(_jax_split.Split(text, names), x)
     return (average_p if rules.get("kind") == "avg" else forward_p).bind(x, text=text)[0]
+
+
+def _checked_bias(bias: Any, x: Any, channels: int, names: Any) -> Any:
+    bias = jnp.asarray(bias)
+    if bias.shape != (channels,):
+        raise ValueError(f"bias has the shape {bias.shape}; x has {channels} channels, so it must be ({channels},)")
+    if bias.dtype != x.dtype:
+        raise TypeError(f"bias has the type {bias.dtype.name}; x has {x.dtype.name}, and both must have the same")
+    if any(name is not None for name in names):
+        raise ValueError("bias and split were both given; add the bias to x where x is split: relu_max_pool(x + bias, ...)")
+    return bias
 
 
 def _windowed(x: Any, window: Any, strides: Any, padding: Any, dilation: Any, split: Any, layout: str, **rules: Any) -> jax.Array:
@@ -118,10 +132,11 @@ def relu_max_pool(
     nan: str = "propagate_first",
     route_bits: int = 0,
     split: Any = None,
+    bias: Any = None,
 ) -> jax.Array:
     """max_pool(max(x, 0)), and its gradient, with nothing kept but routes: where nothing in a window is above 0, y is 0 and passes no
-    gradient on. The arguments are max_pool's."""
-    rules = {"ties": ties, "nan": nan, "route_bits": route_bits}
+    gradient on. bias: one per channel, of x's type: max_pool(max(x + bias, 0)). The other arguments are max_pool's."""
+    rules = {"ties": ties, "nan": nan, "route_bits": route_bits, "bias": bias}
     return _windowed(x, window, strides, padding, window_dilation, split, layout, relu=True, **rules)
 
 

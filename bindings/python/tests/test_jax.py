@@ -227,3 +227,56 @@ def test_nan_propagates_unless_xlas_own_rule_is_asked_for():
     assert bool(jnp.isnan(J.max_pool(x, (3,))).all())
     assert bool(jnp.isnan(jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 1), (1, 1, 1), "VALID")).all())
     assert J.max_pool(x, (3,), nan="greater_equal").ravel().tolist() == [1.0]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("layout", ["channels_last", "channels_first"])
+def test_a_bias_before_relu(device, layout, dtype):
+    x, b = jnp.round(3 * sample((2, 9, 8, 5), dtype)), jnp.round(2 * sample((5,), dtype, 1))  # sums are exact: no new ties
+    x = x if layout == "channels_last" else jnp.moveaxis(x, -1, 1)
+    spread = b if layout == "channels_last" else b[:, None, None]
+    pool = lambda x, b: J.relu_max_pool(x, (3, 3), (2, 2), "SAME", layout=layout, bias=b)  # noqa: E731
+    steps = lambda x, b: J.relu_max_pool(x + (b if layout == "channels_last" else b[:, None, None]), (3, 3), (2, 2), "SAME", layout=layout)  # noqa: E731
+    y = pool(x, b)
+    assert y.dtype == dtype and jnp.array_equal(y, J.relu_max_pool(x + spread, (3, 3), (2, 2), "SAME", layout=layout))
+    assert jnp.array_equal(jax.jit(pool)(x, b), y)
+    dy = jnp.round(4 * sample(y.shape, dtype, 2))
+    ours, theirs = jax.vjp(pool, x, b)[1](dy), jax.vjp(steps, x, b)[1](dy)
+    assert jnp.array_equal(ours[0], theirs[0]) and ours[1].dtype == dtype
+    axes = (0, 1, 2) if layout == "channels_last" else (0, 2, 3)
+    assert jnp.array_equal(ours[1], (dy * (y > 0)).astype(jnp.float32).sum(axes).astype(dtype))
+    assert jnp.array_equal(jax.jit(lambda dy: jax.vjp(pool, x, b)[1](dy))(dy)[1], ours[1])
+
+
+def test_a_bias_in_every_order_and_direction(device):
+    x, b = sample((2, 5, 5, 2)), sample((2,), seed=1) / 2
+
+    def ours(x: Any, b: Any) -> Any:
+        return (J.relu_max_pool(x, (3, 3), (2, 2), "SAME", bias=b) ** 3).sum()
+
+    def theirs(x: Any, b: Any) -> Any:
+        return (expected(jnp.maximum(x + b, 0), (3, 3), (2, 2), "SAME") ** 3).sum()
+
+    both = (0, 1)
+    for mine, wanted in zip(jax.grad(ours, both)(x, b), jax.grad(theirs, both)(x, b)):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-5)
+    np.testing.assert_allclose(
+        jax.jvp(ours, (x, b), (x, b))[1], jax.jvp(theirs, (x, b), (x, b))[1], rtol=1e-5
+    )  # fmt: skip
+    np.testing.assert_allclose(jax.jacfwd(ours, 1)(x, b), jax.jacrev(theirs, 1)(x, b), rtol=1e-5)
+    np.testing.assert_allclose(jax.hessian(ours, 1)(x, b), jax.hessian(theirs, 1)(x, b), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(jax.jacrev(jax.grad(ours, 1))(x, b), jax.jacrev(jax.grad(theirs, 1))(x, b), rtol=1e-4, atol=1e-4)
+    many = jnp.stack([x, 2 * x, x - 1])
+    np.testing.assert_allclose(jax.vmap(ours, (0, None))(many, b), jax.vmap(theirs, (0, None))(many, b), rtol=1e-5)
+    biases = jnp.stack([b, -b, b + 1])
+    np.testing.assert_allclose(jax.vmap(ours)(many, biases), jax.vmap(theirs)(many, biases), rtol=1e-5)
+    for mine, wanted in zip(jax.vmap(jax.grad(ours, both))(many, biases), jax.vmap(jax.grad(theirs, both))(many, biases)):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_bias_that_cannot_be(device):
+    x = sample((1, 8, 8, 3))
+    with pytest.raises(ValueError, match=r"bias has the shape \(4,\); x has 3 channels"):
+        J.relu_max_pool(x, (2, 2), bias=jnp.zeros(4))
+    with pytest.raises(TypeError, match="bias has the type float16"):
+        J.relu_max_pool(x, (2, 2), bias=jnp.zeros(3, jnp.float16))

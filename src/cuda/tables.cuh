@@ -499,7 +499,7 @@ __global__ void __launch_bounds__(kTableThreads) TableLastStaged(const __grid_co
 
 // A thread has a run of inputs along the width.
 template <class T, bool kAverage, bool kVector>
-__global__ void __launch_bounds__(kTableThreads) TableLastBackward(const __grid_constant__ TableParams<T> p) {
+__global__ void __launch_bounds__(kTableThreads, 3) TableLastBackward(const __grid_constant__ TableParams<T> p) {
   using Group = ChannelGroup<T, kVector>;
   using V = Wide<T>;
   constexpr int kN = Group::kN;

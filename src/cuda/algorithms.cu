@@ -178,9 +178,7 @@ const char* RefuseSmallWindow(const Problem& p, poolgrad_op op) {
   return best || RefuseCompiled(p, op) ? nullptr : "one compiled for just this problem is faster";
 }
 
-CudaKernel MakeSmallWindow(const Problem& p, poolgrad_op op) {
-  return MakeChosen(p, op, FindAhead(p, op), {});
-}
+CudaKernel MakeSmallWindow(const Problem& p, poolgrad_op op) { return MakeChosen(p, op, FindAhead(p, op), {}); }
 
 // ---- kernels whose windows are loops ----
 
@@ -246,6 +244,14 @@ Status LaunchAnyOp(const Problem& p, poolgrad_op op, const Args& args, void*, vo
 
 // ---- windows by table, averages ----
 
+// Large windows that hardly overlap, channels first: shared memory is filled and emptied in runs, and most of dx is 0.
+bool LargeAndApart(const Problem& p, bool forward) {
+  for (const Axis& a : p.axis) {
+    if (a.out > 1 && 2 * a.kernel > 3 * a.stride) return false;
+  }
+  return !p.channels_last() && p.taps() >= (forward ? kTableLargeForward : kTableLargeBackward);
+}
+
 CudaKernel MakeTablesOp(const Problem& p, poolgrad_op op);
 
 const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
@@ -255,6 +261,8 @@ const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
   if (p.kind == POOLGRAD_AVERAGE && op == POOLGRAD_OP_FORWARD_ROUTES) return "an average has no routes";
   if (p.relu && IsForward(op) && (p.bias || !p.by_table())) return kRectifies;
+  const bool alike = p.kind == POOLGRAD_MAX && !p.by_table() && !RefuseRules(p);
+  if (alike && !LargeAndApart(p, IsForward(op))) return "windows that are alike have faster kernels";
   constexpr int64_t limit = int64_t{1} << 30;
   if (p.in_plane() > limit || p.out_plane() > limit) return "a plane has more than 2^30 elements";
   if (const char* reason = RefuseTables(p, IsForward(op))) return reason;
@@ -395,10 +403,10 @@ constexpr CudaAlgorithm kAlgorithms[] = {
     {"cuda_planes", RefusePlanesOp, MakePlanes},
     {"cuda_vectors", RefuseVectorsOp, MakeVectors},
     {"cuda_compiled", RefuseCompiled, MakeCompiled},
+    {"cuda_tables", RefuseTablesOp, MakeTablesOp},
     {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
     {"cuda_gather", RefuseGatherOp, MakeGather},
     {"cuda_any_window", RefuseAnyOp, MakeAny},
-    {"cuda_tables", RefuseTablesOp, MakeTablesOp},
     {"cuda_rectified", RefuseRectified, MakeRectified},
     {"cuda_two_passes", RefuseTwoPasses, MakeTwoPasses},
     {"cuda_generic", RefuseGeneric, MakeGeneric},

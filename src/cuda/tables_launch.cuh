@@ -78,6 +78,7 @@ TableParams<T> MakeTableParams(const Problem& p) {
   v.last_wins = p.ties == POOLGRAD_TIES_LAST;
   v.ignore_nan = p.nan == POOLGRAD_NAN_IGNORE;
   v.relu = p.relu;
+  v.exact = p.relu || v.last_wins;
   v.count_padding = p.count_padding;
   return v;
 }
@@ -115,9 +116,15 @@ void CutForward(const Problem& p, TableJob<T>& job) {
     return MostTouched(axis.out, each, [&](int first, int last) { return Reached(axis, first, last); });
   };
   const auto slab = [&](int rows) { return CeilDiv(reached(h, rows) * row + 31, 16) * 16; };
-  const auto bytes = [&](int64_t planes, int depths, int rows) {
+  const auto spans = [&](int depths, int rows) {
+    return static_cast<int64_t>(sizeof(Span)) * (a[2].out + rows + depths);
+  };
+  const auto piece = [&](int64_t planes, int depths, int rows) {
     if (rows < h.out) return reached(d, depths) * slab(rows);
-    return (depths == d.out ? planes * d.in : reached(d, depths)) * slice + 32;
+    return CeilDiv((depths == d.out ? planes * d.in : reached(d, depths)) * slice + 32, 16) * 16;
+  };
+  const auto bytes = [&](int64_t planes, int depths, int rows) {
+    return piece(planes, depths, rows) + spans(depths, rows);
   };
   CutTable(v.cut, d.out, h.out, p.batch * p.channels, std::min(kTableBytes, staged_bytes), bytes);
   const int64_t taken = bytes(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each);
@@ -127,8 +134,42 @@ void CutForward(const Problem& p, TableJob<T>& job) {
   const int per_byte = v.bits < 8 ? 8 / v.bits : 1;
   v.padded = FastDiv(CeilDiv(a[2].out, per_byte) * per_byte);
   const int64_t items = int64_t{v.cut.planes_each} * v.cut.depths_each * v.cut.rows_each * v.padded.divisor;
-  job.threads = static_cast<int>(std::clamp<int64_t>(CeilDiv(items, 32) * 32, 64, kTableThreads));
+  v.spans_place = static_cast<int>(piece(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each));
+  // Where a block has few outputs, lanes share them, as long as each has two rows of a window.
+  while (p.kind == POOLGRAD_MAX && (items << v.log_sharers) < kTableThreads && (per_byte << v.log_sharers) < 32 &&
+         int64_t{d.kernel} * h.kernel >= int64_t{4} << v.log_sharers) {
+    ++v.log_sharers;
+  }
+  job.threads = static_cast<int>(std::clamp<int64_t>(CeilDiv(items << v.log_sharers, 32) * 32, 64, kTableThreads));
   job.blocks = BlocksOf(v.cut);
+}
+
+// Few outputs, each over many inputs.
+inline bool Scatters(const Problem& p) {
+  return p.kind == POOLGRAD_MAX && !p.channels_last() && 2 * p.out_plane() <= p.in_plane();
+}
+
+// False if what a single row needs does not fit.
+template <class T>
+bool CutScatter(const Problem& p, TableJob<T>& job) {
+  TableParams<T>& v = job.params;
+  const TableAxis *a = v.axis, &d = a[0], &h = a[1], &w = a[2];
+  const auto above = [](const TableAxis& axis, int each) {
+    return MostTouched(axis.in, each, [&](int first, int last) { return Covering(axis, first, last); });
+  };
+  const auto written = [&](int64_t planes, int depths, int rows) {
+    return CeilDiv(planes * depths * rows * w.in * static_cast<int64_t>(sizeof(T)) + 32, 16) * 16;
+  };
+  const auto bytes = [&](int64_t planes, int depths, int rows) {
+    return written(planes, depths, rows) +
+           planes * above(d, depths) * above(h, rows) * w.out * static_cast<int64_t>(sizeof(Given<false>));
+  };
+  CutTable(v.cut, d.in, h.in, p.batch * p.channels, std::min(kTableBytes, staged_bytes), bytes);
+  v.rows_place = static_cast<int>(written(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each));
+  const int64_t taken = bytes(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each);
+  job.shared_bytes = static_cast<size_t>(taken);
+  job.blocks = BlocksOf(v.cut);
+  return taken <= kStagedBytesMost;
 }
 
 // False if what a single row needs does not fit.
@@ -182,7 +223,7 @@ std::shared_ptr<const void> MakeTableJob(const Problem& original, bool forward) 
   if (p.channels_last()) return job;
   if (forward) {
     CutForward(p, *job);
-  } else if (!CutBackward(p, *job)) {
+  } else if (!(Scatters(p) ? CutScatter(p, *job) : CutBackward(p, *job))) {
     return nullptr;
   }
   return job->blocks < kFastThreads ? job : nullptr;
@@ -199,7 +240,8 @@ TableKernel<T> ForwardKernel(bool channels_last, bool staged, bool vector) {
 }
 
 template <class T, bool kAverage>
-TableKernel<T> BackwardKernel(bool channels_last, bool vector) {
+TableKernel<T> BackwardKernel(bool channels_last, bool vector, bool scatters) {
+  if (scatters) return TableFirstScatter<T>;
   if (!channels_last) return TableFirstBackward<T, kAverage>;
   return vector ? TableLastBackward<T, kAverage, true> : TableLastBackward<T, kAverage, false>;
 }
@@ -218,10 +260,16 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
   size_t shared_bytes = job.shared_bytes;
   if (last) {
     constexpr int64_t kVector = 16 / sizeof(T);
-    vector =
-        p.channels % kVector == 0 && Aligned(args.source, 16) && Aligned(args.result, 16) && Aligned(args.routes, 8);
+    vector = p.channels % kVector == 0 && Aligned(args.source, 16) && Aligned(args.result, 16) &&
+             Aligned(args.routes, 8) && p.taps() < 1 << 16;
     const int64_t across = CeilDiv(p.channels, vector ? kVector : 4);
-    const int64_t places = (forward ? p.out_plane() : p.in_plane()) * p.batch;
+    int64_t places = p.out_plane() * p.batch;
+    if (!forward) {  // runs of them, which share what is found once
+      const int64_t row = v.axis[2].in, rows = p.batch * v.axis[0].in * v.axis[1].in;
+      v.run = static_cast<int>(std::clamp<int64_t>(rows * row * across / enough_threads, 1, kTableRun));
+      v.runs = FastDiv(CeilDiv(row, v.run));
+      places = rows * v.runs.divisor;
+    }
     // Half as many threads as the device has are too few, if each of them reads a lot.
     staged = forward && vector && places * across < enough_threads / 4 && p.taps() >= kTablePlaces;
     const int64_t runs = CeilDiv(across, kTableRunBytes / 16);
@@ -231,11 +279,17 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
     blocks = staged ? places * runs : CeilDiv(places * across, kTableThreads);
     shared_bytes = staged ? kTableStages * kTablePlaces * kTableRunBytes : 0;
   }
-  const TableKernel<T> kernel =
-      !forward      ? (average ? BackwardKernel<T, true>(last, vector) : BackwardKernel<T, false>(last, vector))
-      : average     ? ForwardKernel<T, TableOp::kAverage>(last, staged, vector)
-      : args.routes ? ForwardKernel<T, TableOp::kRoutes>(last, staged, vector)
-                    : ForwardKernel<T, TableOp::kMax>(last, staged, vector);
+  const TableKernel<T> kernel = !forward && average ? BackwardKernel<T, true>(last, vector, false)
+                                : !forward          ? BackwardKernel<T, false>(last, vector, Scatters(p))
+                                : average           ? ForwardKernel<T, TableOp::kAverage>(last, staged, vector)
+                                : args.routes       ? ForwardKernel<T, TableOp::kRoutes>(last, staged, vector)
+                                                    : ForwardKernel<T, TableOp::kMax>(last, staged, vector);
+  const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
+  if (forward && average && !last && p.out_plane() == 1 && v.axis[2].in == p.in_plane() && plane_bytes >= 2048 &&
+      plane_bytes % 16 == 0 && Aligned(args.source, 16)) {
+    return Launch(TablePlaneAverages<T>, CeilDiv(v.cut.planes, kTablePlaces), kTableThreads,
+                  kTableStages * kTablePlaces * kTablePitch, stream, v);
+  }
   return Launch(kernel, blocks, threads, shared_bytes, stream, v);
 }
 

@@ -64,6 +64,10 @@ inline constexpr int64_t kGatherBytes = 40 << 10;
 // Windows by table and averages, channels first: what a block stages, or writes. Blocks wait for their piece, so that
 // several must fit on a multiprocessor.
 inline constexpr int64_t kTableBytes = 20 << 10;
+// Taps from which windows that are alike and hardly overlap are taken, too.
+inline constexpr int64_t kTableLargeForward = 256, kTableLargeBackward = 64;
+// Inputs along the width that a thread of the channels-last backward does.
+inline constexpr int64_t kTableRun = 8;
 
 // How a small window's kernel is made.
 struct SmallWindowTuning {

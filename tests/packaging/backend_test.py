@@ -47,6 +47,17 @@ def test_one_version() -> None:
     assert len(set(versions().values())) == 1, versions()
 
 
+def test_habits() -> None:
+    """The automation's file names what there is, and the citation has what its format asks for."""
+    workflow = read(".github/workflows/ci.yml")
+    named = {target for line in re.findall(r"- run: make\b(.*)", workflow) for target in line.split()}
+    targets = set(re.findall(r"^([a-z-]+):(?!=)", read("Makefile"), re.MULTILINE))
+    assert {"lint", "test", "package", "test-package", "docs"} <= named <= targets, named
+    assert "ubuntu-24.04-arm" in workflow, "the automation does not run on Arm"
+    citation = re.findall(r"^([a-z-]+):", read("CITATION.cff"), re.MULTILINE)
+    assert {"cff-version", "message", "title", "authors", "version", "date-released", "license"} <= set(citation), citation
+
+
 def test_wheel_and_sdist(folder: Path) -> None:
     wheel = folder / build_backend.build_wheel(str(folder), {"library": "none"})
     assert wheel.name.endswith("-py3-none-any.whl"), wheel.name
@@ -90,6 +101,7 @@ def test_tag(library: Path) -> None:
 
 if __name__ == "__main__":
     test_one_version()
+    test_habits()
     with tempfile.TemporaryDirectory() as temporary:
         test_wheel_and_sdist(Path(temporary))
     test_tag(Path(sys.argv[1]))

@@ -46,7 +46,7 @@ struct Form {
     if (last()) return vector;
     if (mode == Mode::kFirst) return 4;
     if (mode == Mode::kFirstStaged && stride[2] > 1) return 4 / size;
-    return mode == Mode::kFirstStaged && size == 2 && taps() <= 16 ? 4 : byteful();
+    return mode == Mode::kFirstStaged && size == 2 && kernel[0] == 1 && taps() <= 16 ? 4 : byteful();
   }
 
   // Registers of the reduced rows that a strip keeps.

@@ -273,8 +273,9 @@ Grid Prepare(const Form& f, const Problem& p, CellParams* params) {
   const SmallWindowTuning tuning = BackwardTuning(f);
   if (f.mode != Mode::kFirstStaged) return strips.Plain(kCellThreads, tuning, &s);
   const int64_t bytes = BackwardStaging(p, f).Cut(&s.pieces);
-  // A strip of overlapping windows begins with rows that only warm it up.
-  return strips.Staged(kCellThreads, f.packs_codes() ? kCellThreads / 2 : kCellThreads, tuning, bytes, &s);
+  // A strip of windows that overlap along the height begins with rows that only warm it up.
+  const int busy = f.packs_codes() && f.over(1) > 1 ? kCellThreads / 2 : kCellThreads;
+  return strips.Staged(kCellThreads, busy, tuning, bytes, &s);
 }
 
 void Point(const Args& args, CellParams* s) { s->dy = args.source, s->dx = args.result, s->routes = args.routes; }

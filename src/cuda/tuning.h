@@ -112,7 +112,7 @@ constexpr SmallWindowTuning BackwardTuning(const Form& f) {
     if (f.mode == Mode::kFirstStaged) t.blocks = registers > 36 || (f.over(0) > 1 && taps > 9) ? 2 : registers > 26 ? 3 : 4;
     if (f.over(0) > 1) t.rows = 8;
     if (f.packs_codes()) t.rows = 16;
-    if (f.packs_codes() && registers <= 20) t.ahead = 2;
+    if (f.packs_codes() && registers <= 20 && f.over(1) > 1) t.ahead = 2;
   } else if (f.rolls() && taps > 9) {  // every strip begins with rows that only warm it up, so they are long
     t.rows = last ? 40 : 20;
     t.ahead = last ? 1 : 2;

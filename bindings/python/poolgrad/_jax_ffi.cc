@@ -88,9 +88,10 @@ ffi::Error Ready(const Call& call, const Prepared& p, poolgrad_op op, poolgrad_e
   const poolgrad_status status = poolgrad_plan_scratch_bytes(p.plan, op, 0, &exec->scratch_bytes);
   if (status != POOLGRAD_OK) return LastError(status);
   if (exec->scratch_bytes == 0) return ffi::Error::Success();
-  const auto memory = call.scratch->Allocate(exec->scratch_bytes, 64);
+  constexpr uintptr_t kAlignment = 64;  // XLA promises no more than 16
+  const auto memory = call.scratch->Allocate(exec->scratch_bytes + kAlignment, 16);
   if (!memory.has_value()) return ffi::Error::Internal("XLA could not allocate poolgrad's scratch memory on the GPU");
-  exec->scratch = *memory;
+  exec->scratch = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(*memory) + kAlignment - 1) & ~(kAlignment - 1));
   return ffi::Error::Success();
 }
 

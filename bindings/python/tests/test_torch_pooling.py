@@ -304,7 +304,7 @@ def test_adaptive_on_cuda(rank, rng):
             pool, found = getattr(P, f"adaptive_{kind}_pool{rank}d"), []
             options = {"return_indices": True} if kind == "max" else {}
             for device in ("cpu", "cuda", "cuda"):
-                t = x.to(device, dtype).requires_grad_()
+                t = x.detach().to(device, dtype, copy=True).requires_grad_()
                 y = pool(t, size, **options)
                 y, indices = y if kind == "max" else (y, None)
                 (y.float() * torch.arange(y.numel(), device=device).reshape(y.shape)).sum().backward()

@@ -50,6 +50,7 @@ Csr JacobianOf(const Plan& plan, const void* routes) {
 
 Csr WindowsOf(poolgrad_problem problem) {
   problem.kind = POOLGRAD_AVERAGE;
+  problem.relu = problem.bias = 0;
   problem.ties = POOLGRAD_TIES_DEFAULT;
   problem.nan = POOLGRAD_NAN_DEFAULT;
   problem.route_bits = 0;

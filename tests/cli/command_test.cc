@@ -143,7 +143,7 @@ TEST_F(Command, ABiasAndItsGradient) {
   ExpectRefusal("run x.npy z.npy --window 'k2 relu' --bias b.npy",
                 "a bias takes both --bias FILE and the words `relu bias` in --window; one of them is missing");
   ExpectRefusal("run x.npy z.npy --window 'k2 relu bias' --bias x.npy",
-                "x.npy has shape 2x2x2; expected 2, one bias per channel");
+                "x.npy has shape (2, 2, 2); expected (2,), one bias per channel");
   ExpectRefusal("grad dy.npy dz.npy --window 'k2 relu bias' --x x.npy --dbias d.npy",
                 "--dbias needs the --routes of a run with --bias");
   EXPECT_EQ(Run("explain 'max f32 ncw 1x2x4 k2 relu bias'").status, 0);

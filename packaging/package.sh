@@ -9,6 +9,7 @@ dist=$root/dist
 version=$(sed -n 's/^project(poolgrad VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 python=${PYTHON:-/usr/bin/python3}
 mkdir -p "$dist" build
+PATH=$PATH:/usr/local/cuda/bin  # where NVIDIA's packages put nvcc
 # Paths as seen from the build folder, so that the packages, which compile the same code, share what ccache keeps.
 export CCACHE_BASEDIR=$root
 

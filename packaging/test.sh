@@ -49,7 +49,21 @@ test_wheel() { # test_wheel [FILE]
     (cd "$work" && "$work/venv/bin/python" "$root/packaging/first_gradient.py")
   }
 }
-test_wheel_cuda() { test_wheel "$(the_one 'poolgrad-*+cuda*.whl')"; }
+# The same with the GPU's kernels: it pools on the CPU where there is no GPU, and says what is missing when asked for one.
+test_wheel_cuda() {
+  test_wheel "$(the_one 'poolgrad-*+cuda*.whl')"
+  (cd "$work" && CUDA_VISIBLE_DEVICES='' "$work/venv/bin/python" -c '
+import poolgrad
+from poolgrad._core import CorePlan, parse_problem
+assert poolgrad.has_cuda(), "the wheel has no CUDA kernels"
+try:
+    CorePlan(parse_problem("max f32 nchw 1x1x3x3 k2 s1 cuda"))
+except Exception as error:
+    print(f"without a GPU: {error}")
+    assert "CUDA" in str(error)
+else:
+    raise AssertionError("a plan for a GPU was made without one")')
+}
 
 # The vector kernels would only take time here; the wheel has them.
 test_sdist() {

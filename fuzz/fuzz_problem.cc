@@ -59,6 +59,7 @@ void PlanRawBytes(const uint8_t* data, size_t size) {
   poolgrad_problem_init(&problem);
   const size_t header = sizeof problem.struct_size;
   std::memcpy(reinterpret_cast<char*>(&problem) + header, data, std::min(size, sizeof problem - header));
+  for (int i = 0; i < 3; ++i) problem.starts[i] = problem.sizes[i] = nullptr;  // pointers are the caller's word
   poolgrad_plan* plan = nullptr;
   if (poolgrad_plan_create(&problem, nullptr, &plan) != POOLGRAD_OK) {
     if (plan || !*poolgrad_last_error()) Fail("a plan was refused without a sentence, or not refused whole");

@@ -22,7 +22,10 @@ for step in "${steps[@]}"; do
   start=$SECONDS
   echo "== $step"
   case $step in
-    check) timeout 150 "$checker" "${PROBLEMS:-3000}" "${SEED:-1}" 12 || result=1 ;;
+    check)  # other problems every time; SEED=... draws those of an earlier run
+      seed=${SEED:-$(date +%s)}
+      echo "seed $seed"
+      timeout 150 "$checker" "${PROBLEMS:-3000}" "$seed" 12 || result=1 ;;
     sanitize)
       for tool in memcheck racecheck; do
         # Calls that the checks make the runtime refuse are no errors of memory.

@@ -76,10 +76,11 @@ TEST(Harness, TheDrawingHasEverything) {
     drawn[kind + "part"] += part;
     if (problem->kind == POOLGRAD_AVERAGE) continue;
     drawn["relu"] += problem->relu;
+    drawn["bias"] += problem->bias;
     ++drawn["ties " + std::to_string(problem->ties)];
     ++drawn["nan " + std::to_string(problem->nan)];
   }
-  EXPECT_EQ(drawn.size(), 7u + 4 + 6 + 1 + 6 + 1 + 4 + 5);
+  EXPECT_EQ(drawn.size(), 7u + 4 + 6 + 1 + 6 + 1 + 1 + 4 + 5);
   for (const auto& [what, times] : drawn) EXPECT_GE(times, kProblems / 200) << what;
 }
 

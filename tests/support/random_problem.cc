@@ -185,8 +185,8 @@ poolgrad_problem DrawProblem(Draw& draw) {
     budget = std::max<int64_t>(1, room / p.in[longest_axis]);
   }
   const bool long_width = draw.OneIn(2);
-  const int64_t longest =
-      draw.OneIn(3) ? draw.Pick<6>({15, 31, 32, 63, 64, 127}) + draw.Between(0, 3) : draw.Between(1, 24);
+  int64_t longest = draw.OneIn(3) ? draw.Pick<6>({15, 31, 32, 63, 64, 127}) + draw.Between(0, 3) : draw.Between(1, 24);
+  if (draw.OneIn(16)) longest = draw.Between(130, 1300);  // many blocks of channels, long rows
   if (long_width && p.layout == POOLGRAD_CHANNELS_FIRST) {
     const int64_t width = p.in[p.rank - 1];
     p.in[p.rank - 1] += take(p.stride[p.rank - 1] * longest);

@@ -98,9 +98,10 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
   };
   const int64_t reach = std::min(r.extent(), r.in);
   const auto weight = [&] { return reach * slice() * sum_bytes * l.group; };
-  while (!direct && weight() > tuning.sums_cache_2 && l.block > kLeastBlock) {  // blocks of about the same size
-    const int64_t blocks = CeilDiv(l.lanes, l.block) + 1;
-    l.block = std::max(kLeastBlock, CeilDiv(CeilDiv(l.lanes, blocks), 16) * 16);
+  if (!direct && weight() > tuning.sums_cache_2) {  // blocks of about the same size
+    const int64_t fitting = std::max(kLeastBlock, tuning.sums_cache_2 / (weight() / l.block) / 16 * 16);
+    const int64_t fair = CeilDiv(l.lanes, CeilDiv(l.lanes, fitting));
+    l.block = std::min(l.lanes, std::max(kLeastBlock, CeilDiv(fair, 16) * 16));
   }
   for (int i = l.roll + 1; i < 3; ++i) {
     while (weight() > tuning.sums_cache_2 && l.band[i] > 8 * p.axis[i].extent()) l.band[i] = CeilDiv(l.band[i], 2);

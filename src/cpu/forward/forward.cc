@@ -94,6 +94,13 @@ const char* RefuseMax(ForwardWay way, const Problem& p, poolgrad_op op) {
   return nullptr;
 }
 
+// Rows are kept with the padding around them, so that windows far larger than the input could ask for any memory.
+bool AsksForTooMuch(const Problem& p, bool routes, const Kernel& kernel) {
+  constexpr int64_t kTimes = 24, kConstant = 8 << 20;
+  const int64_t data = kTimes * (p.x_bytes() + p.y_bytes()) + (routes ? p.routes.bytes() : 0);
+  return kernel.scratch_bytes > data + kConstant;
+}
+
 template <ForwardWay kWay>
 Made Make(const Problem& p, poolgrad_op op, const Host& host) {
   if (const char* reason = RefuseMax(kWay, p, op)) return reason;
@@ -101,6 +108,7 @@ Made Make(const Problem& p, poolgrad_op op, const Host& host) {
   Made made = MakeOfType(kWay, p, routes, host);
   if (made.refusal) return made;
   AddShortcut(kWay, p, routes, &made.kernel);
+  if (AsksForTooMuch(p, routes, made.kernel)) return "its scratch would be far larger than the data";
   if (p.relu && !AddRectifier(p, host, &made.kernel))
     return "its pieces of y are not alike, so relu cannot follow them";
   return made;

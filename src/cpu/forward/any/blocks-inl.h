@@ -88,7 +88,7 @@ inline int64_t TileOf(int64_t outputs, int64_t room, int64_t fixed, int64_t each
 }
 
 // Why the general kernels do not take a problem, or null. Their scratch holds rows with their padding, a few times
-// over, and is to stay below 24 times the data and 8 MiB (tests/plan/forward_cost_test.cc): rows that are mostly
+// over, and is to stay below 24 times the data and 8 MiB (tests/plan/cost_test.cc): rows that are mostly
 // padding are left to fwd_exact.
 inline const char* RefusePadding(const Problem& p) {
   const int64_t inner = p.channels_last() ? p.channels : 1;

@@ -172,7 +172,8 @@ struct Cells {
       const bool inside = row_valid && static_cast<unsigned>(column + o) < static_cast<unsigned>(p.out[2]);
       LoadSharedIf<kSize>(inside, first + static_cast<uint32_t>(o * kSize), raw.dy + o - kLow);
     }
-    raw.first_bit = routes * 8 + static_cast<uint32_t>((column + kLow) * kBits);  // addresses have far fewer than 29 bits
+    raw.first_bit =
+        routes * 8 + static_cast<uint32_t>((column + kLow) * kBits);  // addresses have far fewer than 29 bits
 #pragma unroll
     for (int i = 0; i < kRawCodes; ++i) LoadSharedIf<4>(row_valid, (raw.first_bit >> 5 << 2) + 4 * i, raw.code + i);
     return raw;
@@ -315,7 +316,7 @@ struct Cells {
       for (int tw = 0; tw < TW; ++tw) split_taps[tw] = TapAt(2, (column + p.pad[2]) % SW + tw * SW);
     }
     const int od = qd - (TD - 1);
-    int oh = qh - (TH - 1);  // the next output row to load
+    int oh = qh - (TH - 1);                                                // the next output row to load
     using Offset = std::conditional_t<kSharedOutputs, uint32_t, int64_t>;  // shared: bytes, modulo 2^32
     const Offset dy_step = static_cast<Offset>(p.y_row) * (kSharedOutputs ? kSize : 1);
     const Offset routes_step = static_cast<Offset>(p.route_row);
@@ -406,8 +407,8 @@ struct Cells {
     }
   }
 
-  // Adds what one row of outputs sends to one row of inputs; row_tap: the tap of its first column; split_taps: where one
-  // column is the thread's, its taps in the outputs over it, -1 for none.
+  // Adds what one row of outputs sends to one row of inputs; row_tap: the tap of its first column; split_taps: where
+  // one column is the thread's, its taps in the outputs over it, -1 for none.
   __device__ static void Add(const Outputs& from, int row_tap, const int (&split_taps)[TW], float (*sum)[kChannels]) {
     if constexpr (kPairs) {
 #pragma unroll

@@ -1,3 +1,5 @@
+#include "cuda/compiled.h"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +14,6 @@
 #include <mutex>
 #include <vector>
 
-#include "cuda/compiled.h"
 #include "cuda/compiled_sources.h"
 #include "cuda/runtime.h"
 #include "cuda/tuning.h"
@@ -161,8 +162,8 @@ std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& f) {
   const std::string form = "Form{" + Numbers(f.kernel) + ", " + Numbers(f.stride) + ", " + Numbers(f.dilation) + ", " +
                            std::to_string(f.bits) + ", " + std::to_string(f.codes) + ", Mode(" +
                            std::to_string(static_cast<int>(f.mode)) + "), " + std::to_string(f.pad) + ", " +
-                           std::to_string(f.size) + ", " + std::to_string(f.vector) + ", " +
-                           Truth(f.routes) + ", " + Truth(f.relu) + ", " + Truth(f.inside) + "}";
+                           std::to_string(f.size) + ", " + std::to_string(f.vector) + ", " + Truth(f.routes) + ", " +
+                           Truth(f.relu) + ", " + Truth(f.inside) + "}";
   const SmallWindowTuning tuning = backward ? BackwardTuning(f) : ForwardTuning(f);
   const std::string bounds =
       std::to_string(backward ? kCellThreads : kStripThreads) + ", " + std::to_string(std::max(1, tuning.blocks));

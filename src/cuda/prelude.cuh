@@ -102,11 +102,11 @@ __device__ inline unsigned __hgt2_mask(__nv_bfloat162 a, __nv_bfloat162 b) {
 #endif
   return out;
 }
-#define POOLGRAD_OF_TWO(name, type, instruction)                                        \
-  __device__ inline type name(type a, type b) {                                         \
-    type out;                                                                           \
-    asm(instruction " %0, %1, %2;" : "=r"(out.bits) : "r"(a.bits), "r"(b.bits));        \
-    return out;                                                                         \
+#define POOLGRAD_OF_TWO(name, type, instruction)                                 \
+  __device__ inline type name(type a, type b) {                                  \
+    type out;                                                                    \
+    asm(instruction " %0, %1, %2;" : "=r"(out.bits) : "r"(a.bits), "r"(b.bits)); \
+    return out;                                                                  \
   }
 POOLGRAD_OF_TWO(__hmax2_nan, __half2, "max.NaN.f16x2")
 POOLGRAD_OF_TWO(__hmax2_nan, __nv_bfloat162, "max.NaN.bf16x2")

@@ -251,12 +251,14 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
   const auto slab = [&](int rd) { return dx + (qd * SD + rd - p.pad[0]) * p.x_depth + low_h * p.x_row; };
   T* run = dx + low_d * p.x_depth;
   // Where row 0 of each depth of the piece's first cell is, or would be (modulo 2^32).
-  const uint32_t x_row = static_cast<uint32_t>(p.x_row) * C::kSize, x_depth = static_cast<uint32_t>(p.x_depth) * C::kSize;
+  const uint32_t x_row = static_cast<uint32_t>(p.x_row) * C::kSize,
+                 x_depth = static_cast<uint32_t>(p.x_depth) * C::kSize;
   uint32_t first_dx[SD];
 #pragma unroll
   for (int rd = 0; rd < SD; ++rd) {
-    first_dx[rd] = Kept(slabs ? SharedAddress(shared_dx + rd * pieces.slab_bytes[2] + Misalignment(slab(rd))) - low_h * x_row
-                              : SharedAddress(shared_dx + Misalignment(run)) + (qd * SD + rd - p.pad[0] - low_d) * x_depth);
+    first_dx[rd] =
+        Kept(slabs ? SharedAddress(shared_dx + rd * pieces.slab_bytes[2] + Misalignment(slab(rd))) - low_h * x_row
+                   : SharedAddress(shared_dx + Misalignment(run)) + (qd * SD + rd - p.pad[0] - low_d) * x_depth);
   }
   WaitFor();
   const uint32_t strips = p.columns.divisor * p.strips.divisor * p.depths.divisor * piece.planes;
@@ -269,9 +271,10 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
 #pragma unroll
     for (int a = 0; a < TD; ++a) {
       const uint32_t od = d - (TD - 1) + a;
-      at.dy[a] = slabs ? in.slab[a]
-                       : in.run + (strip.number * static_cast<uint32_t>(p.y_plane) +
-                                   od * static_cast<uint32_t>(p.y_depth)) * C::kSize;
+      at.dy[a] =
+          slabs ? in.slab[a]
+                : in.run + (strip.number * static_cast<uint32_t>(p.y_plane) + od * static_cast<uint32_t>(p.y_depth)) *
+                               C::kSize;
       at.routes[a] = slabs ? in_codes.slab[a]
                            : in_codes.run + strip.number * static_cast<uint32_t>(p.route_plane) +
                                  od * static_cast<uint32_t>(p.route_depth);
@@ -280,8 +283,8 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
 #pragma unroll
     for (int rd = 0; rd < SD; ++rd) at.shared_dx[rd] = first_dx[rd] + (slabs ? 0 : beyond);
     const int64_t plane = strip.number, od = d - (TD - 1);
-    C::Run(p, dy + plane * p.y_plane + od * p.y_depth, codes + plane * p.route_plane + od * p.route_depth, at, d, qh + row,
-           p.first[2] + static_cast<int>(strip.column) * C::kGroup, 1);
+    C::Run(p, dy + plane * p.y_plane + od * p.y_depth, codes + plane * p.route_plane + od * p.route_depth, at, d,
+           qh + row, p.first[2] + static_cast<int>(strip.column) * C::kGroup, 1);
   }
   __syncthreads();
   if (!slabs) {

@@ -1,4 +1,5 @@
-// The CUDA runtime as the host uses it: the current device, launches, and the error sentences. Any C++ compiler takes it.
+// The CUDA runtime as the host uses it: the current device, launches, and the error sentences. Any C++ compiler takes
+// it.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -229,7 +229,8 @@ struct Strip {
         constexpr int kPerByte = 8 / kStep;
         codes &= static_cast<uint32_t>((uint64_t{1} << (min(left, kOutputs) * kBits)) - 1u);
 #pragma unroll
-        for (int i = 0; i < kOutputs; i += kPerByte) StoreSharedIf<1>(i < left, routes + i / kPerByte, codes >> (8 * i / kPerByte));
+        for (int i = 0; i < kOutputs; i += kPerByte)
+          StoreSharedIf<1>(i < left, routes + i / kPerByte, codes >> (8 * i / kPerByte));
       } else {
 #pragma unroll
         for (int i = 0; i < kOutputs; ++i) StoreSharedIf<1>(i < left, routes + i, codes >> (8 * i));
@@ -351,8 +352,9 @@ struct Strip {
     const auto load = [&](int kd, bool wanted) {
       // A window of one depth always lies inside.
       const bool valid =
-          wanted && (F.inside || (static_cast<unsigned>(ih) < static_cast<unsigned>(p.in[1]) &&
-                                  (KD == 1 || static_cast<unsigned>(depth + kd * DD) < static_cast<unsigned>(p.in[0]))));
+          wanted &&
+          (F.inside || (static_cast<unsigned>(ih) < static_cast<unsigned>(p.in[1]) &&
+                        (KD == 1 || static_cast<unsigned>(depth + kd * DD) < static_cast<unsigned>(p.in[0]))));
       if constexpr (kShared) {
         return LoadShared(staged.depth[kd] + next_row, valid, column, p.in[2]);
       } else {
@@ -539,9 +541,10 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
 #pragma unroll
     for (int kd = 0; kd < S::KD; ++kd) {
       const uint32_t d = depth + od * S::SD + kd * S::DD;
-      staged.depth[kd] = slabs ? in.slab[kd]
-                               : in.run + (at.number * static_cast<uint32_t>(p.x_plane) +
-                                           d * static_cast<uint32_t>(p.x_depth)) * S::kSize;
+      staged.depth[kd] =
+          slabs ? in.slab[kd]
+                : in.run +
+                      (at.number * static_cast<uint32_t>(p.x_plane) + d * static_cast<uint32_t>(p.x_depth)) * S::kSize;
     }
     S::Run(p, nullptr, staged, piece.plane + at.number, piece.depth + od, piece.row + row,
            static_cast<int>(at.column) * S::kOutputs, 0);

@@ -109,7 +109,8 @@ constexpr SmallWindowTuning BackwardTuning(const Form& f) {
     t.rows = halves ? 8 : 2;
     // As many blocks as spill nothing, or little.
     const int registers = f.kept() + f.stride[2] * f.group();
-    if (f.mode == Mode::kFirstStaged) t.blocks = registers > 36 || (f.over(0) > 1 && taps > 9) ? 2 : registers > 26 ? 3 : 4;
+    if (f.mode == Mode::kFirstStaged)
+      t.blocks = registers > 36 || (f.over(0) > 1 && taps > 9) ? 2 : registers > 26 ? 3 : 4;
     if (f.over(0) > 1) t.rows = 8;
     if (f.packs_codes()) t.rows = 16;
     if (f.packs_codes() && registers <= 20 && f.over(1) > 1) t.ahead = 2;

@@ -249,6 +249,7 @@ bool LargeAndApart(const Problem& p, bool forward) {
   for (const Axis& a : p.axis) {
     if (a.out > 1 && 2 * a.kernel > 3 * a.stride) return false;
   }
+  if (forward && p.out_plane() == 1) return false;  // one row, which lanes cannot share
   return !p.channels_last() && p.taps() >= (forward ? kTableLargeForward : kTableLargeBackward);
 }
 

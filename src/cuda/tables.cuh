@@ -113,6 +113,7 @@ struct TableParams {
   int rows_place;    // backward: where the table of rows lies
   int spans_place;   // forward: and that of windows
   int log_sharers;
+  bool wide;  // forward: rows are read four at a time
   uint16_t lists[kListEntries];
 };
 
@@ -324,11 +325,12 @@ __global__ void __launch_bounds__(kTableThreads) TableLastForward(const __grid_c
           for (int k = 0; k < kTableAhead; ++k) Group::Load(at_w + k < w.end, at + k * p.channels, count, x[k]);
 #pragma unroll
           for (int k = 0; k < kTableAhead; ++k) {
+            if (at_w + k >= w.end) break;
 #pragma unroll
             for (int i = 0; i < kN; ++i) {
-              if constexpr (kOp == TableOp::kAverage) {  // what is not there is +0: it changes no sum that began as +0
+              if constexpr (kOp == TableOp::kAverage) {
                 sum[i] += Widened(x[k][i]);
-              } else if (at_w + k < w.end) {
+              } else {
                 duel[i].Meet(Widened(x[k][i]), first_tap + at_w + k);
               }
             }
@@ -613,31 +615,36 @@ struct PieceOfX {
   }
 };
 
-// visit(w, row[w], there) for [begin, end) of a row, four at once. What lies behind the end is not there, and is the
-// last one again. `wide`, of long rows in shared memory: in one load where they lie aligned, because lanes whose
-// windows begin a long way apart meet in the same banks.
-template <class T, class F>
+// visit(w, row[w]) for [begin, end) of a row. `wide`, of long rows in shared memory: four in one load where they lie
+// aligned, because lanes whose windows begin a long way apart meet in the same banks. kAgain: four at once elsewhere,
+// too, behind the end the last one again, which no maximum minds.
+template <bool kAgain, class T, class F>
 __device__ void ForRow(const T* row, int begin, int end, bool wide, F&& visit) {
   int w = begin;
   if (wide) {
     using Four = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
     const int head = static_cast<int>(-reinterpret_cast<uintptr_t>(row + begin) % sizeof(Four) / sizeof(T));
-    for (const int aligned = min(end, begin + head); w < aligned; ++w) visit(w, row[w], true);
+    for (const int aligned = min(end, begin + head); w < aligned; ++w) visit(w, row[w]);
 #pragma unroll 2
     for (; w + 4 <= end; w += 4) {
       const Four words = *reinterpret_cast<const Four*>(row + w);
       T four[4];
       memcpy(four, &words, sizeof four);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) visit(w + i, four[i], true);
+      for (int i = 0; i < 4; ++i) visit(w + i, four[i]);
     }
   }
-  for (; w < end; w += 4) {
-    T four[4];
+  if constexpr (kAgain) {
+    for (; w < end; w += 4) {
+      T four[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) four[i] = row[min(w + i, end - 1)];
+      for (int i = 0; i < 4; ++i) four[i] = row[min(w + i, end - 1)];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) visit(min(w + i, end - 1), four[i], w + i < end);
+      for (int i = 0; i < 4; ++i) visit(min(w + i, end - 1), four[i]);
+    }
+  } else {
+#pragma unroll 4
+    for (; w < end; ++w) visit(w, row[w]);
   }
 }
 
@@ -650,7 +657,7 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_
   const Piece piece(p.cut, a[0].out, a[1].out);
   // The windows of the piece by axis: width, height, depth.
   Span* spans = reinterpret_cast<Span*>(table_shared + p.spans_place);
-  if constexpr (kStaged) {
+  if constexpr (kStaged && kOp != TableOp::kAverage) {
     const int most = max(a[2].out, max(piece.rows, piece.depths));
     for (int i = threadIdx.x; i < most; i += blockDim.x) {
       if (i < a[2].out) spans[i] = a[2].span(i);
@@ -665,7 +672,6 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_
   const int items = piece.planes * piece.depths * piece.rows * static_cast<int>(p.padded.divisor);
   const int at_once = static_cast<int>(blockDim.x) >> p.log_sharers;
   const int per_byte = p.bits < 8 ? 8 / p.bits : 1;
-  const bool wide = kStaged && a[2].kernel >= 12;
   for (int first = 0; first < items; first += at_once) {  // all lanes: they share outputs, and bytes of routes
     const int item = first + (static_cast<int>(threadIdx.x) >> p.log_sharers);
     uint32_t ow = static_cast<uint32_t>(item);
@@ -677,7 +683,16 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_
     const int od = piece.depth + static_cast<int>(depth), oh = piece.row + static_cast<int>(row);
     Duel duel;
     V sum = 0;
-    if (valid) {
+    if (valid && kOp == TableOp::kAverage) {
+      const Span d = a[0].span(od), h = a[1].span(oh), w = a[2].span(ow);
+      for (int at_d = d.begin; at_d < d.end; ++at_d) {
+        const T* slice = x.Depth(plane, at_d);
+        for (int at_h = h.begin; at_h < h.end; ++at_h) {
+          ForRow<false>(slice + at_h * x.width, w.begin, w.end, kStaged && p.wide,
+                        [&](int, T bits) { sum += Widened(bits); });
+        }
+      }
+    } else if (valid) {
       const Span w = kStaged ? spans[ow] : a[2].span(ow);
       const Span h = kStaged ? spans[a[2].out + row] : a[1].span(oh);
       const Span d = kStaged ? spans[a[2].out + piece.rows + depth] : a[0].span(od);
@@ -687,12 +702,9 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_
         while (at_h >= h.end) at_h -= height, ++at_d;
         if (at_d >= d.end) break;
         const T* from = x.Depth(plane, at_d) + at_h * x.width;
-        if constexpr (kOp == TableOp::kAverage) {
-          ForRow(from, w.begin, w.end, wide, [&](int, T bits, bool there) { sum += there ? Widened(bits) : V{0}; });
-        } else {
-          const uint32_t first_tap = ((at_d - d.start) * a[1].kernel + at_h - h.start) * a[2].kernel - w.start;
-          ForRow(from, w.begin, w.end, wide, [&](int at, T bits, bool) { duel.Meet(Widened(bits), first_tap + at); });
-        }
+        const uint32_t first_tap = ((at_d - d.start) * a[1].kernel + at_h - h.start) * a[2].kernel - w.start;
+        ForRow<true>(from, w.begin, w.end, kStaged && p.wide,
+                     [&](int at, T bits) { duel.Meet(Widened(bits), first_tap + at); });
         at_h += sharers;
       }
     }

@@ -135,6 +135,9 @@ void CutForward(const Problem& p, TableJob<T>& job) {
   v.padded = FastDiv(CeilDiv(a[2].out, per_byte) * per_byte);
   const int64_t items = int64_t{v.cut.planes_each} * v.cut.depths_each * v.cut.rows_each * v.padded.divisor;
   v.spans_place = static_cast<int>(piece(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each));
+  // Averages only gain where their windows begin in the same banks.
+  const int64_t apart = a[2].in / a[2].out * static_cast<int64_t>(sizeof(T));
+  v.wide = a[2].kernel >= 12 && (p.kind == POOLGRAD_MAX || (a[2].in % a[2].out == 0 && apart % 64 == 0));
   // Where a block has few outputs, lanes share them, as long as each has two rows of a window.
   while (p.kind == POOLGRAD_MAX && (items << v.log_sharers) < kTableThreads && (per_byte << v.log_sharers) < 32 &&
          int64_t{d.kernel} * h.kernel >= int64_t{4} << v.log_sharers) {
@@ -270,8 +273,8 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
       v.runs = FastDiv(CeilDiv(row, v.run));
       places = rows * v.runs.divisor;
     }
-    // Half as many threads as the device has are too few, if each of them reads a lot.
-    staged = forward && vector && places * across < enough_threads / 4 && p.taps() >= kTablePlaces;
+    // A quarter of the threads that the device has are too few, if each of them reads a lot.
+    staged = forward && vector && places * across < enough_threads / 8 && p.taps() >= kTableLong;
     const int64_t runs = CeilDiv(across, kTableRunBytes / 16);
     v.across = FastDiv(staged ? runs : across);
     v.threads = static_cast<uint32_t>(places * across);

@@ -64,6 +64,9 @@ inline constexpr int64_t kGatherBytes = 40 << 10;
 // Windows by table and averages, channels first: what a block stages, or writes. Blocks wait for their piece, so that
 // several must fit on a multiprocessor.
 inline constexpr int64_t kTableBytes = 20 << 10;
+// Channels last, forward: taps from which whole blocks fetch a window, where outputs are few (at 100 taps it took twice
+// as long as a thread for 16 bytes of channels, at 400 three quarters of its time).
+inline constexpr int64_t kTableLong = 256;
 // Taps from which windows that are alike and hardly overlap are taken, too.
 inline constexpr int64_t kTableLargeForward = 256, kTableLargeBackward = 64;
 // Inputs along the width that a thread of the channels-last backward does.

@@ -1,8 +1,11 @@
 // The differential check as a plain program, for machines that have nothing else: bare servers, emulators, sanitizers.
 //
-//   differential SECONDS SEED [quick]    draws problems until the time is up; prints "N passed, M failed". quick: less
-//   of each differential "PROBLEM" DATA_SEED     runs one problem again, as a failure printed it differential --targets
-//   names the SIMD targets that this machine can run, each forced by POOLGRAD_SIMD
+//   differential SECONDS SEED [quick]
+//       draws problems until the time is up; prints "N passed, M failed". quick: less of each
+//   differential "PROBLEM" DATA_SEED
+//       runs one problem again, as a failure printed it
+//   differential --targets
+//       names the SIMD targets that this machine can run, each forced by POOLGRAD_SIMD
 //
 // The exit status is 0 when nothing failed.
 #include <chrono>

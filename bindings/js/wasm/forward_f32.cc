@@ -9,7 +9,8 @@
 #include <cmath>
 #include <limits>
 
-#include "cpu/forward/forward-inl.h"
+#include "cpu/forward/general-inl.h"
+#include "cpu/forward/special-inl.h"
 #include "windows-inl.h"
 
 namespace poolgrad {

@@ -6,15 +6,18 @@
 #include "hwy/highway.h"
 
 #if HWY_TARGET == HWY_NEON
-#include "cpu/forward/forward-inl.h"
+#include "cpu/forward/general-inl.h"
+#include "cpu/forward/special-inl.h"
 
 namespace poolgrad {
 
 Made MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes) {
-  return HWY_NAMESPACE::MakeForward<uint32_t>(way, problem, routes);
+  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<uint32_t>(way, problem, routes)
+                        : HWY_NAMESPACE::MakeSpecial<uint32_t>(way, problem, routes);
 }
 Made MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes) {
-  return HWY_NAMESPACE::MakeForward<uint16_t>(way, problem, routes);
+  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<uint16_t>(way, problem, routes)
+                        : HWY_NAMESPACE::MakeSpecial<uint16_t>(way, problem, routes);
 }
 
 }  // namespace poolgrad

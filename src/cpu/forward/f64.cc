@@ -1,11 +1,23 @@
-// Forward kernels for f64.
-#define POOLGRAD_WIDER HWY_AVX2  // AVX-512 is rare for f64, and 8 s of every build
+// Forward kernels for f64 and i32.
+#define POOLGRAD_WIDER HWY_AVX2  // AVX-512 is rare for them, and 8 s of every build for each
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/forward/f64.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target
-#include "cpu/forward/forward-inl.h"
+#include "cpu/forward/general-inl.h"
 
-POOLGRAD_FORWARD(MakeForwardF64, MakeForward<double>)
+HWY_BEFORE_NAMESPACE();
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+Made MakeWide(ForwardWay way, const Problem& p, bool routes) {
+  return p.dtype == POOLGRAD_I32 ? MakeGeneral<int32_t>(way, p, routes) : MakeGeneral<double>(way, p, routes);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+HWY_AFTER_NAMESPACE();
+
+POOLGRAD_FORWARD(MakeForwardF64, MakeWide)

@@ -1,4 +1,4 @@
-// From a way and an element type to its kernel, if table.h has it.
+// What general-inl.h and special-inl.h share: from a way and an element type to its kernel, if table.h has it.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -10,18 +10,9 @@
 
 #include <type_traits>
 
-#include "cpu/forward/any/routes-inl.h"
-#include "cpu/forward/any/values-inl.h"
-#include "cpu/forward/channels_first/global-inl.h"
-#include "cpu/forward/channels_first/routes3x3-inl.h"
-#include "cpu/forward/channels_first/tiled-inl.h"
-#include "cpu/forward/channels_last/global-inl.h"
-#include "cpu/forward/channels_last/large-inl.h"
-#include "cpu/forward/channels_last/rows-inl.h"
 #include "cpu/forward/forward.h"
 #include "hwy/highway.h"
 
-HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
@@ -41,78 +32,15 @@ inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
                               : std::is_same_v<S, uint16_t> ? Held::kBits16
                                                             : Held::kInt;
 
-template <class S>
-Made MakeExact(const Problem& p) {
-  Kernel kernel;
-  kernel.run = RunExact<S>;
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  return kernel;
-}
-
+#undef POOLGRAD_IF_BUILT
 #define POOLGRAD_IF_BUILT(kWay)                    \
   if constexpr (IsBuilt(kWay, kHeld<S>, kThisSet)) \
     if (way == kWay)
 
-template <class S, bool kRoutes>
-Made MakeSpecialWith(ForwardWay way, const Problem& p) {
-  POOLGRAD_IF_BUILT(ForwardWay::kGlobal) return MakeGlobal<S, kRoutes>(p);
-  POOLGRAD_IF_BUILT(ForwardWay::kTiled) return MakeTiled<S, kRoutes>(p);
-  POOLGRAD_IF_BUILT(ForwardWay::kRows) return MakeRows<S, kRoutes>(p);
-  POOLGRAD_IF_BUILT(ForwardWay::kLarge) return MakeLarge<S, kRoutes>(p);
-  if constexpr (kRoutes) {
-    POOLGRAD_IF_BUILT(ForwardWay::kRoutes3x3) return MakeRoutes3x3<S>(p);
-  } else if (way == ForwardWay::kRoutes3x3) {
-    return "it is for routes";
-  }
-  return kNotBuilt;
-}
-
-template <class S, bool kRoutes>
-Made MakeGeneralWith(ForwardWay way, const Problem& p) {
-  POOLGRAD_IF_BUILT(ForwardWay::kExact) return MakeExact<S>(p);
-  if constexpr (kRoutes) {
-    if constexpr (!kByFmax<S>) {  // as fast with keys, which need no look at zeros
-      POOLGRAD_IF_BUILT(ForwardWay::kRoutes) return MakeRoutes<S>(p);
-    }
-    if (way == ForwardWay::kValues) return "it keeps no routes";
-  } else {
-    POOLGRAD_IF_BUILT(ForwardWay::kValues) return MakeValues<S>(p);
-    if (way == ForwardWay::kRoutes) return "it is for routes";
-  }
-  return kNotBuilt;
-}
-
-#undef POOLGRAD_IF_BUILT
-
 #endif  // HWY_TARGET != HWY_SCALAR
-
-// The ways that take some problems, and those that take any.
-template <class S>
-Made MakeSpecial([[maybe_unused]] ForwardWay way, [[maybe_unused]] const Problem& p, [[maybe_unused]] bool routes) {
-#if HWY_TARGET == HWY_SCALAR
-  return kNoSimdHere;
-#else
-  return routes ? MakeSpecialWith<S, true>(way, p) : MakeSpecialWith<S, false>(way, p);
-#endif
-}
-
-template <class S>
-Made MakeGeneral([[maybe_unused]] ForwardWay way, [[maybe_unused]] const Problem& p, [[maybe_unused]] bool routes) {
-#if HWY_TARGET == HWY_SCALAR
-  return kNoSimdHere;
-#else
-  return routes ? MakeGeneralWith<S, true>(way, p) : MakeGeneralWith<S, false>(way, p);
-#endif
-}
-
-template <class S>
-Made MakeForward(ForwardWay way, const Problem& p, bool routes) {
-  return IsGeneral(way) ? MakeGeneral<S>(way, p, routes) : MakeSpecial<S>(way, p, routes);
-}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
-HWY_AFTER_NAMESPACE();
 
 // What a file of kernels for one type holds: NAME, which takes the instruction set's `make`.
 #undef POOLGRAD_FORWARD

@@ -21,6 +21,7 @@ Made MakeOfType(ForwardWay way, const Problem& p, bool routes, const Host& host)
     case POOLGRAD_F32:
       return (IsGeneral(way) ? MakeForwardF32 : MakeForwardF32Special)(way, p, routes, host.simd);
     case POOLGRAD_F64:
+    case POOLGRAD_I32:
       return MakeForwardF64(way, p, routes, host.simd);
     case POOLGRAD_F16:
     case POOLGRAD_BF16: {
@@ -90,6 +91,11 @@ const char* RefuseMax(ForwardWay way, const Problem& p, poolgrad_op op) {
   if (p.by_table()) return "it needs windows at regular distances";
   if (p.routes.masks && op == POOLGRAD_OP_FORWARD_ROUTES) return "it keeps one winner, not a set of ties";
   if (p.width().has_empty_window()) return "a window has no valid tap along the width";
+  const bool usual = Tuning().forward_kept >> 10 > 0;  // tests take kernels also where they are slow
+  if (usual && way == ForwardWay::kLarge && op == POOLGRAD_OP_FORWARD_ROUTES && p.taps() <= 255 &&
+      CeilDiv(p.height().kernel, p.height().stride) <= 3) {
+    return "at most three windows share a row";  // fwd_cl_rows takes those, if rows are long enough to be worth it
+  }
   if (p.x_bytes() > int64_t{1} << 48 || p.y_bytes() > int64_t{1} << 48) return "no memory holds so much";
   return nullptr;
 }

@@ -15,8 +15,8 @@ Made MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes, int64_
 Made MakeForwardHalfSpecial(ForwardWay way, const Problem& problem, bool routes, int64_t simd);
 Made MakeForwardHalfFmax(ForwardWay way, const Problem& problem,
                          bool routes);  // the same, faster, if HasHalfFmax(); not every way
-Made MakeForwardF64(ForwardWay way, const Problem& problem, bool routes, int64_t simd);
-Made MakeForwardInt(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // i8, u8, i32
+Made MakeForwardF64(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // f64 and i32: general ways
+Made MakeForwardInt(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // i8 and u8: the same
 
 // The same for x that holds no negative value (spec/kernel.h, Shortcut). Every window must have a valid tap.
 Made MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes);  // f32

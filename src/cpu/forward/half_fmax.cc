@@ -20,7 +20,8 @@ namespace N_NEON_FMAX = HWY_NAMESPACE;
 #define HWY_NAMESPACE N_NEON_FMAX
 #define POOLGRAD_HALVES_BY_FMAX
 
-#include "cpu/forward/forward-inl.h"
+#include "cpu/forward/general-inl.h"
+#include "cpu/forward/special-inl.h"
 
 namespace poolgrad {
 
@@ -32,7 +33,8 @@ bool HasHalfFmax() {
 }
 
 Made MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes) {
-  return HWY_NAMESPACE::MakeForward<int16_t>(way, problem, routes);
+  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<int16_t>(way, problem, routes)
+                        : HWY_NAMESPACE::MakeSpecial<int16_t>(way, problem, routes);
 }
 
 }  // namespace poolgrad

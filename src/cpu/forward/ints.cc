@@ -1,22 +1,10 @@
-// Forward kernels for i8, u8 and i32.
+// Forward kernels for i8 and u8. (i32 is in f64.cc.)
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/forward/ints.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target
-#include "cpu/forward/forward-inl.h"
+#include "cpu/forward/general-inl.h"
 
-HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
-
-Made MakeInt(ForwardWay way, const Problem& p, bool routes) {
-  return p.dtype == POOLGRAD_I32 ? MakeForward<int32_t>(way, p, routes) : MakeForward<int8_t>(way, p, routes);
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
-HWY_AFTER_NAMESPACE();
-
-POOLGRAD_FORWARD(MakeForwardInt, MakeInt)
+POOLGRAD_FORWARD(MakeForwardInt, MakeGeneral<int8_t>)

@@ -40,7 +40,7 @@ struct ForwardRow {
 // WebAssembly has f32 alone, for the size of the module. Bits of f32 are worth it where winners of zero ask for a look
 // at the inputs (Arm), bits of halves there too, where they have
 // no instructions of their own; on x86 they gain 1.0 to 1.1.
-// f64.cc leaves AVX-512 out, to build faster: those processors run AVX2, values as fast, routes up to 1.4 times slower.
+// f64.cc leaves AVX-512 out, to build faster: f64 and i32 run AVX2, values as fast, routes up to 1.4 times slower.
 // clang-format off
 inline constexpr ForwardRow kForwardTable[] = {
     //                                          f32        halves     f64        integers   bits32     bits16

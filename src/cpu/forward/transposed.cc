@@ -1,7 +1,12 @@
-// fwd_cf_transposed: short rows, channels first. Vectors along a row would be nearly empty, so planes become lanes: a
-// block of planes is turned over into scratch, where it is an image with channels last, pooled there by the kernel that
-// such an image gets, and turned back. Its codes are packed while planes are still lanes, so that short lines cost no
-// more than long ones.
+// fwd_cf_transposed: short rows and large windows, channels first. Vectors along a short row would be nearly empty, so
+// planes become lanes: a block of planes is turned over into scratch, where it is an image with channels last, pooled
+// there by the kernel that such an image gets, and turned back. Its codes are packed while planes are still lanes, so
+// that short lines cost no more than long ones.
+//
+// Large windows gain by fwd_cl_large, though it takes turning (f32, AVX-512, planes of 40x40, against the general
+// kernels, values and routes: 13x13 1.2 and 1.5 times as fast, 31x31 1.5 and 1.6, 17x17 at stride 2 1.3 and 3.1).
+// Planes that leave the second-level cache are still worth it with routes: 31x31 in 112x112 2.8 times, without them
+// 0.9.
 #define POOLGRAD_WIDER 0  // squares of 16 bytes
 #include "cpu/simd/targets.h"
 
@@ -139,8 +144,11 @@ namespace poolgrad {
 
 HWY_EXPORT(TransposedOf);
 
+constexpr const char* kLongRows = "rows are long enough for vectors along them";
+constexpr int64_t kLargeTaps = 121;
+
 Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
-  if (p.channels_last()) return "it needs channels first";
+  if (p.channels_last() && p.channels > 1) return "it needs channels first";
   const int64_t planes = p.batch * p.channels;
   if (planes < 8) return "there are too few planes to fill lanes";
   const int64_t vector = std::min(CeilDiv(planes, 16), std::max<int64_t>(1, 4 / SizeOf(p.dtype))) * 16;
@@ -150,11 +158,13 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const bool signal = p.out_plane() == p.width().out && p.width().stride > 2;
   const bool few = signal || op == POOLGRAD_OP_FORWARD_ROUTES;
   const int64_t row = (few ? p.width().out : p.width().in) * SizeOf(p.dtype);
-  if (row > (signal ? tuning.transposed_signal : tuning.transposed_row)) {
-    return "rows are long enough for vectors along them";
-  }
+  const bool is_short = row <= (signal ? tuning.transposed_signal : tuning.transposed_row);
+  // Large windows are worth it in long rows too: channels last has a kernel whose time hardly depends on them.
+  const bool is_large = p.taps() >= kLargeTaps && planes >= 2 * vector * host.threads;
+  if (!is_short && !is_large) return kLongRows;
   const int64_t each = vector * (p.in_plane() + p.out_plane()) * SizeOf(p.dtype);
-  if (each > tuning.transposed_block) return "planes are too large to be held side by side";
+  const int64_t room = tuning.transposed_block * (is_large && op == POOLGRAD_OP_FORWARD_ROUTES ? 8 : 2);
+  if (each > room) return "planes are too large to be held side by side";
   // Blocks of about the same size, of whole vectors.
   const int64_t most = std::clamp<int64_t>(tuning.transposed_block / each, 1, 4);
   const int64_t blocks = CeilDiv(planes, most * vector);
@@ -170,6 +180,7 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   for (const Algorithm& way : ForwardAlgorithms()) {
     Made made = way.make(q, op, Host{host.simd, 1});
     if (made.refusal) continue;
+    if (!is_short && std::strcmp(way.name, "fwd_cl_large") != 0) return kLongRows;
     layout->kernel = std::move(made.kernel);
     break;
   }
@@ -177,6 +188,7 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   kernel.run = POOLGRAD_DISPATCH(TransposedOf, host.simd)(p);
   if (!kernel.run || !layout->kernel.run) return kNoSimdHere;
   kernel.units = planes;
+  kernel.tasks_per_thread = static_cast<int>(std::clamp<int64_t>(blocks / host.threads, 1, kTasksPerThread));
   kernel.scratch_bytes = TransposedScratch(p, *layout, nullptr).bytes;
   kernel.layout = std::move(layout);
   return kernel;

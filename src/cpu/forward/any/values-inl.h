@@ -7,8 +7,8 @@
 //
 // Down first reads x where it lies and leaves one row per row of outputs to the slower way across. Blocks, not rows,
 // because loads that straddle what was just stored wait for it. Rows too long for that are cut into pieces. Large
-// windows are made of spans, both ways (blocks-inl.h). Which tap won does not matter here, so they may meet in any
-// order; zeros of different sign are left to a Watch.
+// windows are running maxima down, whose time does not depend on the window, and spans across (blocks-inl.h). Which tap
+// won does not matter here, so they may meet in any order; zeros of different sign are left to a Watch.
 //
 // Tried and left: windows three wide and two apart all in registers (1.1 times as fast with vectors of 16 bytes, 120
 // lines); sliding in registers at stride 1 (6.6 cycles per vector against 4.2: then no input rows are shared); blocks
@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/any/maxima-inl.h"
@@ -54,11 +55,13 @@ enum class Across {
 
 // How a problem is cut.
 struct ValuesLayout {
-  Spans down, across;
+  Spans across;
   Across way;
+  bool runs;                  // running maxima down
   bool folds;                 // depth taps are folded into one slice first
   int64_t tile;               // outputs along the width per piece
   int64_t out_rows, in_rows;  // per block
+  int64_t across_rows;        // of them at a time
   int64_t pitch;              // of padded rows
   int64_t in_pitch;           // of input rows in scratch, at most
   int64_t dense;              // buffers of rows at all places
@@ -76,21 +79,22 @@ ValuesLayout LayOutValues(const Problem& p) {
                      : pairs                   ? Across::kPairs
                      : inner >= LaneCount<S>() ? Across::kRuns
                                                : Across::kPick;
-  ValuesLayout l = {Spans(h.out == 1 ? 1 : h.kernel, h.stride),
-                    Spans(w.out == 1 || pairs ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1),
+  ValuesLayout l = {Spans(w.out == 1 || pairs ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1),
                     way,
+                    h.out > 1 && h.kernel > 10 + 2 * h.stride,
                     false,
                     0,
                     0,
                     0,
                     0,
                     0,
+                    0,
                     0};
-  l.folds = p.depth().kernel > 1 && (!h.disjoint() || l.down.used());
+  l.folds = p.depth().kernel > 1 && (!h.disjoint() || l.runs);
   const bool last_is_dense = way == Across::kPick && w.kernel > 1;
   l.dense = std::min<int64_t>(2, l.across.levels + last_is_dense);
-  const bool shares = l.folds || l.down.used();  // what blocks have in common is made again for each
-  const int64_t in_copies = l.folds + std::min(2, l.down.levels);
+  const bool shares = l.folds || l.runs;  // what blocks have in common is made again for each
+  const int64_t in_copies = l.folds + l.runs;
   const int64_t least_rows = std::min(h.out, shares ? CeilDiv(2 * h.extent(), h.stride) : 2);
   const int64_t least_in = InRows(h, least_rows);
   const int64_t each =
@@ -108,13 +112,15 @@ ValuesLayout LayOutValues(const Problem& p) {
   const int64_t planes = p.batch * (p.channels_last() ? 1 : p.channels);
   l.out_rows = rows > h.out && one_plane ? h.out : std::min(rows, h.out * planes);
   l.in_rows = InRows(h, l.out_rows);
+  const int64_t fit = Tuning().forward_values_block / (l.pitch * (1 + l.dense) * size);
+  l.across_rows = std::clamp<int64_t>(fit, std::min<int64_t>(2, l.out_rows), l.out_rows);
   return l;
 }
 
 template <class S>
 struct ValuesScratch {
-  S* folded;      // in_rows rows
-  S* columns[2];  // spans of them
+  S* folded;   // in_rows rows
+  S* running;  // maxima of the rows of a window, from each of them to the last; and one row more
   S* padded;
   S* dense[2];  // padded rows' spans, or windows at all places
   S* picked;
@@ -125,19 +131,35 @@ struct ValuesScratch {
     const int64_t vector = LaneCount<S>();
     const int64_t inner = p.channels_last() ? p.channels : 1;
     folded = take.Take<S>(l.folds ? l.in_rows * l.in_pitch + vector : 0);
-    for (int i = 0; i < 2; ++i) columns[i] = take.Take<S>(l.down.levels > i ? l.in_rows * l.in_pitch + vector : 0);
+    running = take.Take<S>(l.runs ? (std::min(p.height().kernel, p.height().in) + 1) * l.in_pitch + vector : 0);
     padded = take.Take<S>(l.out_rows * l.pitch + 2 * vector);
-    for (int i = 0; i < 2; ++i) dense[i] = take.Take<S>(l.dense > i ? l.out_rows * l.pitch + 2 * vector : 0);
-    picked = take.Take<S>(l.way == Across::kPick ? l.out_rows * l.tile * inner + vector : 0);
+    for (int i = 0; i < 2; ++i) dense[i] = take.Take<S>(l.dense > i ? l.across_rows * l.pitch + 2 * vector : 0);
+    picked = take.Take<S>(l.way == Across::kPick ? l.across_rows * l.tile * inner + vector : 0);
     special = take.Take<bool>(std::min(p.depth().kernel, p.depth().in) * l.in_rows);
     const auto listed = [](const Spans& spans, const Axis& a) {
       return std::max(spans.used() ? std::max(spans.size, CeilDiv(a.kernel, spans.size)) : a.kernel, spans.radix);
     };
     const int64_t depth = l.folds ? 1 : std::min(p.depth().kernel, p.depth().in);
-    const int64_t height = std::min(listed(l.down, p.height()), p.height().in);
+    const int64_t height = std::min(p.height().kernel, p.height().in);
     list = take.Take<const S*>(std::max({depth * height, listed(l.across, p.width()), p.depth().in}) + 1);
   }
 };
+
+// A row meets what the rows before it left, `before` (null: there was none), and that becomes `to`, which may be the
+// same. Where `other` is not null, both together become `out`. At least a vector long.
+template <class S, MaxFlow kFlow>
+HWY_NOINLINE void RunningMax(const S* row, const S* before, int64_t run, S* to, const S* other, S* out,
+                             Watch<S>& shared_watch) {
+  const hn::ScalableTag<S> d;
+  Watch<S> watch = shared_watch;
+  ForRow<S>(run, [&](int64_t j) POOLGRAD_LAMBDA {
+    auto v = LoadKey<S, kFlow, 0>(row + j, watch);
+    if (before) v = Greatest<S>(hn::LoadU(d, before + j), v);
+    hn::StoreU(v, d, to + j);
+    if (other) hn::StoreU(Greatest<S>(hn::LoadU(d, other + j), v), d, out + j);
+  });
+  shared_watch = watch;
+}
 
 template <class S>
 class ValuesRunner {
@@ -184,7 +206,11 @@ class ValuesRunner {
     const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
     if (has_rows) {
       Down(block, watch);
-      AcrossRows(block.planes * block.oh.size(), rows_.y_row(block.r) + piece_.ow.begin * inner_, watch);
+      S* const y = rows_.y_row(block.r) + piece_.ow.begin * inner_;
+      const int64_t rows = block.planes * block.oh.size();
+      for (int64_t r = 0; r < rows; r += l_.across_rows) {
+        AcrossRows(s_.padded + r * l_.pitch, std::min(l_.across_rows, rows - r), y + r * y_pitch_, watch);
+      }
       if (watch.Fired() == Alarm::kNone && !has_empty_row_) return;
     }
     PoolSpecialRows<S>(rows_, block, piece_.ow, has_rows, s_.special);
@@ -213,73 +239,91 @@ class ValuesRunner {
     const auto source = [&](int64_t kd, int64_t h) {
       return kFlow == MaxFlow::kKeysToKeys ? s_.folded + (h - first) * pitch : Input(block, kd, h);
     };
-    const int64_t span_rows = block.in.size() - (l_.down.size - 1) * height_.dilation;
-    const bool spans = l_.down.used() && span_rows > 0;
-    const S* longest = nullptr;
-    if (spans) {
-      int64_t reach = height_.dilation;
-      int64_t count = block.in.size();
-      for (int level = 0; level < l_.down.levels; ++level, reach *= l_.down.radix) {
-        count -= (l_.down.radix - 1) * reach;
-        S* to = s_.columns[level % 2];
-        for (int64_t t = 0; t < l_.down.radix; ++t) {
-          s_.list[t] = level == 0 ? source(depth.begin, first + t * reach) : longest + t * reach * l_.in_pitch;
+    if (l_.runs && Seen() >= LaneCount<S>()) {
+      const int64_t apart = height_.dilation / std::gcd(height_.stride, height_.dilation);
+      for (int64_t r = 0; r < std::min(apart, block.oh.size()); ++r) {
+        for (int64_t o = block.oh.begin + r; o < block.oh.end;) {
+          const auto row = [&](int64_t tap) { return source(depth.begin, height_.start(o) + tap * height_.dilation); };
+          o += apart * RunDown<kFlow>(block, o, apart, row, watch);
         }
-        if (level == 0) {
-          MaxRows<S, kFlow>({s_.list, l_.down.radix, count, Seen(), pitch, to, l_.in_pitch, 0, 1, 0, 0, &lookahead_},
-                            watch);
-        } else {
-          MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, l_.down.radix, count, Seen(), l_.in_pitch, to, l_.in_pitch},
-                                           watch);
-        }
-        longest = to;
       }
+      return;
     }
     const Range whole = height_.interior();
     for (int64_t o = block.oh.begin; o < block.oh.end;) {
       const bool inside = o >= whole.begin && o < whole.end;
       const int64_t count = inside ? std::min(block.oh.end, whole.end) - o : 1;
       const Range h = height_.valid_taps(o);
-      const bool from_spans = spans && h.size() >= l_.down.size;
       int64_t n = 0;
-      if (from_spans) {
-        for (; n < l_.down.count(h.size()); ++n) {
-          const int64_t row = height_.start(o) + (h.begin + l_.down.tap(n, h.size())) * height_.dilation - first;
-          s_.list[n] = longest + row * l_.in_pitch;
-        }
-      } else {
-        for (int64_t kd = depth.begin; kd < depth.end; ++kd) {
-          for (int64_t kh = h.begin; kh < h.end; ++kh)
-            s_.list[n++] = source(kd, height_.start(o) + kh * height_.dilation);
-        }
+      for (int64_t kd = depth.begin; kd < depth.end; ++kd) {
+        for (int64_t kh = h.begin; kh < h.end; ++kh)
+          s_.list[n++] = source(kd, height_.start(o) + kh * height_.dilation);
       }
-      const int64_t from_pitch = from_spans ? l_.in_pitch : pitch;
-      const bool shares = !from_spans && depth.size() == 1 && height_.stride == 1 && n > 1;
+      const bool shares = depth.size() == 1 && height_.stride == 1 && n > 1;
       if (shares) s_.list[n] = s_.list[n - 1] + height_.dilation * pitch;
       const MaxJob<S> job = {s_.list,
                              n,
                              count,
                              Seen(),
-                             height_.stride * from_pitch,
-                             s_.padded + (o - block.oh.begin) * l_.pitch + piece_.width.pad_lo * inner_,
+                             height_.stride * pitch,
+                             Padded(o - block.oh.begin),
                              l_.pitch,
                              shares ? height_.dilation : 0,
                              block.planes,
                              p_.in_plane() * inner_,
                              block.oh.size() * l_.pitch,
                              &lookahead_};
-      if (n > 0 && from_spans) MaxRows<S, MaxFlow::kKeysToKeys>(job, watch);
-      if (n > 0 && !from_spans) MaxRows<S, kFlow>(job, watch);
+      if (n > 0) MaxRows<S, kFlow>(job, watch);
       o += count;
     }
   }
 
-  void AcrossRows(int64_t rows, S* y, Watch<S>& watch) {
+  S* Padded(int64_t r) const { return s_.padded + r * l_.pitch + piece_.width.pad_lo * inner_; }
+
+  // Window `o` and those after it, `apart` rows of outputs each, that have its last row: maxima towards the front from
+  // that row, and towards the end from the next one, give each window two parts. (Tap t's row of window o is row(t),
+  // also beyond its last tap.) Returns how many there are.
+  template <MaxFlow kFlow, class RowOf>
+  int64_t RunDown(const Block<S>& block, int64_t o, int64_t apart, const RowOf& row, Watch<S>& watch) {
+    const Range taps = height_.valid_taps(o);
+    if (taps.size() == 0) return 1;
+    const int64_t step = height_.stride * apart / height_.dilation;  // taps from window to window
+    const int64_t count = std::min((taps.end - 1) / step + 1, CeilDiv(block.oh.end - o, apart));
+    const int64_t inside = (height_.in - 1 - height_.start(o)) / height_.dilation + 1;
+    const int64_t end = std::min((count - 1) * step + height_.kernel, inside);
+    const auto out = [&](int64_t i) { return Padded(o + i * apart - block.oh.begin); };
+    const auto front = [&](int64_t tap) {
+      return tap <= taps.begin ? out(0) : s_.running + (tap - taps.begin) * l_.in_pitch;
+    };
+    S* const back = s_.running + taps.size() * l_.in_pitch;
+    const S* before = nullptr;
+    for (int64_t t = taps.end - 1; t >= taps.begin; --t) {
+      RunningMax<S, kFlow>(row(t), before, Seen(), front(t), nullptr, nullptr, watch);
+      before = front(t);
+    }
+    before = nullptr;
+    int64_t i = 1;
+    for (int64_t t = taps.end; t < end; ++t) {
+      const bool whole = i < count && t == i * step + height_.kernel - 1;  // a window's last tap
+      if constexpr (kFlow == MaxFlow::kRawToKeys) lookahead_.At(row(t) + Seen());
+      RunningMax<S, kFlow>(row(t), before, Seen(), back, whole ? front(i * step) : nullptr, whole ? out(i) : nullptr,
+                           watch);
+      before = back;
+      i += whole;
+    }
+    for (; i < count; ++i) {  // windows that reach beyond the input
+      s_.list[0] = front(i * step);
+      s_.list[1] = before;
+      MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, before ? 2 : 1, 1, Seen(), 0, out(i), 0}, watch);
+    }
+    return count;
+  }
+
+  void AcrossRows(const S* from, int64_t rows, S* y, Watch<S>& watch) {
     const Axis& width = piece_.width;
     if (l_.way == Across::kPairs) {
-      return MaxOfPairs<S>(s_.padded, width.kernel, rows, width.out, l_.pitch, y, y_pitch_, watch);
+      return MaxOfPairs<S>(from, width.kernel, rows, width.out, l_.pitch, y, y_pitch_, watch);
     }
-    const S* from = s_.padded;
     const int64_t step = width.dilation * inner_;
     int64_t reach = step;
     int64_t all = rows * l_.pitch;

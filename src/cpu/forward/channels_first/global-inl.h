@@ -1,5 +1,4 @@
-// fwd_global, channels first: the window is the whole plane, and each plane is one contiguous array with one
-// winner.
+// fwd_global: the window is the whole plane, channels first, and each plane is one contiguous array with one winner.
 //
 // A plane is reduced lane by lane, and then as many planes as there are lanes are folded together, even lanes against
 // odd ones, until every lane holds one plane's winner. Lanes do not follow each other in the array, so a tie between
@@ -179,6 +178,22 @@ void RunGlobal(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       }
     }
   }
+}
+
+template <class S, bool kRoutes>
+Made MakeGlobal(const Problem& p) {
+  for (const Axis& a : p.axis) {
+    if (a.kernel != a.in || a.out != 1 || a.dilation != 1 || a.pad_lo != 0) return "the window is not the whole plane";
+  }
+  if (p.channels_last() && p.channels > 1) return "it needs channels first";
+  if (p.in_plane() < LaneCount<S>()) return "a plane is shorter than a vector";
+  if (kRoutes && sizeof(S) < 4 && p.in_plane() > (int64_t{1} << (8 * sizeof(S))) - 1)
+    return "a tap's number does not fit a lane";
+  Kernel kernel;
+  kernel.tasks_per_thread = 1;  // long runs of addresses
+  kernel.units = p.batch * p.channels;
+  kernel.run = RunGlobal<S, kRoutes>;
+  return kernel;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

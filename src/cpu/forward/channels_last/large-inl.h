@@ -7,7 +7,8 @@
 // Rows keep the first of their ties and earlier rows win ties, which is exactly the first in row-major order. ties=last
 // lists windows and taps backwards.
 //
-// Against fwd_values and fwd_routes, f32, AVX-512: 1.0 and 1.7 times as fast at 5x5, 3 and 4.5 times at 13x13. Tried
+// Against fwd_values and fwd_routes, f32, AVX-512: 0.9 and 1.6 times as fast at 5x5, 1.9 and 2.2 times at 7x7, 3 and 2
+// times at 13x13, 3.5 and 4 times at 31x31. Tried
 // and left: doubling (spans of 2, 4, 8 in rings) has 4 comparisons at 13x13 but stores every level: 14.5 cycles per
 // vector and 18.8 with routes, against 9.8 and 16.2.
 
@@ -325,6 +326,7 @@ template <class S, bool kRoutes>
 Made MakeLarge(const Problem& p) {
   if (!p.channels_last()) return "it needs channels last";
   if (p.channels < LaneCount<S>()) return "there are fewer channels than lanes";
+  if (HWY_ARCH_X86 && !kRoutes && p.taps() < 49 * p.width().stride) return "windows are small";
   if (p.depth().kernel > 1) return "windows are deeper than one slice";
   if (p.height().dilation > 1 || p.width().dilation > 1) return "windows are dilated";
   if (p.height().has_empty_window() || p.depth().has_empty_window()) return "a window has no valid tap";

@@ -52,6 +52,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 // no asking, or cannot be asked.
 inline constexpr bool kBundles = !HWY_ARCH_ARM_A64;
 
+// Whether windows that are no tiles are worth it: without routes, AVX-512 pools them as fast by fwd_values (0.8 to 1.1
+// times, volumes 0.4 to 1.1), where AVX2 gains 1.0 to 1.4.
+template <bool kRoutes>
+inline constexpr bool kStreams = kRoutes || HWY_TARGET != HWY_AVX3;
+
 // A piece of a row of outputs whose windows have the same taps along the width.
 struct StreamPiece {
   Range ow, taps;
@@ -313,7 +318,16 @@ void RunStream(const Problem& p, const Args& args, int64_t begin, int64_t end, s
   if constexpr (kPixelTiles) {
     if (layout.tiles) return RunPixelTiles<S, kRoutes>(p, args, begin, end, layout.looks);
   }
-  StreamRunner<S, kRoutes>(p, args, memory).Run(begin, end);
+  if constexpr (kStreams<kRoutes>) StreamRunner<S, kRoutes>(p, args, memory).Run(begin, end);
+}
+
+// Why rows of outputs are not worth what each costs to begin, and each window that shares its inputs; or null. Measured
+// on x86: rows of 16 channels ran at 0.3 to 0.9 of the speed of the general kernels. Slices of a volume share nothing.
+inline const char* RefuseShortRows(const Problem& p, const RowsLayout& l) {
+  if (!HWY_ARCH_X86 || l.tiles) return nullptr;
+  const int64_t least = Tuning().forward_kept >> 10;  // 256 outputs, where accumulators take all their room
+  if (p.channels * p.width().out < least * (l.bundles ? 1 : 1 + l.slots)) return "rows of outputs are too short";
+  return least > 0 && p.depth().kernel > 1 && l.slots > 1 && !l.bundles ? "deep windows share rows" : nullptr;
 }
 
 template <class S, bool kRoutes>
@@ -326,6 +340,8 @@ Made MakeRows(const Problem& p) {
   if (p.channels < LaneCount<S>() && (p.width().stride > 1 || p.width().out == 1))
     return "there are fewer channels than lanes";
   auto layout = std::make_shared<const RowsLayout>(LayOutRows<S, kRoutes>(p));
+  if (!kStreams<kRoutes> && !layout->tiles) return "without routes it is for four or eight taps that share nothing";
+  if (const char* reason = RefuseShortRows(p, *layout)) return reason;
   ScratchTaker take(nullptr);
   const StreamScratch<S> scratch(*layout, p, kRoutes, take);
   Kernel kernel;

@@ -40,11 +40,11 @@ inline constexpr int kTileBits = kTaps == 4 ? 2 : 4;
 
 // Whether RunPixelTiles takes a problem: whole windows, whose channels fill blocks of a vector of bytes well enough
 // (the last one overlaps the one before it), and whose codes fill bytes. Without routes, halves that need keys are
-// bound by those, not by memory, and faster row by row.
+// bound by those, not by memory, and faster row by row; vectors of 64 bytes are not.
 template <class S, bool kRoutes>
 bool TakesPixelTiles(const Problem& p) {
   const int64_t block = LaneCount<uint8_t>();
-  if (!kPixelTiles || (kHasKeys<S> && !kRoutes)) return false;
+  if (!kPixelTiles || (kHasKeys<S> && !kRoutes && HWY_TARGET != HWY_AVX3)) return false;
   if ((p.taps() != 4 && p.taps() != 8) || p.ties == POOLGRAD_TIES_LAST) return false;
   if (p.channels < block || CeilDiv(p.channels, block) * block * 4 > p.channels * 5) return false;
   const int32_t bits = p.taps() == 4 ? kTileBits<4> : kTileBits<8>;

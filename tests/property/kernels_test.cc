@@ -123,6 +123,8 @@ TEST(Kernels, EveryKernelOfEveryTypeRanOnDrawnProblems) {
   }
   ASSERT_GT(missing.size(), 40u);
   ForgetRuns();
+  // Large windows over many channels of halves are hardly ever drawn.
+  ASSERT_EQ(CheckProblem(*ParseProblem("max bf16 nhwc 1x7x8x33 k13x9 s2x1 p6x4"), 1, {{2}, false}).failure, "");
   for (uint64_t seed = 1; seed < 6000 && !missing.empty(); ++seed) {
     XorShift draw(seed);
     const poolgrad_problem problem = DrawProblem(draw);

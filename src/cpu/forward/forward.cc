@@ -76,6 +76,8 @@ void AddShortcut(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) 
 // relu, over outputs that are still in cache. Every unit of a kernel is an equal run of y.
 bool AddRectifier(const Problem& p, const Host& host, Kernel* kernel) {
   if (p.y_elements() == 0 || p.y_elements() % kernel->units != 0) return false;
+  // Blocks of channels are alike but for the last one.
+  if (p.channels_last() && p.y_elements() / kernel->units % p.channels != 0) return false;
   kernel->finish = MakeRectifier(p, host.simd);
   kernel->finish_every = std::max<int64_t>(1, Tuning().rectified / (p.y_bytes() / kernel->units));
   return kernel->finish != nullptr;

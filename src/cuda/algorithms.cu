@@ -369,7 +369,8 @@ CudaKernel MakeRectified(const Problem& p, poolgrad_op op) {
 
 const char* RefuseGeneric(const Problem& p, poolgrad_op op) {
   if (op == POOLGRAD_OP_BIAS_GRADIENT) return p.bias ? nullptr : "the problem has no bias";
-  if (p.relu && IsForward(op)) return kRectifies;
+  const bool empty = p.x_elements() == 0 || p.y_elements() == 0;  // which it is the only one to take
+  if (p.relu && IsForward(op) && !empty) return kRectifies;
   if (op == POOLGRAD_OP_BACKWARD_X) return "it needs routes";
   if (IsInteger(p.dtype) && op == POOLGRAD_OP_BACKWARD) return "integers have no gradient";
   if (p.kind == POOLGRAD_AVERAGE && op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_BACKWARD)

@@ -5,6 +5,7 @@ and one version everywhere. tests/packaging/backend_test.py LIBRARY. The package
 import email
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -99,10 +100,43 @@ def test_tag(library: Path) -> None:
         raise AssertionError("a library that needs another was tagged as one that does not")
 
 
+def test_setup_speaks_first(folder: Path) -> None:
+    """What tools/setup will install is said before it is installed, and nothing is where one may not."""
+    if not shutil.which("dpkg-query"):
+        return  # elsewhere it installs nothing
+    tools, told = folder / "tools", folder / "told"
+    (tools / "packages").mkdir(parents=True)
+    (tools / "packages" / "part.txt").write_text("no-such-package  # to be missing\n")
+    setup = tools / "setup"
+    setup.write_text(read("tools/setup"))
+    commands = folder / "bin"
+    commands.mkdir()
+    # apt-get keeps what had been said when it was called; sudo asks for a password.
+    for name, text in {"apt-get": f'cat "{told}" > "{told}.then"; echo "$@" >> "{told}.installed"', "sudo": "exit 1"}.items():
+        (commands / name).write_text(f"#!/bin/sh\n{text}\n")
+        (commands / name).chmod(0o755)
+    for user, status in (("0", 0), ("1000", 1)):
+        (commands / "id").write_text(f"#!/bin/sh\necho {user}\n")
+        (commands / "id").chmod(0o755)
+        for left in folder.glob("told*"):
+            left.unlink()
+        with told.open("w") as said:
+            run = subprocess.run(["bash", str(setup), "part"], stderr=said, env={"PATH": f"{commands}:/usr/bin:/bin"})
+        assert run.returncode == status, told.read_text()
+        assert "missing: no-such-package" in told.read_text()
+        installed = Path(f"{told}.installed")
+        if user == "0":
+            assert "no-such-package" in installed.read_text() and "no-such-package" in Path(f"{told}.then").read_text()
+        else:
+            assert not installed.exists() and "apt-get install no-such-package" in told.read_text()
+
+
 if __name__ == "__main__":
     test_one_version()
     test_habits()
     with tempfile.TemporaryDirectory() as temporary:
         test_wheel_and_sdist(Path(temporary))
+    with tempfile.TemporaryDirectory() as temporary:
+        test_setup_speaks_first(Path(temporary))
     test_tag(Path(sys.argv[1]))
     print("metadata, licence, README, tag and version are right")

@@ -410,25 +410,16 @@ struct Cells {
   // Adds what one row of outputs sends to one row of inputs; row_tap: the tap of its first column; split_taps: where
   // one column is the thread's, its taps in the outputs over it, -1 for none.
   __device__ static void Add(const Outputs& from, int row_tap, const int (&split_taps)[TW], float (*sum)[kChannels]) {
-    if constexpr (kPairs) {
 #pragma unroll
-      for (int j = 0; j < kColumns; j += 2) {
-#pragma unroll
-        for (int tw = TW - 1; tw >= 0; --tw) {
-          const int kw = TapAt(2, tw), o = j - tw - kLow;
-          if (kw >= 0) AddWhere(from.code[0][o], row_tap + kw, from.dy[o][0], from.dy[o + 1][0], sum[j], sum[j + 1]);
-        }
-      }
-      return;
-    }
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
+    for (int j = 0; j < kColumns; j += kPairs ? 2 : 1) {
 #pragma unroll
       for (int tw = TW - 1; tw >= 0; --tw) {
         const int kw = kSplit ? split_taps[tw] : TapAt(2, (j + kPhase) % SW + tw * SW);
         if (!(kSplit && KW == SW && DW == 1) && kw < 0) continue;
         const int o = (j + kPhase) / SW - tw - kLow;
-        if constexpr (kPaired) {
+        if constexpr (kPairs) {
+          AddWhere(from.code[0][o], row_tap + kw, from.dy[o][0], from.dy[o + 1][0], sum[j], sum[j + 1]);
+        } else if constexpr (kPaired) {
           using Codes = ChannelCodes<kBits, kChannels>;
 #pragma unroll
           for (int i = 0; i < Codes::kPairs; ++i) {

@@ -201,11 +201,11 @@ struct Strip {
       for (int k = 1; k < KW; ++k) {
         if constexpr (kMaxima) {
           best = P::Max(row.tap[k][i], best);
-          continue;
+        } else {
+          const auto m = P::Greater(row.tap[k][i], best);
+          best = P::Choose(m, row.tap[k][i], best);
+          if constexpr (kRoutes) tap = P::ChooseTap(m, P::Tap(k), tap);
         }
-        const auto m = P::Greater(row.tap[k][i], best);
-        best = P::Choose(m, row.tap[k][i], best);
-        if constexpr (kRoutes) tap = P::ChooseTap(m, P::Tap(k), tap);
       }
       out.value[i] = best;
       if constexpr (kRoutes) out.tap[i] = tap;
@@ -438,11 +438,11 @@ struct Strip {
           for (int i = 0; i < kPacks; ++i) {
             if constexpr (kMaxima) {
               best.value[i] = P::Max(other.value[i], best.value[i]);
-              continue;
+            } else {
+              const auto m = P::Greater(other.value[i], best.value[i]);
+              best.value[i] = P::Choose(m, other.value[i], best.value[i]);
+              if constexpr (kRoutes) best.tap[i] = P::ChooseTap(m, other.tap[i] + P::Tap(k * KW), best.tap[i]);
             }
-            const auto m = P::Greater(other.value[i], best.value[i]);
-            best.value[i] = P::Choose(m, other.value[i], best.value[i]);
-            if constexpr (kRoutes) best.tap[i] = P::ChooseTap(m, other.tap[i] + P::Tap(k * KW), best.tap[i]);
           }
         }
 #pragma unroll

@@ -4,8 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# Exactly the functions that the header declares, what it takes to give them memory, and a choice that tests make.
-exports=$(grep -o 'poolgrad_[a-z_0-9]*(' ../../include/poolgrad/poolgrad.h | tr -d '(' | sort -u)
+# Exactly the functions that the header declares, what it takes to give them memory, and a choice that tests make. Not those of a
+# bias, which JavaScript does not take.
+exports=$(grep -o 'poolgrad_[a-z_0-9]*(' ../../include/poolgrad/poolgrad.h | tr -d '(' | sort -u | grep -v bias)
 make -s -f wasm/Makefile -j"$(nproc)" EXPORTS="malloc free poolgrad_wasm_max_passes_nan $(echo $exports)"
 
 size=$(stat -c %s dist/poolgrad.wasm)

@@ -43,7 +43,12 @@ void Select(const Problem& p, const T* x, const T* bias, const Place& o, T* y, u
     if (mask) std::memset(mask, 0, f.mask_bytes());
     set(tap);
   });
-  if constexpr (!std::is_integral_v<T>) {
+#ifdef POOLGRAD_SMALL
+  constexpr bool adds = false;
+#else
+  constexpr bool adds = !std::is_integral_v<T>;
+#endif
+  if constexpr (adds) {
     if (p.bias && best != Lowest<V>()) {
       winner = Narrow<T>(best + Widen(bias[o.c]));
       best = Widen(winner);
@@ -262,7 +267,9 @@ RunFn RunOf(const Problem& p, poolgrad_op op) {
     case POOLGRAD_OP_UNPOOL:
       return Unpool<T>;
     case POOLGRAD_OP_BIAS_GRADIENT:
+#ifndef POOLGRAD_SMALL  // which takes no bias
       if constexpr (real) return BiasGradient<T>;
+#endif
       return nullptr;
   }
   return nullptr;

@@ -43,6 +43,20 @@ __device__ inline void WaitFor() {
   __syncthreads();
 }
 
+// What was asked for since the last time is a group; groups arrive in order.
+__device__ inline void CommitAsked() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kPending>
+__device__ void WaitForAllBut() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+  __syncthreads();
+}
+
 // shared + Misalignment(global) will be a copy of global[0, count) after WaitFor. Returns the first element.
 template <class T>
 __device__ T* AskFor(const T* global, int count, unsigned char* shared) {

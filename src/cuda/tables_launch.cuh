@@ -6,7 +6,8 @@
 #include <memory>
 
 #include "cuda/fast.h"
-#include "cuda/tables.cuh"
+#include "cuda/tables_first.cuh"
+#include "cuda/tables_last.cuh"
 #include "cuda/tuning.h"
 #include "spec/rules.h"
 

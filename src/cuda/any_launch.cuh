@@ -119,32 +119,30 @@ SumsAxes AxesOf(const Problem& p, bool march_planes) {
 template <class T>
 cudaError_t RunAnyBackward(const Problem& p, const Args& args, void* stream) {
   using S = typename SumOf<T>::Type;
-  const int64_t channels = p.channels_last() ? p.channels : 1, word = sizeof(S);
-  SumsAxes axes = AxesOf<T>(p, true);
-  SumsTile tile = ChooseSumsTile(axes, channels, p.disjoint(), word);
-  if (p.axis[1].in > 1) {
-    const SumsAxes down = AxesOf<T>(p, false);
-    const SumsTile other = ChooseSumsTile(down, channels, p.disjoint(), word);
-    if (other.price < tile.price) axes = down, tile = other;
-  }
-  if (tile.words == 0) return cudaErrorNotSupported;
+  const int64_t channels = p.channels_last() ? p.channels : 1;
+  const bool single_rows = p.axis[1].in == 1 && p.axis[1].out == 1;
+  const SumsAxes axes = AxesOf<T>(p, single_rows);
+  const SumsTile tile = ChooseSumsTile(axes, channels, sizeof(S));
+  if (tile.bytes == 0) return cudaErrorNotSupported;
   SumsParams<T> s{};
   s.dy = static_cast<const T*>(args.source), s.routes = args.routes, s.dx = static_cast<T*>(args.result);
   for (int i = 0; i < 3; ++i) s.axis[i] = axes.axis[i];
   for (int i = 0; i < 2; ++i) {
     s.x_step[i] = axes.x_step[i], s.y_step[i] = axes.y_step[i], s.route_step[i] = axes.route_step[i];
   }
+  s.planes = axes.planes;
   s.x_plane = axes.x_plane, s.y_plane = axes.y_plane, s.route_plane = axes.route_plane;
   s.column = static_cast<int>(channels);
   s.bits = p.routes.bits;
   s.route_column_bits = static_cast<int>(p.channels_last() ? 8 * p.routes.line_bytes : p.routes.bits);
   s.channels = static_cast<int>(channels);
   s.taps = static_cast<uint32_t>(p.taps());
+  s.tile_p = static_cast<int>(tile.p);
   s.tile_b = static_cast<int>(tile.b), s.tile_w = static_cast<int>(tile.w), s.tile_c = static_cast<int>(tile.c);
   s.ring = std::min(s.axis[0].extent(), s.axis[0].in);
-  s.slice = static_cast<int>(tile.words / s.ring);
-  s.lanes_b = static_cast<int>(tile.lanes_b), s.lanes_w = static_cast<int>(tile.lanes_w);
-  s.by_lanes_c = FastDiv(tile.c), s.by_lanes_w = FastDiv(tile.lanes_w);
+  s.block = static_cast<int>(CeilDiv(tile.b * tile.w * tile.c, 4) * 4);
+  s.wide = static_cast<int>(tile.wide), s.apart = static_cast<int>(tile.apart);
+  s.by_channels = FastDiv(tile.c), s.by_wide = FastDiv(tile.wide);
   const int64_t in_w = s.axis[2].in, in_b = s.axis[1].in;
   s.contiguous = tile.c == channels;
   s.merged = s.contiguous && tile.w == in_w && (in_b == 1 || axes.x_step[1] == in_w * channels);
@@ -159,24 +157,26 @@ cudaError_t RunAnyBackward(const Problem& p, const Args& args, void* stream) {
     s.vector = whole(channels) && whole(tile.c) && Aligned(args.result, 16);
   }
   s.by_vectors_c = FastDiv(s.vector && !s.contiguous ? tile.c / kVector : 1);
-  // The march is cut into parts where there would not be warps enough, and planes into as many as there may be.
+  // The march is cut into parts where there would not be warps enough, but no more than a device holds at once.
   const int64_t tiles_c = CeilDiv(channels, tile.c), tiles_w = CeilDiv(in_w, tile.w), tiles_b = CeilDiv(in_b, tile.b);
-  const int64_t others = tiles_c * tiles_w * tiles_b * axes.planes;
-  const int64_t enough = std::max<int64_t>(1, enough_threads / 32);
+  const int64_t others = tiles_c * tiles_w * tiles_b * CeilDiv(axes.planes, tile.p);
+  // Warps that a multiprocessor holds when a block has so many of them: registers allow 16.
+  const auto held = [&](int64_t warps) {
+    return std::min(16 / warps, (227 << 10) / (tile.bytes * warps + 1024)) * warps;
+  };
+  const int64_t warps = held(4) >= std::max(held(2), held(1)) ? 4 : held(2) >= held(1) ? 2 : 1;
+  const int64_t enough = enough_threads / 4096 * held(warps);
   const int64_t shortest = s.axis[0].extent() == 1 ? 1 : 2 * s.axis[0].extent();
-  const int64_t parts = std::clamp<int64_t>(CeilDiv(enough, others), 1, std::max<int64_t>(1, s.axis[0].in / shortest));
+  const int64_t parts = std::clamp<int64_t>(enough / others, 1, std::max<int64_t>(1, s.axis[0].in / shortest));
   s.tile_m = static_cast<int>(CeilDiv(s.axis[0].in, parts));
   const int64_t tiles_m = CeilDiv(s.axis[0].in, s.tile_m);
   s.tiles_c = FastDiv(tiles_c), s.tiles_w = FastDiv(tiles_w), s.tiles_b = FastDiv(tiles_b),
   s.tiles_m = FastDiv(tiles_m);
   s.jobs = others * tiles_m;
   if (s.jobs >= kFastThreads) return cudaErrorNotSupported;
-  const int64_t bytes = tile.words * word;
-  s.warps = bytes * 4 <= 96 << 10 ? 4 : bytes * 2 <= 100 << 10 ? 2 : 1;
-  const bool wide = p.routes.bits > 8;
-  const auto kernel = tile.meet ? (wide ? SumsKernel<T, true, true> : SumsKernel<T, true, false>)
-                                : (wide ? SumsKernel<T, false, true> : SumsKernel<T, false, false>);
-  return Launch(kernel, CeilDiv(s.jobs, s.warps), 32 * s.warps, static_cast<size_t>(bytes * s.warps), stream, s);
+  s.warps = static_cast<int>(warps);
+  const auto kernel = p.routes.bits > 8 ? SumsKernel<T, true> : SumsKernel<T, false>;
+  return Launch(kernel, CeilDiv(s.jobs, s.warps), 32 * s.warps, static_cast<size_t>(tile.bytes * s.warps), stream, s);
 }
 
 #define POOLGRAD_CUDA_ANY_FORWARD(T)                                              \

@@ -5,6 +5,7 @@
 
 #include "cuda/axes.cuh"
 #include "cuda/fast.h"
+#include "cuda/sums.cuh"
 #include "cuda/tuning.h"
 
 namespace poolgrad::cuda {
@@ -112,10 +113,10 @@ struct SumsAxes {
 };
 
 struct SumsTile {
-  int64_t b = 1, w = 1, c = 1;
-  int64_t lanes_b = 1, lanes_w = 1;
-  bool meet = true;
-  int64_t words = 0;
+  int64_t p = 1, b = 1, w = 1, c = 1;
+  int64_t wide = 1;  // outputs of a row, of each plane, at once
+  int64_t apart = 1;
+  int64_t bytes = 0;  // of shared memory
   double price = 1e30;
 };
 
@@ -124,36 +125,46 @@ inline int64_t MostCovering(const WindowAxis& a, int64_t inputs) {
   return std::min<int64_t>(a.out, (inputs + a.extent() - 2) / a.stride + 1);
 }
 
-inline SumsTile ChooseSumsTile(const SumsAxes& axes, int64_t channels, bool disjoint, int64_t word) {
+inline SumsTile ChooseSumsTile(const SumsAxes& axes, int64_t channels, int64_t word) {
   SumsTile best;
   const WindowAxis* a = axes.axis;
   const int64_t ring = std::min<int64_t>(a[0].extent(), a[0].in);
-  for (int64_t try_c = 32; try_c >= 4; try_c /= 2) {
-    const int64_t c = EqualPart(channels, try_c, try_c > 4 ? 4 : 1);
+  // At least a sector of neighbouring channels, or all.
+  for (int64_t try_c = std::min<int64_t>(channels, 32); try_c >= 1 && (try_c >= 8 || best.bytes == 0); try_c /= 2) {
+    SumsTile t;
+    t.c = EqualPart(channels, try_c, try_c >= 8 ? 8 : 1);
+    t.apart = a[2].every * t.c;
+    if (t.apart > 32) {  // the next one with the same winner is too far to be looked for
+      if (try_c > 1) continue;
+      t.apart = kSumsRow;
+    }
     for (int64_t try_b = 128; try_b >= 4; try_b /= 2) {
-      const int64_t b = EqualPart(a[1].in, try_b, 1);
-      for (int64_t try_w = 512; try_w >= 4; try_w /= 2) {
-        const int64_t w = EqualPart(a[2].in, try_w, try_w >= 8 ? 8 : 4);
-        SumsTile t;
-        t.b = b, t.w = w, t.c = c;
-        t.words = CeilDiv(b * w * c, 4) * 4 * ring;
-        const int64_t out_w = MostCovering(a[2], w), out_b = MostCovering(a[1], b);
-        t.lanes_w = std::min<int64_t>(out_w, 32 / c);
-        t.lanes_b = t.lanes_w < out_w ? 1 : std::clamp<int64_t>(32 / (c * out_w), 1, out_b);
-        t.meet = !disjoint && t.lanes_w * t.lanes_b > 1;
-        const double warps = std::min(32.0, 220.0 * 1024 / static_cast<double>(t.words * word));
+      t.b = EqualPart(a[1].in, try_b, 1);
+      // Rows that are reached by as many outputs as are done at once, whatever their number; or longer ones.
+      const int64_t at_once = kSumsRow / t.c;
+      for (int64_t times = 1; times <= 8; ++times) {
+        const int64_t most = (times * at_once - 1) * a[2].stride - a[2].extent() + 2;
+        if (most < 4 && most < a[2].in) continue;
+        t.w = most >= a[2].in ? a[2].in : EqualPart(a[2].in, most >= 8 ? most / 8 * 8 : most, most >= 8 ? 8 : 1);
+        const int64_t out_w = MostCovering(a[2], t.w), out_b = MostCovering(a[1], t.b);
+        t.p = t.w < a[2].in || times > 1 || axes.y_plane > 1 << 22
+                  ? 1
+                  : std::clamp<int64_t>(at_once / out_w, 1, axes.planes);
+        t.wide = t.p > 1 ? out_w : std::min(out_w, at_once);
+        t.bytes = (CeilDiv(t.b * t.w * t.c, 4) * 4 * ring * t.p) * word + 3 * kSumsRow * 2 * word + kSumsRow;
+        const double warps = std::min(16.0, 220.0 * 1024 / static_cast<double>(t.bytes));
         if (warps < 1) continue;
-        // Steps of a slice for each input of it, and what a step takes; then the writing of inputs.
-        const double steps =
-            static_cast<double>(CeilDiv(out_w, t.lanes_w) * CeilDiv(out_b, t.lanes_b)) / static_cast<double>(b * w * c);
-        const double fill = std::min(1.0, static_cast<double>(w * c) / 32);
-        const double price = (steps * (t.meet ? 80 : 40) + 0.3 / fill) / std::min(1.0, warps / 24);
-        t.price = price;
-        if (price < best.price * 0.99) best = t;
+        // Rows at once, and the writing of inputs, for each input of a slice.
+        const double inputs = static_cast<double>(t.p * t.b * t.w * t.c);
+        const double rows = static_cast<double>(CeilDiv(out_w, t.wide) * out_b);
+        t.price =
+            (rows * 300 / inputs * a[0].out / a[0].in + 0.3 / std::min(1.0, static_cast<double>(t.w * t.c) / 32)) /
+            std::min(1.0, warps / 12);
+        if (t.price < best.price * 0.99) best = t;
+        if (t.w == a[2].in) break;
       }
       if (a[1].in == 1) break;
     }
-    if (channels == 1) break;
   }
   return best;
 }

@@ -16,7 +16,7 @@ cudaError_t RunVectors(const Problem& p, bool forward, const Args& args, void* s
 template <class T>
 cudaError_t RunPlanes(const Problem& p, bool forward, const Args& args, void* stream);  // planes.cuh
 template <class T>
-cudaError_t RunSeparable(const Problem& p, const Args& args, void* stream);  // separable.cuh
+cudaError_t RunSeparable(const Problem& p, const Args& args, void* stream);  // separable.cuh, doubling.cuh
 template <class T>
 cudaError_t RunRing(const Problem& p, const Args& args, void* stream);  // ring.cuh
 template <class T>
@@ -35,6 +35,7 @@ cudaError_t RunTables(const Problem& p, bool forward, const Args& args, void* st
 const char* RefuseVectors(const Problem& p);
 const char* RefusePlanes(const Problem& p, bool forward);
 const char* RefuseSeparable(const Problem& p);
+const char* RefuseDoubling(const Problem& p);
 const char* RefuseRing(const Problem& p);
 const char* RefuseAny(const Problem& p);
 const char* RefuseGather(const Problem& p);

@@ -1,6 +1,7 @@
 // Launching the kernels whose windows are loops. Included by one file per element type.
 #pragma once
 
+#include "cuda/doubling.cuh"
 #include "cuda/planes.cuh"
 #include "cuda/ring.cuh"
 #include "cuda/separable.cuh"
@@ -10,18 +11,10 @@ namespace poolgrad::cuda {
 
 template <class T>
 cudaError_t RunSeparableWindow(const Problem& p, const Args& args, void* stream) {
-  switch (p.axis[2].kernel) {
-    case 5:
-      return LaunchSeparable<T, 5>(p, args, stream);
-    case 7:
-      return LaunchSeparable<T, 7>(p, args, stream);
-    case 9:
-      return LaunchSeparable<T, 9>(p, args, stream);
-    case 13:
-      return LaunchSeparable<T, 13>(p, args, stream);
-    default:
-      return cudaErrorNotSupported;
-  }
+  if (!RefuseDoubling(p)) return LaunchDoubling<T, 13>(p, args, stream);
+  if (!MovesByOne(p)) return LaunchSeparable<T, kSeparableRun, false>(p, args, stream);
+  return LongestRun(p) == kSeparableLongRun ? LaunchSeparable<T, kSeparableLongRun, true>(p, args, stream)
+                                            : LaunchSeparable<T, kSeparableRun, true>(p, args, stream);
 }
 
 #define POOLGRAD_CUDA_LARGE(T)                                                                \

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cuda/axes.cuh"
+#include "cuda/doubling.cuh"
 #include "cuda/fast.h"
 #include "cuda/ring.cuh"
 #include "cuda/separable.cuh"
@@ -34,15 +35,24 @@ const char* RefusePlanes(const Problem& p, bool forward) {
 const char* RefuseSeparable(const Problem& p) {
   const Axis &h = p.axis[1], &w = p.axis[2];
   if (p.axis[0].kernel != 1 || p.axis[0].in != 1 || p.axis[0].out != 1) return "the window has a depth";
-  if (h.kernel != w.kernel) return "the window is not square";
-  if (w.kernel != 5 && w.kernel != 7 && w.kernel != 9 && w.kernel != 13) return "it does windows of 5, 7, 9 and 13";
-  if (h.stride != 1 || w.stride != 1 || h.dilation != 1 || w.dilation != 1) return "the window does not move by one";
+  if (std::max(Sharing(h), Sharing(w)) < 4) return "few windows overlap";
+  if (h.dilation != 1 || w.dilation != 1) return "the window is dilated";
+  if (h.kernel > 255 || w.kernel > 255) return "the window is longer than 255";
+  if (p.routes.bits != 8 && p.routes.bits != 16) return "its routes are one or two bytes";
+  if (p.channels_last() && p.channels % (kSeparablePacks * (4 / SizeOf(p.dtype))) != 0)
+    return "the channels do not fill a sector";
+  if (!FitsWindow32(p)) return "the window reaches past 2^29";
+  return ShapeSeparable(p, LongestRun(p)).packs == 0 ? "a tile does not fit into shared memory" : nullptr;
+}
+
+const char* RefuseDoubling(const Problem& p) {
+  const Axis &h = p.axis[1], &w = p.axis[2];
+  if (h.kernel != 13 || w.kernel != 13) return "the window is not 13x13";
+  if (h.stride != 1 || w.stride != 1) return "the window does not move by one";
   if (h.pad_lo < 0 || w.pad_lo < 0) return "the input is cropped";
   if (h.out > h.in || w.out > w.in) return "the output is larger than the input";
   if (p.routes.bits != 8) return "its routes are bytes";
-  if (ShapeSeparable(p).packs == 0)
-    return "a plane does not fit into shared memory, or the channels do not fill a sector";
-  return nullptr;
+  return ShapeDoubling(p).packs == 0 ? "a plane does not fit into shared memory" : nullptr;
 }
 
 const char* RefuseRing(const Problem& p) {
@@ -54,8 +64,13 @@ const char* RefuseRing(const Problem& p) {
   }
   if (p.channels_last() && p.channels < kRingLanes / 2) return "a lane for each channel leaves most of them idle";
   if (!FitsWindow32(p)) return "the window reaches past 2^30";
-  if (ShapeRing(p).bytes > kRingBytesMost) return "the rows under a window do not fit into shared memory";
-  return nullptr;
+  const int64_t bytes = ShapeRing(p).bytes;
+  if (bytes > kRingBytesMost) return "the rows under a window do not fit into shared memory";
+  // A block goes through its planes alone, so that the device should be full of them most of the time.
+  const int64_t held = std::max<int64_t>(1, enough_threads / 4096) * ((227 << 10) / bytes);
+  const int64_t blocks =
+      p.channels_last() ? p.batch * CeilDiv(p.channels, kRingLanes) : CeilDiv(p.batch * p.channels, kRingLanes);
+  return 5 * blocks < 3 * CeilDiv(blocks, held) * held ? "too few planes to keep the device busy" : nullptr;
 }
 
 const char* RefuseAny(const Problem& p) {

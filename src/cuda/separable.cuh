@@ -1,13 +1,16 @@
-// Forward for large windows that move by one (5x5 and up, stride 1): rows first, then columns, each by doubling.
+// Forward for large windows that overlap (stride well below the kernel): rows first, then columns, at a cost that
+// hardly grows with the window.
 //
-// A maximum over 13 is that of 8 and 8 overlapping by 3, one of 8 that of 4 and 4, and so on: 4 comparisons instead of
-// 12 for each output of a run held in registers. The earlier part keeps a tie, so the first maximum in row-major order
-// wins. Each value carries the place it came from: its column in the row pass, its row in the column pass.
+// Windows one after the other share their middle. A run of outputs is reduced at once: its first inputs, which only the
+// earlier windows see, then the middle that all see, then its last inputs, which only the later windows see. Maxima
+// from the middle outwards give every window with about four comparisons, whatever its size. The earlier part keeps a
+// tie, so the first maximum in row-major order wins. Each value carries the place it came from: its column in the row
+// pass, its row in the column pass.
 //
-// A block holds whole planes in shared memory, with margins of -inf so that no run has to look where it is: several
-// planes (channels first), or a few channels of one (channels last, where the row pass reads x directly: neighbouring
-// channels are neighbours in memory). A word there is a float, or the halves of two planes or channels, which are
-// compared as a pair. A block that sees a NaN, and a run with an output of -inf, are left to the exact rules.
+// A block does a tile of outputs: of one or several planes (channels first), or of a few channels of one sample
+// (channels last, where the row pass reads x directly: neighbouring channels are neighbours in memory). A word of
+// shared memory is a float, or the halves of two planes or channels, which are compared as a pair. A block that sees a
+// NaN, and a run with an output of -inf, are left to the exact rules.
 #pragma once
 
 #include <algorithm>
@@ -20,323 +23,430 @@
 
 namespace poolgrad::cuda {
 
+// One axis of a tile.
+struct SeparableAxis {
+  int in, out, kernel, stride, pad;
+  int run;      // outputs that are reduced at once
+  int tile;     // outputs of a tile, whole runs
+  int reached;  // inputs that they see
+};
+
 template <class T>
 struct SeparableParams {
   Geo<int64_t> g;
   const T* x;
   T* y;
   uint8_t* routes;
-  int height, width, out_h, out_w, pad_h, pad_w;
-  int packs;       // words of planes, or of channels, that a block holds
-  int64_t units;   // planes in all: batch * channels
-  int channels;    // channels last: of a sample; the lanes of a block are of one sample
-  int in_pitch;    // words from a staged row of x to the next (channels first)
-  int row_pitch;   // words from a reduced row to the next
-  int plane_rows;  // reduced rows of a plane, with margins
-  bool whole;      // channels first: rows of whole vectors of 4
-  FastDiv by_packs, by_width, by_vectors, by_height, by_out_w;
+  SeparableAxis h, w;
+  int packs;      // words of planes, or of channels, that a block holds
+  int64_t units;  // planes in all: batch * channels
+  int channels;   // channels last: of a sample; the lanes of a block are of one sample
+  int in_pitch;   // words from a staged row of x to the next (channels first)
+  int row_pitch;  // words from a reduced row to the next
+  bool whole;     // channels first: rows of whole pieces of 4
+  FastDiv by_packs, by_rows, by_tile_w, by_pieces;
   FastDiv row_runs, column_runs;
+  FastDiv tiles_h, tiles_w;
 };
 
-// In place: value[i] becomes the maximum of kWindow values from i on, and place[i] where the first such maximum was.
-template <class P, bool kPlaces, int kWindow, int kRun>
-__device__ void Double(typename P::Reg (&value)[kRun + kWindow - 1], uint32_t (&place)[kRun + kWindow - 1]) {
-  int covered = 1;
+// The first maxima of a run of windows, of the inputs that at(i) gives: into value[j], and where it is into place[j].
+// Reads up to at(kernel + (kRun - 1) * stride - 1); what lies behind the last window is not used. kUnit: windows move
+// by one, and the run is kRun long.
+template <class P, bool kPlaces, bool kUnit, int kRun, class At>
+__device__ void ReduceRun(const SeparableAxis& a, typename P::Reg (&value)[kRun], uint32_t (&place)[kRun], At&& at) {
+  using Reg = typename P::Reg;
+  const auto take = [](Reg v, uint32_t from, Reg* best, uint32_t* best_at) {
+    const auto m = P::Greater(v, *best);
+    *best = P::Choose(m, v, *best);
+    if constexpr (kPlaces) *best_at = P::ChooseTap(m, from, *best_at);
+  };
+  const int stride = kUnit ? 1 : a.stride;
+  const int own = kUnit ? kRun - 1 : a.run - 1;  // windows with inputs that the last one does not see
 #pragma unroll
-  for (int round = 0; round < 5; ++round) {
-    if (covered >= kWindow) continue;
-    const int step = covered * 2 <= kWindow ? covered : kWindow - covered;
-    covered += step;
+  for (int j = 0; j < kRun - 1; ++j) value[j] = at(j * stride), place[j] = P::Tap(j * stride);
+  if (!kUnit && stride > 1) {
 #pragma unroll
-    for (int i = 0; i < kRun + kWindow - 1; ++i) {
-      if (i + covered <= kRun + kWindow - 1) {
-        const auto m = P::Greater(value[i + step], value[i]);
-        value[i] = P::Choose(m, value[i + step], value[i]);
-        if constexpr (kPlaces) place[i] = P::ChooseTap(m, place[i + step], place[i]);
+    for (int j = 0; j < kRun - 1; ++j) {
+      if (j >= own) break;
+#pragma unroll 1
+      for (int i = j * stride + 1; i < (j + 1) * stride; ++i) take(at(i), P::Tap(i), &value[j], &place[j]);
+    }
+  }
+  Reg middle = at(own * stride);
+  uint32_t middle_at = P::Tap(own * stride);
+  int i = own * stride + 1;
+#pragma unroll 1
+  for (; i + 4 <= a.kernel; i += 4) {
+    Reg next[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) next[k] = at(i + k);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) take(next[k], P::Tap(i + k), &middle, &middle_at);
+  }
+#pragma unroll 1
+  for (; i < a.kernel; ++i) take(at(i), P::Tap(i), &middle, &middle_at);
+  value[kRun - 1] = middle, place[kRun - 1] = middle_at;
+#pragma unroll
+  for (int j = kRun - 2; j >= 0; --j) {
+    if (!kUnit && j >= own) {
+      value[j] = middle, place[j] = middle_at;
+    } else {
+      take(value[j + 1], place[j + 1], &value[j], &place[j]);
+    }
+  }
+  Reg behind = at(a.kernel);
+  uint32_t behind_at = P::Tap(a.kernel);
+#pragma unroll
+  for (int j = 1; j < kRun; ++j) {
+    if (!kUnit && j > own) break;
+    if (!kUnit && stride > 1) {
+#pragma unroll 1
+      for (int k = 1; k < stride; ++k) {
+        const int from = a.kernel + (j - 1) * stride + k;
+        take(at(from), P::Tap(from), &behind, &behind_at);
       }
+    }
+    take(behind, behind_at, &value[j], &place[j]);
+    if (j + 1 < kRun) {
+      const int from = a.kernel + j * stride;
+      take(at(from), P::Tap(from), &behind, &behind_at);
     }
   }
 }
 
-template <class T, int kWindow, bool kLast, bool kRoutes>
+template <class T, int kRun, bool kUnit, bool kLast, bool kRoutes>
 struct Separable {
   using P = Pack<T>;
   using Reg = typename P::Reg;
   using Taps = std::conditional_t<P::kElements == 1, uint8_t, uint16_t>;  // a byte for each element of a word
-  static constexpr int kThreads = SeparableThreads(kLast);
-  static constexpr int kRun = kSeparableRun, kSpan = kRun + kWindow - 1, kElements = P::kElements;
+  static constexpr int kThreads = kSeparableThreads, kElements = P::kElements;
 
-  // One output by the exact rules; its routes are whole bytes.
+  // A tile's first output, and the inputs before its first window.
+  struct Tile {
+    int oh, ow, ih, iw;
+    int64_t first, sample;  // plane (channels first); sample, and its first channel
+    int c, lanes;           // planes or channels that exist
+  };
+
+  // One output by the exact rules.
   __device__ __noinline__ static void Exact(const SeparableParams<T>& p, int64_t unit, int oh, int ow) {
     const int64_t sample = kLast ? unit / p.channels : 0, c = kLast ? unit % p.channels : 0;
-    const T* plane = p.x + (kLast ? sample * p.height * p.width * p.channels + c : unit * p.height * p.width);
-    const int64_t line = kLast ? (sample * p.out_h + oh) * p.out_w + ow : unit * p.out_h + oh;
-    const int64_t at = kLast ? c : ow;
-    const uint32_t code = SelectAlone(p.g, plane, 0, oh, ow, p.y ? p.y + line * p.g.line + at : nullptr);
-    if constexpr (kRoutes) p.routes[line * p.g.line_bytes + at] = static_cast<uint8_t>(code);
+    const int64_t plane = static_cast<int64_t>(p.h.in) * p.w.in;
+    const T* x = p.x + (kLast ? sample * plane * p.channels + c : unit * plane);
+    const int64_t at =
+        kLast ? ((sample * p.h.out + oh) * p.w.out + ow) * p.channels + c : (unit * p.h.out + oh) * p.w.out + ow;
+    const uint32_t code = SelectAlone(p.g, x, 0, oh, ow, p.y ? p.y + at : nullptr);
+    if constexpr (kRoutes) StoreCode(p, at, code);
   }
 
-  // Channels first: x into shared memory, kPer columns of a row at a time, and margins of -inf on both sides of a row.
-  // Lanes beyond the last plane are zero.
-  template <int kPer>
-  __device__ static Reg Stage(const SeparableParams<T>& p, const T* x, int lanes, uint32_t* in) {
-    const int rows = p.packs * p.height, plane = p.height * p.width, margin = p.in_pitch - p.width;
-    for (int i = threadIdx.x; i < rows; i += kThreads) {
-      for (int m = 0; m < margin; ++m) in[i * p.in_pitch + (m < p.pad_w ? m : m + p.width)] = P::ToBits(P::Fill());
+  // Codes lie as y does, a byte or two each.
+  __device__ static void StoreCode(const SeparableParams<T>& p, int64_t at, uint32_t code) {
+    if (p.g.bits == 8) {
+      p.routes[at] = static_cast<uint8_t>(code);
+    } else {
+      reinterpret_cast<uint16_t*>(p.routes)[at] = static_cast<uint16_t>(code);
     }
-    Reg watched = P::FromBits(0);
-    const int count = rows * (p.width / kPer);
-#pragma unroll(kPer == 1 ? 4 : 2)
-    for (int i = threadIdx.x; i < count; i += kThreads) {
-      uint32_t column = i;
-      const uint32_t row = (kPer == 1 ? p.by_width : p.by_vectors).take(&column);  // of all packs
-      uint32_t words[kPer] = {};
-      if constexpr (kElements == 1) {
-        LoadWordsIf<4 * kPer>(static_cast<int>(row) < lanes * p.height, x + kPer * i, words);
-      } else {
-        uint32_t in_plane = row;
-        const int lane = 2 * static_cast<int>(p.by_height.take(&in_plane));
-        const T* from = x + lane * plane + static_cast<int>(in_plane) * p.width + kPer * static_cast<int>(column);
-        uint32_t low[(kPer + 1) / 2] = {}, high[(kPer + 1) / 2] = {};
-        LoadWordsIf<2 * kPer>(lane < lanes, from, low);
-        LoadWordsIf<2 * kPer>(lane + 1 < lanes, from + plane, high);
+  }
+
+  // Channels first: the inputs of the tile into shared memory, kPer columns at a time, kAtOnce of those on their way;
+  // -inf outside, and in lanes beyond the last plane.
+  template <int kPer>
+  __device__ static Reg Stage(const SeparableParams<T>& p, const Tile& t, uint32_t* in) {
+    constexpr int kAtOnce = kPer == 1 ? 8 : 4, kWords = kElements == 2 ? (kPer + 1) / 2 : kPer;
+    Reg watched = P::Zero();
+    const int before = t.iw & (kPer - 1);  // columns of the first piece that the tile does not see
+    const int64_t plane = static_cast<int64_t>(p.h.in) * p.w.in;
+    const int count = p.packs * p.h.reached * static_cast<int>(p.by_pieces.divisor);
+#pragma unroll 1
+    for (int begin = threadIdx.x; begin < count; begin += kAtOnce * kThreads) {
+      uint32_t low[kAtOnce][kWords], high[kAtOnce][kElements == 2 ? kWords : 1];
+      int to[kAtOnce];
 #pragma unroll
-        for (int k = 0; k < kPer; ++k) words[k] = __byte_perm(low[k / 2], high[k / 2], k % 2 ? 0x7632 : 0x5410);
+      for (int k = 0; k < kAtOnce; ++k) {
+        uint32_t piece = static_cast<uint32_t>(begin + k * kThreads);
+        uint32_t row = p.by_pieces.take(&piece);
+        to[k] = static_cast<int>(row) * p.in_pitch + static_cast<int>(piece) * kPer;
+        const int unit = static_cast<int>(p.by_rows.take(&row)) * kElements;
+        const int ih = t.ih + static_cast<int>(row), iw = t.iw - before + static_cast<int>(piece) * kPer;
+        const bool valid = unit < t.lanes && static_cast<unsigned>(ih) < static_cast<unsigned>(p.h.in) &&
+                           static_cast<unsigned>(iw) < static_cast<unsigned>(p.w.in);
+        const T* x = p.x + (t.first + unit) * plane + static_cast<int64_t>(ih) * p.w.in + iw;
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) low[k][i] = P::ToBits(P::Fill());
+        LoadWordsIf<kPer * sizeof(T)>(valid, x, low[k]);
+        if constexpr (kElements == 2) {
+#pragma unroll
+          for (int i = 0; i < kWords; ++i) high[k][i] = P::Fill();
+          LoadWordsIf<kPer * sizeof(T)>(valid && unit + 1 < t.lanes, x + plane, high[k]);
+        }
       }
-      uint32_t* to = in + row * p.in_pitch + p.pad_w + kPer * column;
 #pragma unroll
-      for (int k = 0; k < kPer; ++k) {
-        to[k] = words[k];
-        watched = P::Watch(watched, P::FromBits(words[k]));
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (begin + k * kThreads >= count) break;
+#pragma unroll
+        for (int i = 0; i < kPer; ++i) {
+          uint32_t word = low[k][kElements == 2 ? i / 2 : i];
+          if constexpr (kElements == 2) word = __byte_perm(word, high[k][i / 2], i % 2 ? 0x7632 : 0x5410);
+          in[to[k] + i] = word;
+          watched = P::Watch(watched, P::FromBits(word));
+        }
       }
     }
     return watched;
   }
 
-  // One word's values and codes. Its second half is the next channel, or the same place of the next plane, if that
-  // exists.
-  __device__ static void Store(const SeparableParams<T>& p, T* y, uint8_t* routes, bool both, Reg value,
+  // One word's values and codes, where that of output `at` lies. Its second half is the next channel, or the same place
+  // of the next plane, if that exists.
+  __device__ static void Store(const SeparableParams<T>& p, int64_t at, int64_t plane, bool both, Reg value,
                                const uint32_t (&code)[kElements]) {
-    if (y) {
+    if (p.y) {
       const uint32_t bits = P::ToBits(value);
       if constexpr (kElements == 2 && kLast) {
-        StoreWords<4>(y, &bits);
+        StoreWords<4>(p.y + at, &bits);
       } else {
-        StoreElement(y, bits);
-        if (kElements == 2 && both) StoreElement(y + p.out_h * p.out_w, bits >> 16);
+        StoreElement(p.y + at, bits);
+        if (kElements == 2 && both) StoreElement(p.y + at + plane, bits >> 16);
       }
     }
     if constexpr (kRoutes) {
-      if constexpr (kElements == 2 && kLast) {
-        *reinterpret_cast<uint16_t*>(routes) = static_cast<uint16_t>(code[0] | code[1] << 8);
-      } else {
-        routes[0] = static_cast<uint8_t>(code[0]);
-        if (kElements == 2 && both) routes[p.out_h * p.out_w] = static_cast<uint8_t>(code[kElements - 1]);
-      }
+      StoreCode(p, at, code[0]);
+      if (kElements == 2 && both) StoreCode(p, kLast ? at + 1 : at + plane, code[kElements - 1]);
     }
   }
 
-  __device__ static void Run(const SeparableParams<T>& p, uint32_t* shared) {
+  __device__ static Tile Place(const SeparableParams<T>& p) {
+    Tile t;
+    uint32_t w = blockIdx.x, h = p.tiles_w.take(&w);
+    const uint32_t group = p.tiles_h.take(&h);
+    t.oh = static_cast<int>(h) * p.h.tile, t.ow = static_cast<int>(w) * p.w.tile;
+    t.ih = t.oh * p.h.stride - p.h.pad, t.iw = t.ow * p.w.stride - p.w.pad;
     // Channels last: the lanes are channels [c, c + lanes) of one sample. Channels first: planes from `first` on.
-    const int all_lanes = p.packs * kElements;
-    const int blocks_per_sample = kLast ? p.channels / all_lanes : 1;
-    const int64_t sample = kLast ? blockIdx.x / blocks_per_sample : 0;
-    const int c = kLast ? static_cast<int>(blockIdx.x % blocks_per_sample) * all_lanes : 0;
-    const int64_t first = kLast ? sample * p.channels + c : static_cast<int64_t>(blockIdx.x) * all_lanes;
-    const int lanes = kLast ? all_lanes : static_cast<int>(min(static_cast<int64_t>(all_lanes), p.units - first));
+    const int all = p.packs * kElements, groups = kLast ? p.channels / all : 1;
+    t.sample = kLast ? group / groups : 0;
+    t.c = kLast ? static_cast<int>(group % groups) * all : 0;
+    t.first = kLast ? t.sample * p.channels + t.c : static_cast<int64_t>(group) * all;
+    t.lanes = kLast ? all : static_cast<int>(min(static_cast<int64_t>(all), p.units - t.first));
+    return t;
+  }
+
+  __device__ static void Run(const SeparableParams<T>& p, uint32_t* shared) {
+    const Tile t = Place(p);
     uint32_t* in = shared;  // channels first only
-    uint32_t* rows = kLast ? in : in + p.packs * p.height * p.in_pitch + kRun;
-    const int plane = p.plane_rows * p.row_pitch;  // channels last: one for all packs
+    uint32_t* rows = kLast ? in : in + p.packs * p.h.reached * p.in_pitch + (kRun * p.w.stride + 3) / 4 * 4;
+    const int plane = p.h.reached * p.row_pitch;  // channels last: one for all packs
     auto* taps = reinterpret_cast<Taps*>(rows + (kLast ? plane : p.packs * plane));
     const int column_step = kLast ? p.packs : 1;
 
-    // Margins above and below.
-    for (int i = threadIdx.x; i < (p.plane_rows - p.height) * p.row_pitch; i += kThreads) {
-      const int at = i < p.pad_h * p.row_pitch ? i : i + p.height * p.row_pitch;
-      for (int k = 0; k < (kLast ? 1 : p.packs); ++k) rows[k * plane + at] = P::ToBits(P::Fill());
-    }
-    Reg watched = P::FromBits(0);
+    Reg watched = P::Zero();
     if constexpr (!kLast) {
-      const T* x = p.x + first * p.height * p.width;
-      watched = p.whole ? Stage<4>(p, x, lanes, in) : Stage<1>(p, x, lanes, in);
+      watched = p.whole ? Stage<4>(p, t, in) : Stage<1>(p, t, in);
       __syncthreads();
     }
-    Reg value[kSpan];
-    uint32_t place[kSpan];
+    const int skipped = p.whole ? t.iw & 3 : 0;
+    Reg value[kRun];
+    uint32_t place[kRun];
     // Rows: threads side by side take packs (channels last), or rows (channels first; the pitch keeps them in different
     // banks).
-    const int row_count = p.packs * p.height * static_cast<int>(p.row_runs.divisor);
+    const int row_count = p.packs * p.h.reached * static_cast<int>(p.row_runs.divisor);
+#pragma unroll 1
     for (int i = threadIdx.x; i < row_count; i += kThreads) {
       uint32_t pack, row, run;
       if constexpr (kLast) {
-        pack = i, row = p.by_packs.take(&pack), run = p.by_height.take(&row);
+        pack = i, row = p.by_packs.take(&pack), run = p.by_rows.take(&row);
       } else {
-        row = i, run = p.by_height.take(&row), pack = p.row_runs.take(&run);
+        row = i, run = p.by_rows.take(&row), pack = p.row_runs.take(&run);
       }
-      const int begin = static_cast<int>(run) * kRun;
+      const int begin = static_cast<int>(run) * p.w.run;
       if constexpr (kLast) {
-        const T* x = p.x + ((sample * p.height + row) * p.width + begin - p.pad_w) * p.channels + c + pack * kElements;
-#pragma unroll
-        for (int j = 0; j < kSpan; ++j) {
+        const int ih = t.ih + static_cast<int>(row), iw = t.iw + begin * p.w.stride;
+        const bool inside = static_cast<unsigned>(ih) < static_cast<unsigned>(p.h.in);
+        const T* x = p.x + ((t.sample * p.h.in + ih) * p.w.in + iw) * p.channels + t.c + pack * kElements;
+        ReduceRun<P, kRoutes, kUnit>(p.w, value, place, [&](int at) {
           uint32_t word = P::ToBits(P::Fill());
-          LoadWordsIf<4>(static_cast<unsigned>(begin + j - p.pad_w) < static_cast<unsigned>(p.width), x, &word);
-          value[j] = P::FromBits(word);
-          x += p.channels;
-        }
-#pragma unroll
-        for (int j = 0; j < kSpan; ++j) watched = P::Watch(watched, value[j]);
+          LoadWordsIf<4>(inside && static_cast<unsigned>(iw + at) < static_cast<unsigned>(p.w.in),
+                         x + static_cast<int64_t>(at) * p.channels, &word);
+          const Reg v = P::FromBits(word);
+          watched = P::Watch(watched, v);
+          return v;
+        });
       } else {
-        const uint32_t* from = in + (pack * p.height + row) * p.in_pitch + begin;
-#pragma unroll
-        for (int j = 0; j < kSpan; ++j) value[j] = P::FromBits(from[j]);
+        const uint32_t* from = in + (pack * p.h.reached + row) * p.in_pitch + begin * p.w.stride + skipped;
+        ReduceRun<P, kRoutes, kUnit>(p.w, value, place, [&](int at) { return P::FromBits(from[at]); });
       }
-#pragma unroll
-      for (int j = 0; j < kSpan; ++j) place[j] = P::Tap(j);
-      Double<P, kRoutes, kWindow, kRun>(value, place);
-      const int to = (kLast ? static_cast<int>(pack) : static_cast<int>(pack) * plane) + (row + p.pad_h) * p.row_pitch +
-                     begin * column_step;
+      const int to =
+          (kLast ? static_cast<int>(pack) : static_cast<int>(pack) * plane) + row * p.row_pitch + begin * column_step;
 #pragma unroll
       for (int j = 0; j < kRun; ++j) {
-        if (begin + j >= p.out_w) continue;
+        if (!kUnit && j >= p.w.run) break;
         rows[to + j * column_step] = P::ToBits(value[j]);
-        const uint32_t tap = place[j] - P::Tap(j);
+        const uint32_t tap = place[j] - P::Tap(kUnit ? j : j * p.w.stride);
         if constexpr (kRoutes) taps[to + j * column_step] = static_cast<Taps>(kElements == 1 ? tap : tap | tap >> 8);
       }
     }
     if (__syncthreads_or(P::Watched(watched))) {
-      for (int i = threadIdx.x; i < lanes * p.out_h * p.out_w; i += kThreads) {
-        Exact(p, first + i / (p.out_h * p.out_w), i / p.out_w % p.out_h, i % p.out_w);
+      for (int i = threadIdx.x; i < t.lanes * p.h.tile * p.w.tile; i += kThreads) {
+        const int oh = t.oh + i / p.w.tile % p.h.tile, ow = t.ow + i % p.w.tile;
+        if (oh < p.h.out && ow < p.w.out) Exact(p, t.first + i / (p.h.tile * p.w.tile), oh, ow);
       }
       return;
     }
 
     // Columns: threads side by side take packs, or columns.
-    const int column_count = p.packs * p.out_w * static_cast<int>(p.column_runs.divisor);
+    const int column_count = p.packs * p.w.tile * static_cast<int>(p.column_runs.divisor);
+#pragma unroll 1
     for (int i = threadIdx.x; i < column_count; i += kThreads) {
-      uint32_t pack, ow, run;
+      uint32_t pack, column, run;
       if constexpr (kLast) {
-        pack = i, ow = p.by_packs.take(&pack), run = p.by_out_w.take(&ow);
+        pack = i, column = p.by_packs.take(&pack), run = p.by_tile_w.take(&column);
       } else {
-        ow = i, run = p.by_out_w.take(&ow), pack = p.column_runs.take(&run);
+        column = i, run = p.by_tile_w.take(&column), pack = p.column_runs.take(&run);
       }
-      const int mine = min(kElements, lanes - static_cast<int>(pack) * kElements);
-      if (mine <= 0) continue;
-      const int begin = static_cast<int>(run) * kRun;
-      const int from =
-          (kLast ? static_cast<int>(pack) : static_cast<int>(pack) * plane) + begin * p.row_pitch + ow * column_step;
-#pragma unroll
-      for (int j = 0; j < kSpan; ++j) value[j] = P::FromBits(rows[from + j * p.row_pitch]), place[j] = P::Tap(j);
-      Double<P, kRoutes, kWindow, kRun>(value, place);
-      const int64_t unit = first + pack * kElements;
-      // Routes are one byte for each output, so they lie as y does.
-      const int64_t at = kLast ? ((sample * p.out_h + begin) * p.out_w + ow) * p.channels + c + pack * kElements
-                               : (unit * p.out_h + begin) * p.out_w + ow;
-      const int64_t step = kLast ? static_cast<int64_t>(p.out_w) * p.channels : p.out_w;
-      T* y = p.y ? p.y + at : nullptr;
-      uint8_t* routes = kRoutes ? p.routes + at : nullptr;
-      Reg lowest = P::FromBits(0);
+      const int begin = static_cast<int>(run) * p.h.run, oh = t.oh + begin, ow = t.ow + static_cast<int>(column);
+      const int mine = min(kElements, t.lanes - static_cast<int>(pack) * kElements);
+      const int outputs = ow < p.w.out ? min(p.h.run, p.h.out - oh) : 0;
+      if (mine <= 0 || outputs <= 0) continue;
+      const int from = (kLast ? static_cast<int>(pack) : static_cast<int>(pack) * plane) +
+                       begin * p.h.stride * p.row_pitch + column * column_step;
+      ReduceRun<P, kRoutes, kUnit>(p.h, value, place,
+                                   [&](int at) { return P::FromBits(rows[from + at * p.row_pitch]); });
+      const int64_t unit = t.first + pack * kElements;
+      int64_t at = kLast ? ((t.sample * p.h.out + oh) * p.w.out + ow) * p.channels + t.c + pack * kElements
+                         : (unit * p.h.out + oh) * p.w.out + ow;
+      const int64_t step = kLast ? static_cast<int64_t>(p.w.out) * p.channels : p.w.out;
+      const int64_t out_plane = static_cast<int64_t>(p.h.out) * p.w.out;
+      Reg lowest = P::Zero();
 #pragma unroll
       for (int j = 0; j < kRun; ++j) {
-        if (begin + j < p.out_h) {
-          lowest = P::Lower(lowest, value[j]);
-          uint32_t code[kElements];
+        if (j >= outputs) break;
+        lowest = P::Lower(lowest, value[j]);
+        uint32_t code[kElements];
 #pragma unroll
-          for (int e = 0; e < kElements; ++e) {
-            const uint32_t k = place[j] >> (16 * e) & 0xFFFFu;
-            if constexpr (kRoutes) code[e] = (k - j) * kWindow + (taps[from + k * p.row_pitch] >> (8 * e) & 0xFFu);
+        for (int e = 0; e < kElements; ++e) {
+          const int k = static_cast<int>(place[j] >> (16 * e) & 0xFFFFu);
+          if constexpr (kRoutes) {
+            code[e] =
+                (k - (kUnit ? j : j * p.h.stride)) * p.w.kernel + (taps[from + k * p.row_pitch] >> (8 * e) & 0xFFu);
           }
-          Store(p, y, routes, mine > 1, value[j], code);
         }
-        if (y) y += step;
-        if constexpr (kRoutes) routes += step;
+        Store(p, at, out_plane, mine > 1, value[j], code);
+        at += step;
       }
-      if (P::Exceptional(P::FromBits(0), lowest)) {
+      if (P::Exceptional(P::Zero(), lowest)) {
 #pragma unroll 1
-        for (int j = 0; j < min(kRun, p.out_h - begin); ++j) {
-          for (int e = 0; e < mine; ++e) Exact(p, unit + e, begin + j, ow);
+        for (int j = 0; j < outputs; ++j) {
+          for (int e = 0; e < mine; ++e) Exact(p, unit + e, oh + j, ow);
         }
       }
     }
   }
 };
 
-template <class T, int kWindow, bool kLast, bool kRoutes>
-__global__ void __launch_bounds__(SeparableThreads(kLast))
+template <class T, int kRun, bool kUnit, bool kLast, bool kRoutes>
+__global__ void __launch_bounds__(kSeparableThreads, kSeparableBlocks)
     SeparableKernel(const __grid_constant__ SeparableParams<T> p) {
   extern __shared__ __align__(16) uint32_t separable_words[];
-  Separable<T, kWindow, kLast, kRoutes>::Run(p, separable_words);
+  Separable<T, kRun, kUnit, kLast, kRoutes>::Run(p, separable_words);
 }
 
-// How a block is filled, or packs of 0 when a plane does not fit.
+// How tiles are cut; packs of 0 when none fits.
 struct SeparableShape {
-  int packs = 0, in_pitch = 0, row_pitch = 0, plane_rows = 0;
-  int64_t bytes = 0;
+  SeparableAxis h, w;
+  int64_t packs = 0, in_pitch = 0, row_pitch = 0, bytes = 0;
 };
 
-inline SeparableShape ShapeSeparable(const Problem& p) {
-  const int64_t elements = 4 / SizeOf(p.dtype);  // of a word
-  const int64_t window = p.axis[2].kernel, in_h = p.axis[1].in;
-  // Rows and columns that outputs look at. The last run looks further, at whatever is there, for outputs that do not
-  // exist.
-  const auto spanned = [&](const Axis& a) { return std::max(a.out + window - 1, a.pad_lo + a.in); };
-  const int64_t rows = spanned(p.axis[1]);
-  const int64_t further = CeilDiv(p.axis[1].out, kSeparableRun) * kSeparableRun - p.axis[1].out;
-  SeparableShape s;
-  s.plane_rows = static_cast<int>(rows);
-  const int64_t word = 4 + elements;  // and its taps
-  if (p.channels_last()) {
-    const int64_t packs = kSeparablePacks;
-    if (p.channels % (packs * elements) != 0) return s;
-    // A row ends a place off a multiple of the banks' 128 bytes, so that neighbouring rows lie in different ones.
-    const int64_t row = p.axis[2].out * packs, pitch = row + (packs + 32 - row % 32) % 32;
-    s.bytes = std::max(rows * word, (rows + further) * 4) * pitch;
-    if (s.bytes > kSeparableBytesMost) return s;
-    s.packs = static_cast<int>(packs), s.row_pitch = static_cast<int>(pitch);
-    return s;
-  }
-  // Odd pitches: rows lie in different banks.
-  s.in_pitch = static_cast<int>(spanned(p.axis[2]) | 1);
-  s.row_pitch = static_cast<int>(p.axis[2].out | 1);
-  const int64_t pack_bytes = in_h * s.in_pitch * 4 + rows * s.row_pitch * word;
-  const int64_t slack = kSeparableRun * 4 + std::max<int64_t>(0, further * 4 - rows * elements) * s.row_pitch;
-  if (pack_bytes + slack > kSeparableBytesMost) return s;
-  s.packs =
-      static_cast<int>(std::clamp<int64_t>(kSeparableBytes / pack_bytes, 1, CeilDiv(p.batch * p.channels, elements)));
-  s.bytes = s.packs * pack_bytes + slack;
-  return s;
+// Windows that begin before the first one ends, and so share inputs with it.
+inline int64_t Sharing(const Axis& a) { return (a.kernel - 1) / a.stride + 1; }
+
+inline bool MovesByOne(const Problem& p) {
+  return p.axis[1].stride == 1 && p.axis[2].stride == 1 &&
+         std::min(p.axis[1].kernel, p.axis[2].kernel) >= kSeparableRun;
 }
 
-template <class T, int kWindow>
-cudaError_t LaunchSeparable(const Problem& p, const Args& args, void* stream) {
-  const SeparableShape shape = ShapeSeparable(p);
-  constexpr int kElements = Pack<T>::kElements;
-  if (p.channels_last() && (!Aligned(args.source, 4) || !Aligned(args.result, 4) || !Aligned(args.routes, 2))) {
-    return cudaErrorNotSupported;
+inline int LongestRun(const Problem& p) {
+  const int64_t least = std::min(p.axis[1].kernel, p.axis[2].kernel);
+  return MovesByOne(p) && least >= kSeparableLongRun ? kSeparableLongRun : kSeparableRun;
+}
+
+inline SeparableShape ShapeSeparable(const Problem& p, int64_t longest_run) {
+  const int64_t elements = 4 / SizeOf(p.dtype), word = 4 + elements;  // of a word; a reduced word and its taps
+  const bool last = p.channels_last();
+  const auto axis = [&](const Axis& a, int64_t tile) {
+    const int64_t run = std::min(longest_run, Sharing(a));
+    const int64_t outputs = std::min(CeilDiv(a.out, run), std::max<int64_t>(1, tile / run)) * run;
+    const auto to = [](int64_t v) { return static_cast<int>(v); };
+    return SeparableAxis{to(a.in),     to(a.out), to(a.kernel), to(a.stride),
+                         to(a.pad_lo), to(run),   to(outputs),  to((outputs - 1) * a.stride + a.kernel)};
+  };
+  SeparableShape best;
+  double least = 1e300;
+  for (int64_t tile_h = 8; tile_h <= separable_tile; tile_h += 8) {
+    for (int64_t tile_w = 8; tile_w <= separable_tile; tile_w += 8) {
+      SeparableShape s;
+      s.h = axis(p.axis[1], tile_h), s.w = axis(p.axis[2], tile_w);
+      const int64_t rows = s.h.reached, further = longest_run * s.h.stride;  // rows that the last run looks at
+      s.packs = last ? kSeparablePacks : 1;
+      if (last) {
+        // A row ends a place off a multiple of the banks' 128 bytes, so that neighbouring rows lie in different ones.
+        const int64_t row = s.w.tile * s.packs;
+        s.row_pitch = row + (s.packs + 32 - row % 32) % 32;
+        s.bytes = std::max(rows * word, (rows + further) * 4) * s.row_pitch;
+      } else {  // odd pitches: rows lie in different banks
+        s.in_pitch = (s.w.reached + 6) | 1, s.row_pitch = s.w.tile | 1;
+        s.bytes = (rows * s.in_pitch + longest_run * s.w.stride + 4) * 4 +
+                  std::max(rows * word, (rows + further) * 4) * s.row_pitch;
+      }
+      if (s.bytes > kSeparableBytesMost) continue;
+      const int64_t tiles = CeilDiv(p.axis[1].out, s.h.tile) * CeilDiv(p.axis[2].out, s.w.tile);
+      const int64_t planes = CeilDiv(p.batch * p.channels, elements);
+      if (!last && tiles == 1) s.packs = std::clamp<int64_t>(kSeparableBytes / s.bytes, 1, planes);
+      if (!last) s.bytes *= s.packs;
+      // What threads do, those that wait included: pieces of x, then runs along both axes.
+      const auto rounds = [](int64_t tasks) { return static_cast<double>(CeilDiv(tasks, kSeparableThreads)); };
+      const auto work = [](const SeparableAxis& a) { return a.kernel + 2.0 * a.run * (a.stride + 1); };
+      const double each = rounds(s.packs * rows * s.w.tile / s.w.run) * work(s.w) +
+                          rounds(s.packs * s.w.tile * s.h.tile / s.h.run) * work(s.h) +
+                          2 * rounds(last ? 0 : s.packs * rows * s.w.reached);
+      const double blocks = std::min(3.0, 220.0 * 1024 / static_cast<double>(s.bytes));
+      const double price = static_cast<double>(tiles) / static_cast<double>(s.packs) * each * (1 + 2 / blocks);
+      if (price < least) least = price, best = s;
+    }
   }
+  return best;
+}
+
+template <class T, int kRun, bool kUnit>
+cudaError_t LaunchSeparable(const Problem& p, const Args& args, void* stream) {
+  const SeparableShape shape = ShapeSeparable(p, kRun);
+  constexpr int kElements = Pack<T>::kElements;
+  if (p.channels_last() && (!Aligned(args.source, 4) || !Aligned(args.result, 4))) return cudaErrorNotSupported;
+  if (!Aligned(args.routes, p.routes.bits / 8)) return cudaErrorNotSupported;
   SeparableParams<T> s{};
   s.g = MakeGeo<int64_t>(p);
   s.x = static_cast<const T*>(args.source);
   s.y = static_cast<T*>(args.result);
   s.routes = args.routes;
-  s.height = static_cast<int>(p.axis[1].in), s.width = static_cast<int>(p.axis[2].in);
-  s.out_h = static_cast<int>(p.axis[1].out), s.out_w = static_cast<int>(p.axis[2].out);
-  s.pad_h = static_cast<int>(p.axis[1].pad_lo), s.pad_w = static_cast<int>(p.axis[2].pad_lo);
-  s.packs = shape.packs;
+  s.h = shape.h, s.w = shape.w;
+  s.packs = static_cast<int>(shape.packs);
   s.units = p.batch * p.channels;
   s.channels = static_cast<int>(p.channels);
-  s.in_pitch = shape.in_pitch, s.row_pitch = shape.row_pitch, s.plane_rows = shape.plane_rows;
-  s.whole = s.width % 4 == 0 && Aligned(args.source, 4 * sizeof(T));
-  s.by_width = FastDiv(s.width), s.by_vectors = FastDiv(std::max(1, s.width / 4));
-  s.by_packs = FastDiv(s.packs), s.by_height = FastDiv(s.height), s.by_out_w = FastDiv(s.out_w);
-  s.row_runs = FastDiv(CeilDiv(s.out_w, kSeparableRun)), s.column_runs = FastDiv(CeilDiv(s.out_h, kSeparableRun));
-  const auto launch = [&](auto last, int64_t blocks) {
+  s.in_pitch = static_cast<int>(shape.in_pitch), s.row_pitch = static_cast<int>(shape.row_pitch);
+  s.whole = s.w.in % 4 == 0 && Aligned(args.source, 4 * sizeof(T));
+  s.by_pieces = FastDiv(s.whole ? CeilDiv(s.w.reached + 3, 4) : s.w.reached);
+  s.by_packs = FastDiv(s.packs), s.by_rows = FastDiv(s.h.reached), s.by_tile_w = FastDiv(s.w.tile);
+  s.row_runs = FastDiv(s.w.tile / s.w.run), s.column_runs = FastDiv(s.h.tile / s.h.run);
+  const int64_t tiles_h = CeilDiv(s.h.out, s.h.tile), tiles_w = CeilDiv(s.w.out, s.w.tile);
+  s.tiles_h = FastDiv(tiles_h), s.tiles_w = FastDiv(tiles_w);
+  const int64_t lanes = s.packs * kElements;
+  const int64_t groups = p.channels_last() ? p.batch * (p.channels / lanes) : CeilDiv(s.units, lanes);
+  const int64_t blocks = groups * tiles_h * tiles_w;
+  if (blocks >= kFastThreads) return cudaErrorNotSupported;
+  const auto launch = [&](auto last) {
     constexpr bool kLast = decltype(last)::value;
     const auto kernel =
-        args.routes ? SeparableKernel<T, kWindow, kLast, true> : SeparableKernel<T, kWindow, kLast, false>;
-    return Launch(kernel, blocks, SeparableThreads(kLast), static_cast<size_t>(shape.bytes), stream, s);
+        args.routes ? SeparableKernel<T, kRun, kUnit, kLast, true> : SeparableKernel<T, kRun, kUnit, kLast, false>;
+    return Launch(kernel, blocks, kSeparableThreads, static_cast<size_t>(shape.bytes), stream, s);
   };
-  if (!p.channels_last()) return launch(std::false_type{}, CeilDiv(s.units, s.packs * kElements));
-  return launch(std::true_type{}, p.batch * (p.channels / (s.packs * kElements)));
+  return p.channels_last() ? launch(std::true_type{}) : launch(std::false_type{});
 }
 
 }  // namespace poolgrad::cuda

@@ -15,14 +15,21 @@ inline constexpr int kCellThreads = 256;
 inline constexpr int kVectorThreads = 128;
 // Global pooling, channels first: small blocks, because a block waits for its planes and then reduces them.
 inline constexpr int kPlaneThreads = 128;
-// Separable windows, by layout. Channels last, a block has 8 words x rows x runs to do, which 320 divides more often
-// than not.
-constexpr int SeparableThreads(bool last) { return last ? 320 : 256; }
+// Large windows, forward: threads of a block, and blocks of a multiprocessor, which bounds the registers.
+inline constexpr int kSeparableThreads = 256, kSeparableBlocks = 3;
+// Windows of 13x13 by doubling, by layout. Channels last, a block has 8 words x rows x runs to do, which 320 divides
+// more often than not.
+constexpr int DoublingThreads(bool last) { return last ? 320 : 256; }
+// Outputs that its threads reduce at once along an axis: 14 divides 28 and leaves little of 40, the sizes where such
+// windows are used.
+inline constexpr int kDoublingRun = 14;
 // One warp adds, the others fetch the next row and write finished ones.
 inline constexpr int kRingThreads = 384;
-// Outputs a thread reduces at once along an axis: longer runs share more partial maxima, and take more registers. 14
-// divides 28 and leaves little of 40, the sizes where such windows are used.
-inline constexpr int kSeparableRun = 14;
+// Outputs a thread reduces at once along an axis: longer runs share more of their maxima, and take more registers. The
+// longer where the window has so many taps.
+inline constexpr int kSeparableRun = 8, kSeparableLongRun = 16;
+// Outputs of a tile along an axis, at most. The GPU tests lower it, so that small planes are cut into tiles.
+inline int64_t separable_tile = 128;
 // Threads that fill the largest device of today about twice; under this, strips get shorter. The GPU tests set it to 1,
 // so that small problems have long strips too; nothing else writes it.
 inline int64_t enough_threads = 132 * 2048 * 2;
@@ -56,8 +63,8 @@ inline constexpr int kRowsThreads = 256;
 inline constexpr int kRowsBlocks = 4, kRoutesBlocks = 3;
 inline constexpr int kRowsAtOnce = 4, kVectorRowsAtOnce = 2, kOutputsAtOnce = 4, kVectorOutputsAtOnce = 1;
 inline constexpr int64_t kRowsBytes = 40 << 10;
-// Any window, backward: outputs that a lane asks for at once, and shared memory of one warp.
-inline constexpr int kSumsAtOnce = 4;
+// Any window, backward: blocks of four warps on a multiprocessor, which bounds the registers.
+inline constexpr int kSumsBlocks = 4;
 // Any window, backward, where few outputs reach an input: shared memory of a block.
 inline constexpr int64_t kGatherBytes = 40 << 10;
 

@@ -193,11 +193,11 @@ poolgrad_problem RandomProblem(Random& r, Lists& lists) {
   p.batch = Pick(r, 1, 3);
   p.channels = Chance(r, 60) ? 8 * Pick(r, 1, 4) : Pick(r, 1, 20);
   const bool common = Chance(r, 70);  // one window for all axes
-  const int64_t large[] = {5, 7, 9, 13};
   int64_t k = Pick(r, 2, 4), s = Chance(r, 70) ? 2 : Pick(r, 1, 4), pad = Chance(r, 50) ? 1 : Pick(r, 0, k / 2);
   if (k == 4) s = 4, pad = 0;
   if (Chance(r, 30)) k = 3, s = 1, pad = 1;
-  if (Chance(r, 20) && p.rank <= 2) k = large[Pick(r, 0, 3)], s = 1, pad = Chance(r, 80) ? k / 2 : 0;
+  if (Chance(r, 20) && p.rank <= 2)
+    k = Pick(r, 5, 31), s = Chance(r, 70) ? 1 : Pick(r, 1, 4), pad = Chance(r, 80) ? k / 2 : 0;
   const bool whole = Chance(r, 12);  // global pooling
   for (int i = 0; i < p.rank; ++i) {
     p.in[i] = Chance(r, 50) ? 4 * Pick(r, 1, p.rank == 3 ? 4 : 12) : Pick(r, 1, p.rank == 3 ? 15 : 45);
@@ -630,9 +630,9 @@ int Main(int argc, char** argv) {
   const int threads = argc > 3 ? std::atoi(argv[3]) : 4;
   std::atomic<int> next{0};
   std::atomic<int64_t> runs{0};
-  // Problems as they come, where strips are short, or with strips as long as they get and planes cut into bands; most
-  // by kernels compiled ahead, some by kernels compiled for them. None of it may change a bit.
-  const int64_t usual = cuda::enough_threads, staged = cuda::staged_bytes;
+  // Problems as they come, where strips are short, or with strips as long as they get and planes cut into bands and
+  // tiles; most by kernels compiled ahead, some by kernels compiled for them. None of it may change a bit.
+  const int64_t usual = cuda::enough_threads, staged = cuda::staged_bytes, tile = cuda::separable_tile;
   struct Phase {
     bool long_strips, compiled;
     int until;  // of 100 problems
@@ -641,6 +641,7 @@ int Main(int argc, char** argv) {
   for (const Phase phase : {Phase{false, false, 40}, {true, false, 80}, {false, true, 90}, {true, true, 100}}) {
     cuda::enough_threads = phase.long_strips ? 1 : usual;
     cuda::staged_bytes = phase.long_strips ? 2048 : staged;
+    cuda::separable_tile = phase.long_strips ? 16 : tile;
     cuda::bytes_worth_compiling = phase.compiled ? 0 : int64_t{1} << 60;
     const int end = problems * phase.until / 100;
     next = begin, begin = end;
@@ -660,6 +661,7 @@ int Main(int argc, char** argv) {
   }
   cuda::enough_threads = usual;
   cuda::staged_bytes = staged;
+  cuda::separable_tile = tile;
   CheckGraphAndStreams();
   CheckErrors();
   CheckPlan("max f32 nhwc 2x20x20x8 k3 s2 p1 cuda");

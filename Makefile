@@ -117,7 +117,7 @@ docs: explorer
 	@docs/build.sh
 
 test-docs: build
-	@tools/setup core python notebook
+	@tools/setup core python notebook mpi
 	@/usr/bin/python3 tests/docs/blocks.py --build $(BUILD) --language python,sh$$([ ! -f bindings/js/dist/node/index.cjs ] || echo ,js)
 	@/usr/bin/python3 tests/docs/notebook.py --build $(BUILD) examples/gradient.ipynb
 

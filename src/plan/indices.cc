@@ -1,5 +1,6 @@
 #include "plan/indices.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -63,19 +64,6 @@ bool PlaceAt(const Problem& p, const Shape& s, int64_t index, const Place& o, po
   return true;
 }
 
-// The input that tap `tap` of output o lands on; false when it lands outside or is no tap.
-bool TapPlace(const Problem& p, const Place& o, int64_t tap, Place* q) {
-  if (tap >= p.taps()) return false;
-  const int64_t k[] = {tap / p.axis[2].kernel / p.axis[1].kernel, tap / p.axis[2].kernel % p.axis[1].kernel,
-                       tap % p.axis[2].kernel};
-  *q = {o.n, o.c, {}};
-  for (int i = 0; i < 3; ++i) {
-    q->at[i] = p.axis[i].start(o.at[i]) + k[i] * p.axis[i].dilation;
-    if (q->at[i] < 0 || q->at[i] >= p.axis[i].in) return false;
-  }
-  return true;
-}
-
 // Which tap of output o lands on input q; -1 when none does.
 int64_t TapOn(const Problem& p, const Place& o, const Place& q) {
   int64_t tap = 0;
@@ -87,19 +75,50 @@ int64_t TapOn(const Problem& p, const Place& o, const Place& q) {
   return tap;
 }
 
-uint32_t CodeOf(const Problem& p, const uint8_t* routes, int64_t o) {
-  return LoadCode(p.routes, routes + LineOffset(p.routes, o / p.routes.line), o % p.routes.line);
-}
-
 }  // namespace
 
+// A framework's index is linear in the place, and a line's outputs differ in one coordinate: each costs its tap and a
+// few additions. Where taps are few they are looked up, as divisions would take half of the time.
 void RoutesToIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering numbering, int64_t* indices,
                      Range outputs) {
-  const Shape shape = InShape(p);
-  for (int64_t o = outputs.begin; o < outputs.end; ++o) {
-    Place q;
-    const bool routed = TapPlace(p, PlaceOf<&Axis::out>(p, o), CodeOf(p, routes, o), &q);
-    indices[o] = routed ? NumberOf(p, shape, q, numbering) : -1;
+  using Distance = std::array<int64_t, 3>;
+  const Shape in = InShape(p);
+  const auto step = [&](Place one) { return NumberOf(p, in, one, numbering); };
+  const int64_t along_n = step({1, 0, {}});
+  const int64_t along_c = step({0, 1, {}});
+  const Distance along = {step({0, 0, {1, 0, 0}}), step({0, 0, {0, 1, 0}}), step({0, 0, {0, 0, 1}})};
+  const auto distance = [&p](uint32_t tap) -> Distance {
+    const auto rows = static_cast<uint32_t>(p.axis[1].kernel);
+    const auto columns = static_cast<uint32_t>(p.axis[2].kernel);
+    return {tap / columns / rows * p.axis[0].dilation, tap / columns % rows * p.axis[1].dilation,
+            tap % columns * p.axis[2].dilation};
+  };
+  const RouteFormat format = p.routes;
+  const int64_t taps = p.taps();
+  std::array<Distance, 256> known;
+  const bool few = taps <= static_cast<int64_t>(known.size());
+  for (uint32_t tap = 0; few && tap < taps; ++tap) known[tap] = distance(tap);
+  const bool last = p.channels_last();
+  for (int64_t o = outputs.begin; o < outputs.end;) {
+    const int64_t line = o / format.line;
+    const int64_t end = std::min(outputs.end, (line + 1) * format.line);
+    const uint8_t* codes = routes + LineOffset(format, line);
+    Place q = PlaceOf<&Axis::out>(p, o);
+    Distance start = {p.axis[0].start(q.at[0]), p.axis[1].start(q.at[1]), p.axis[2].start(q.at[2])};
+    for (; o < end; ++o) {
+      const uint32_t code = LoadCode(format, codes, o - line * format.line);
+      if (!last) start[2] = p.axis[2].start(q.at[2]++);
+      int64_t number = -1;
+      if (code < taps) {
+        const Distance from = few ? known[code] : distance(code);
+        const int64_t at[] = {start[0] + from[0], start[1] + from[1], start[2] + from[2]};
+        if (at[0] >= 0 && at[0] < in[0] && at[1] >= 0 && at[1] < in[1] && at[2] >= 0 && at[2] < in[2]) {
+          number = q.n * along_n + q.c * along_c + at[0] * along[0] + at[1] * along[1] + at[2] * along[2];
+        }
+      }
+      indices[o] = number;
+      q.c += last;
+    }
   }
 }
 

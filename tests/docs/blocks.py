@@ -14,6 +14,7 @@ A page is read as a person would read it, from top to bottom:
 Three comments in front of a block speak to this script and stay invisible to readers:
   <!-- setup: CODE -->        runs before the block, in its language: the arrays that a fragment takes for granted
   <!-- needs: MODULE -->      (python) the page's further blocks are left out where MODULE cannot be imported
+  <!-- needs: PROGRAM -->     (sh) this block is left out where there is no PROGRAM
   <!-- not run: REASON -->    this block is not run, because ...
 A block without a language is an error, so that none is forgotten. Blocks must exit with 0.
 """
@@ -99,7 +100,8 @@ class Runner:
             if not self.prefix.exists():
                 subprocess.run(["cmake", "--install", str(self.build), "--prefix", str(self.prefix)], check=True, stdout=subprocess.DEVNULL)
         libraries = next(self.prefix.rglob("poolgrad.pc")).parents[1]
-        return {"PKG_CONFIG_PATH": str(libraries / "pkgconfig"), "LD_LIBRARY_PATH": str(libraries), "CMAKE_PREFIX_PATH": str(self.prefix)}
+        return {"PKG_CONFIG_PATH": str(libraries / "pkgconfig"), "LD_LIBRARY_PATH": str(libraries), "LIBRARY_PATH": str(libraries),
+                "CMAKE_PREFIX_PATH": str(self.prefix)}  # fmt: skip
 
     def compiled(self, block: Block) -> Optional[str]:
         code = block.code
@@ -135,9 +137,12 @@ class Runner:
         folder = self.folder / f"{name}_sh"
         folder.mkdir()
         path = {"PATH": f"{self.build / 'cli'}:{Path(sys.executable).parent}:{os.environ['PATH']}", "POOLGRAD": str(ROOT)}
-        if any("pkg-config" in block.code for block in blocks):
+        if any(word in block.code for block in blocks for word in ("pkg-config", "-lpoolgrad")):
             path.update(self.install())
         for block in blocks:
+            if block.needs and not shutil.which(block.needs):
+                self.left_out.append(f"{block.place()}: there is no {block.needs}")
+                continue
             wrong = run(["bash", "-euo", "pipefail", "-c", "\n".join([*block.setup, block.code])], folder, path)
             if wrong:
                 return f"{block.place()}: {wrong}"
@@ -215,6 +220,8 @@ def main() -> int:
         print(line)
     for line in runner.left_out:
         print(f"left out: {line}")
+    for b in skipped:
+        print(f"not run: {b.place()}: {b.skip}")
     print(f"{len(running)} blocks run ({', '.join(wanted)}), {len(skipped)} marked as not to be run, {len(wrong)} wrong")
     return 1 if wrong else 0
 

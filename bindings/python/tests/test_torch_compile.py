@@ -60,6 +60,28 @@ def test_operators_have_gradients_of_every_order(device):
 
 @needs_library
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rank", [2, 3])
+def test_fractional_compiles_and_maps(rank, device):
+    pool = (P.fractional_max_pool2d, P.fractional_max_pool3d)[rank - 2]
+    samples = torch.rand(2, 4, rank, device=device)
+
+    def model(t: Any) -> Any:
+        return pool(t, 2, 3, return_indices=True, _random_samples=samples)
+
+    torch._dynamo.reset()
+    x = torch.randn(3, 2, 4, *(7,) * rank, device=device)
+    a, b = x[0].clone().requires_grad_(), x[0].clone().requires_grad_()
+    found, expected = torch.compile(model, fullgraph=True, backend="aot_eager")(a), model(b)
+    assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
+    found[0].square().sum().backward()
+    expected[0].square().sum().backward()
+    assert torch.equal(a.grad, b.grad)
+    gradients = torch.func.vmap(torch.func.grad(lambda t: model(t)[0].square().sum()))(x)
+    assert torch.equal(gradients[0], b.grad)
+
+
+@needs_library
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_compile_equals_eager(rank, device):
     ours = {1: P.max_pool1d, 2: P.max_pool2d, 3: P.max_pool3d}[rank]

@@ -301,6 +301,41 @@ def transformed_pool(x: torch.Tensor, plan: TorchPlan, return_indices: bool) -> 
     return (y, _Indices.apply(routes, plan)) if return_indices else y
 
 
+def has_tangents() -> bool:
+    return _forward_ad._current_level >= 0
+
+
+def pool_with_routes(x: torch.Tensor, plan: TorchPlan) -> Any:
+    """(y, routes) of an x that nothing records."""
+    return _TransformedPool.apply(x, plan) if functorch_active() and HAS_SETUP_CONTEXT else _run("forward_routes", plan, x)
+
+
+class _Known(Function):
+    """The y of x that was found before, with routes that came from elsewhere."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, found: Tuple[torch.Tensor, torch.Tensor], plan: TorchPlan) -> torch.Tensor:
+        y, routes = found
+        ctx.plan = plan
+        ctx.save_for_backward(routes)
+        ctx.save_for_forward(routes)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> Any:
+        return _Scatter.apply(dy, ctx.saved_tensors[0], ctx.plan), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tx: torch.Tensor, *_: Any) -> Any:
+        return _Gather.apply(tx, ctx.saved_tensors[0], ctx.plan)
+
+
+def pool_by_routes(x: torch.Tensor, y: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+    if functorch_active() or not is_plain(x):
+        return _Gather.apply(x, routes, plan)
+    return _Known.apply(x, (y, routes), plan)
+
+
 _library.record("max_pool", lambda x, *fixed: _pool_with_routes(x, _library.pool_plan(x, fixed)))
 _library.record("max_pool_indices", _library.indices)
 _library.record(

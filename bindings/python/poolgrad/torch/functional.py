@@ -107,6 +107,25 @@ def call(
     return _general(function, rank, input, make, return_indices, arguments, keywords, probe)
 
 
+def pool_with_routes(x: torch.Tensor, window: Window) -> Tuple[torch.Tensor, torch.Tensor]:
+    """y and routes of an x that nothing records, channels first."""
+    if is_compiling() or is_tracing():
+        return torch.ops.poolgrad.max_pool(x, *_library.fixed_of(window, False))
+    return _autograd.pool_with_routes(x, plan_of(tuple(x.shape), x.dtype, x.device, False, window))
+
+
+def pool_by_routes(x: torch.Tensor, y: torch.Tensor, routes: torch.Tensor, window: Window) -> torch.Tensor:
+    """y of winners that are known, with its derivatives."""
+    if is_compiling() or is_tracing():
+        return torch.ops.poolgrad.max_pool_gather(x, routes, *_library.fixed_of(window, False))
+    return _autograd.pool_by_routes(x, y, routes, plan_of(tuple(x.shape), x.dtype, x.device, False, window))
+
+
+def is_recorded(x: torch.Tensor) -> bool:
+    """Whether what is done to x may be asked for derivatives."""
+    return not goes_straight(x) or (x.requires_grad and torch.is_grad_enabled()) or _autograd.has_tangents()
+
+
 def goes_straight(input: Any) -> bool:
     """Whether `input` is a plain tensor, and nothing looks on."""
     return not (is_compiling() or functorch_active()) and is_plain(input)

@@ -1,8 +1,9 @@
 """Adaptive, average and fractional pooling, and max unpooling, with the signatures of torch.nn.functional.
 
 Adaptive and average pooling are windows like any other: call() of functional.py finds their plans and records them. Fractional
-pooling draws windows for every plane; where all planes share them they are a table, otherwise the taps are gathered side by side
-and pooled there. Unpooling is linear, by indices that are checked; where several name one place, the last in row-major order is kept,
+pooling draws windows for every plane. Where all planes share them they are a table; otherwise taps are gathered side by
+side and pooled there, and the winners are written down as routes of wider windows that all planes share, whose gradient and tangents
+they get. Unpooling is linear, by indices that are checked; where several name one place, the last in row-major order is kept,
 and it alone has a gradient.
 """
 
@@ -161,15 +162,15 @@ avg_pool1d, avg_pool2d, avg_pool3d = map(_make_avg, (1, 2, 3))
 
 
 def _fractional_starts(samples: torch.Tensor, size: int, outputs: int, kernel: int) -> torch.Tensor:
-    """Where the windows of an axis begin, for samples of any shape: torch's sequence, in the samples' own arithmetic."""
-    last = samples.new_full((*samples.shape, 1), size - kernel)
+    """Where the windows of an axis begin, for samples of any shape: torch's sequence, in its arithmetic."""
+    last = samples.new_full((*samples.shape, 1), size - kernel, dtype=torch.int64)
     if outputs == 1:
-        return last.long()
+        return last
     # torch divides and multiplies in the samples' type; as tensors, so that halves and floats round as there
-    step = samples.new_tensor(size - kernel) / samples.new_tensor(outputs - 1)
+    step = samples.new_full((), size - kernel) / samples.new_full((), outputs - 1)
     number = torch.arange(outputs - 1, dtype=samples.dtype, device=samples.device)
     starts = ((number + samples[..., None]) * step).long() - (samples[..., None] * step).long()
-    return torch.cat((starts, last.long()), -1)
+    return torch.cat((starts.clamp(0, size - kernel), last), -1)  # clamped: not all samples are looked at, and halves round far
 
 
 def _check_entries(name: str, value: Any, rank: int) -> None:
@@ -209,26 +210,117 @@ def _taps(starts: torch.Tensor, kernel: int) -> torch.Tensor:
     return (starts[..., None] + torch.arange(kernel, device=starts.device)).flatten(-2)
 
 
-def _pool_gathered(x: torch.Tensor, kernel: Tuple[int, ...], starts: List[torch.Tensor], return_indices: bool) -> Any:
-    """Windows that differ from plane to plane: their taps side by side, pooled there."""
-    rank = len(kernel)
-    taps = [_taps(begin, k) for begin, k in zip(starts, kernel)]
-    spread = x
-    for axis, tap in enumerate(taps, 2):
+def _spread(x: torch.Tensor, kernel: Tuple[int, ...], starts: List[torch.Tensor]) -> torch.Tensor:
+    """The taps of all windows side by side, where they can be pooled: windows differ from plane to plane."""
+    spread, rank = x, len(kernel)
+    for axis, tap in enumerate(map(_taps, starts, kernel), 2):
         at = tap.reshape(*tap.shape[:2], *(tap.shape[2] if i == axis else 1 for i in range(2, rank + 2)))
         spread = spread.gather(axis, at.expand(*(at.shape[i] if i in (0, 1, axis) else n for i, n in enumerate(spread.shape))))
-    pool = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[rank - 1]
-    if not return_indices:
-        return pool(spread, kernel)
-    y, found = pool(spread, kernel, return_indices=True)
-    index = torch.zeros_like(found)
-    for axis in range(rank):  # from places in `spread` to places in x
-        inner = 1
-        for n in spread.shape[axis + 3 :]:
-            inner *= n
-        place = (found.flatten(2) // inner) % spread.shape[axis + 2]
-        index = index * x.shape[axis + 2] + taps[axis].gather(2, place).reshape(found.shape)
-    return y, index
+    return spread
+
+
+def _product(numbers: Sequence[int]) -> int:
+    """math.prod, which torch.compile does not know."""
+    found = 1
+    for n in numbers:
+        found *= n
+    return found
+
+
+def _bits(taps: int) -> int:
+    bits = 2
+    while taps > 1 << bits:
+        bits *= 2
+    return bits
+
+
+def _unpacked(routes: torch.Tensor, bits: int, outputs: int) -> torch.Tensor:
+    """The codes of routes, channels first (docs/routes.md)."""
+    if bits < 8:
+        shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=routes.device)
+        return (torch.bitwise_right_shift(routes[..., None], shifts) & ((1 << bits) - 1)).flatten(-2)[..., :outputs]
+    shifts = torch.arange(0, bits, 8, device=routes.device)
+    return routes if bits == 8 else torch.bitwise_left_shift(routes.reshape(*routes.shape[:-1], outputs, bits // 8), shifts).sum(-1)
+
+
+def _packed(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """And back."""
+    if bits < 8:
+        each = 8 // bits
+        padded = F.pad(codes, (0, -codes.shape[-1] % each))
+        shifts = torch.arange(0, 8, bits, dtype=codes.dtype, device=codes.device)
+        split = padded.reshape(*padded.shape[:-1], padded.shape[-1] // each, each)
+        return torch.bitwise_left_shift(split, shifts).sum(-1, dtype=torch.uint8)
+    shifts = torch.arange(0, bits, 8, dtype=codes.dtype, device=codes.device)
+    return codes if bits == 8 else (torch.bitwise_right_shift(codes[..., None], shifts) & 255).to(torch.uint8).flatten(-2)
+
+
+def _numbered(
+    tap: torch.Tensor, firsts: Sequence[torch.Tensor], kernel: Tuple[int, ...], sizes: Tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor:
+    """Row-major numbers, in a box of these sizes, of what taps of windows that begin at `firsts` name."""
+    rank = len(kernel)
+    strides = [_product(sizes[axis + 1 :]) for axis in range(rank)]
+    table = torch.zeros((), dtype=dtype, device=tap.device)
+    for k, stride in zip(kernel, strides):
+        table = table[..., None] + torch.arange(0, k * stride, stride, dtype=dtype, device=tap.device)
+    number = table.flatten()[tap.long()]
+    for axis, (first, stride) in enumerate(zip(firsts, strides)):
+        at = (first * stride).to(dtype)
+        number = number + at.reshape(*at.shape[:2], *(at.shape[2] if i == axis else 1 for i in range(rank)))
+    return number
+
+
+def _positive(number: Any) -> Any:
+    """Of integers and of tensors alike."""
+    return number * (number > 0)
+
+
+# Windows that hold those of every plane, whatever its samples: window i of a plane begins at floor(i * step) or one later, and rounding
+# moves that by less than a slack. An axis is (size, kernel, outputs, slack).
+_Axis = Tuple[int, int, int, int]
+
+
+def _shared_size(axis: _Axis) -> int:
+    size, kernel, _, slack = axis
+    return min(size, kernel + 1 + 2 * slack)
+
+
+def _shared_start(i: Any, axis: _Axis) -> Any:
+    size, kernel, outputs, slack = axis
+    last = size - _shared_size(axis)
+    if outputs == 1:  # it lies at the end
+        return i + last
+    return last - _positive(last - _positive(i * (size - kernel) // (outputs - 1) - slack))
+
+
+@lru_cache(maxsize=1024)
+def _shared_window(axes: Tuple[_Axis, ...]) -> Window:
+    starts = tuple(_shared_start(i, axis) for axis in axes for i in range(axis[2]))
+    return _table_window(tuple(map(_shared_size, axes)), tuple(axis[2] for axis in axes), starts=starts)
+
+
+def _shared_routes(tap: torch.Tensor, starts: List[torch.Tensor], axes: Tuple[_Axis, ...]) -> torch.Tensor:
+    """The routes of the shared windows that name the taps of each plane's own."""
+    kernel, wide = tuple(axis[1] for axis in axes), tuple(map(_shared_size, axes))
+    firsts = [start - _shared_start(torch.arange(axis[2], device=tap.device), axis) for start, axis in zip(starts, axes)]
+    bits = _bits(_product(wide))
+    return _packed(_numbered(tap, firsts, kernel, wide, torch.uint8 if bits <= 8 else torch.int64), bits)
+
+
+def _pool_planes(
+    x: torch.Tensor, kernel: Tuple[int, ...], outputs: Tuple[int, ...], starts: List[torch.Tensor], precision: float, return_indices: bool
+) -> Any:
+    """y, or (y, indices), of windows that differ from plane to plane. `precision`: of the arithmetic that gave the starts."""
+    rank = len(kernel)
+    sizes = tuple(int(n) for n in x.shape[-rank:])
+    with torch.no_grad():
+        y, found = functional.pool_with_routes(_spread(x.detach(), kernel, starts), make_window(rank, kernel, None, 0, 1, False, "first"))
+    tap = _unpacked(found, _bits(_product(kernel)), outputs[-1])
+    if functional.is_recorded(x):
+        axes = tuple((n, k, out, 1 + int(4 * n * precision)) for n, k, out in zip(sizes, kernel, outputs))
+        y = functional.pool_by_routes(x, y, _shared_routes(tap, starts, axes), _shared_window(axes))
+    return (y, _numbered(tap, starts, kernel, sizes, torch.int64)) if return_indices else y
 
 
 _SAMPLE_OF_AXIS = {2: (1, 0), 3: (0, 1, 2)}  # torch's order of an axis' samples: in two dimensions the width's come first
@@ -264,20 +356,23 @@ def _make_fractional(rank: int) -> Callable[..., Any]:
             raise PoolTypeError(
                 f"_random_samples is {samples.dtype} on {samples.device}; input is {input.dtype} on {input.device}, and both must agree"
             )
-        elif functional.goes_straight(samples) and not bool(((samples >= 0) & (samples <= 1)).all()):
+        elif functional.goes_straight(samples) and samples.device.type == "cpu" and not bool(((samples >= 0) & (samples <= 1)).all()):
             raise PoolValueError("_random_samples has an entry that is not between 0 and 1")
+        if samples.device.type == "cuda":  # where torch computes in float what are halves
+            samples = samples.to(torch.promote_types(samples.dtype, torch.float32))
         starts = [
             _fractional_starts(samples[..., sample], n, out, k)
             for sample, n, out, k in zip(_SAMPLE_OF_AXIS[rank], input.shape[-rank:], outputs, kernel)
         ]
-        # Windows that all planes share are a table; looking costs little beside a gather, but cannot be compiled.
+        # Windows that all planes share are a table; looking costs little beside a gather on the CPU, but cannot be compiled, and makes the
+        # CPU wait for a GPU.
         if functional.goes_straight(input) and input.device.type == "cpu" and all(bool((begin == begin[:1, :1]).all()) for begin in starts):
             shared = tuple(int(n) for begin in starts for n in (begin[0, 0].tolist() if begin.numel() else ()))
             if shared:
                 window = _table_window(kernel, outputs, starts=shared)
                 return functional.call(fractional_max_pool, rank, input, lambda _: window, return_indices, (), {}, None)
         batched = input if input.dim() == rank + 2 else input[None]
-        found = _pool_gathered(batched, kernel, starts, return_indices)
+        found = _pool_planes(batched, kernel, outputs, starts, torch.finfo(samples.dtype).eps, return_indices)
         if input.dim() == rank + 2:
             return found
         return tuple(one[0] for one in found) if return_indices else found[0]
@@ -356,9 +451,7 @@ def _unpool_by_torch(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, .
     """The same by torch's own operators, for what has no CPU memory to be read straight away. The last is found as a maximum of
     whole numbers, in any order."""
     rank = len(sizes)
-    places = 1
-    for n in sizes:
-        places *= n
+    places = _product(sizes)
     flat = indices.flatten(-rank)
     if not is_compiling() and indices.device.type == "cuda" and bool(((flat < 0) | (flat >= places)).any()):
         raise PoolValueError(f"indices has an entry that is not between 0 and {places - 1}, the places of a plane of {sizes}")

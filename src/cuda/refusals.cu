@@ -52,7 +52,10 @@ const char* RefuseDoubling(const Problem& p) {
   if (h.pad_lo < 0 || w.pad_lo < 0) return "the input is cropped";
   if (h.out > h.in || w.out > w.in) return "the output is larger than the input";
   if (p.routes.bits != 8) return "its routes are bytes";
-  return ShapeDoubling(p).packs == 0 ? "a plane does not fit into shared memory" : nullptr;
+  const DoublingShape shape = ShapeDoubling(p);
+  if (shape.packs == 0) return "a plane does not fit into shared memory";
+  return !p.channels_last() && shape.bytes > shape.packs * kSeparableBytes ? "planes of this size are faster in tiles"
+                                                                           : nullptr;
 }
 
 const char* RefuseRing(const Problem& p) {

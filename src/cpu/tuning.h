@@ -41,14 +41,15 @@ struct CpuTuning {
   int64_t forward_kept = 256 << 10;
   int64_t forward_ring = 1 << 20;
   int64_t forward_sweep_codes = 16 << 10;  // fwd_cf_routes3x3: of a block
-  // fwd_cf_transposed: the longest rows, in bytes, and what a block of planes takes of L2.
+  // fwd_cf_transposed: the fewest planes; the longest rows, in bytes, or else the fewest taps; and what a block of
+  // planes takes of L2.
+  int64_t transposed_planes = 8;
   int64_t transposed_row = 32;
   int64_t transposed_signal = 96;
+  int64_t transposed_taps = 121;
   int64_t transposed_block = 256 << 10;
   // Outputs between two looks at the Watch, where windows share nothing.
   int64_t forward_looks = 8192;
-  // relu: bytes of y between two passes of the rectifier, within L2.
-  int64_t rectified = 128 << 10;
 };
 
 // The numbers in use. Only tests change them, and only while no plan is being made.

@@ -12,6 +12,11 @@
 
 namespace poolgrad {
 
+struct Args;
+
+// Finishes outputs of problems with relu: stored as they were before it.
+using Finisher = void (*)(const Problem& problem, const Args& args, Range outputs);
+
 // The arrays of one run. Which are set depends on the operation:
 //   forward         source = x                      result = y
 //   forward_routes  source = x   routes (written)   result = y
@@ -28,9 +33,9 @@ struct Args {
   uint8_t* routes = nullptr;
   void* result = nullptr;
   const void* layout = nullptr;  // Kernel::layout, set by Kernel::Run
-  int64_t units = 0;             // Kernel::units, likewise
   bool* unfit = nullptr;         // a Shortcut's: where it says that the input was not its kind
   const void* bias = nullptr;
+  Finisher finish = nullptr;  // Kernel::finish, set by Kernel::Run
 };
 
 // What kernels are made for. A plan asks once and keeps the answer: nothing is chosen again while it runs.
@@ -61,23 +66,15 @@ struct Kernel {
   int tasks_per_thread = kTasksPerThread;  // fewer where tasks begin slowly
   Shortcut shortcut = {};
   std::shared_ptr<const void> layout = {};  // what was laid out when it was made, for its runs to read
-
-  // What is left to do to units that ran, while their result is in cache (relu): so many units at a time.
-  RunFn finish = nullptr;
-  int64_t finish_every = 1;
+  Finisher finish = nullptr;                // for `run` to call
 
   // `dares` takes the shortcut without the glance that it asks for.
   void Run(const Problem& problem, Args args, int64_t begin, int64_t end, std::byte* scratch,
            bool dares = false) const {
     args.layout = layout.get();
-    args.units = units;
-    const int64_t step = finish ? finish_every : end - begin;
-    for (int64_t from = begin; from < end; from += step) {
-      const int64_t to = end - from < step ? end : from + step;
-      const bool tries = shortcut.run && (dares || shortcut.suits(problem, args, from, to, units));
-      if (!tries || !RunShortcut(problem, args, from, to, scratch)) run(problem, args, from, to, scratch);
-      if (finish) finish(problem, args, from, to, scratch);
-    }
+    args.finish = finish;
+    const bool tries = shortcut.run && (dares || shortcut.suits(problem, args, begin, end, units));
+    if (!tries || !RunShortcut(problem, args, begin, end, scratch)) run(problem, args, begin, end, scratch);
   }
 
  private:

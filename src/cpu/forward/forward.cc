@@ -73,16 +73,6 @@ void AddShortcut(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) 
   kernel->scratch_bytes = std::max(kernel->scratch_bytes, bits.kernel.scratch_bytes);
 }
 
-// relu, over outputs that are still in cache. Every unit of a kernel is an equal run of y.
-bool AddRectifier(const Problem& p, const Host& host, Kernel* kernel) {
-  if (p.y_elements() == 0 || p.y_elements() % kernel->units != 0) return false;
-  // Blocks of channels are alike but for the last one.
-  if (p.channels_last() && p.y_elements() / kernel->units % p.channels != 0) return false;
-  kernel->finish = MakeRectifier(p, host.simd);
-  kernel->finish_every = std::max<int64_t>(1, Tuning().rectified / (p.y_bytes() / kernel->units));
-  return kernel->finish != nullptr;
-}
-
 // What every way of max pooling asks for; the ways that only compare keys ask for more than fwd_exact does.
 const char* RefuseMax(ForwardWay way, const Problem& p, poolgrad_op op) {
   if (op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_FORWARD_ROUTES) return "it only pools forward";
@@ -117,9 +107,8 @@ Made Make(const Problem& p, poolgrad_op op, const Host& host) {
   if (made.refusal) return made;
   AddShortcut(kWay, p, routes, &made.kernel);
   if (AsksForTooMuch(p, routes, made.kernel)) return "its scratch would be far larger than the data";
-  if (p.relu && !AddRectifier(p, host, &made.kernel))
-    return "its pieces of y are not alike, so relu cannot follow them";
-  return made;
+  if (p.relu) made.kernel.finish = MakeRectifier(p, host.simd);
+  return p.relu && !made.kernel.finish ? kNotBuilt : made;
 }
 
 template <>

@@ -1,8 +1,9 @@
 // relu: y is never below 0, and a window whose winner is not above 0 (or a NaN that its rule let win) has no route.
 //
-// Rectifying, and adding a bias before it, keep the order of values, so they may wait until winners are known: whatever
-// kernel pooled, this goes over its outputs and their routes once more while they are in cache (Kernel::finish). So
-// relu is one rule here and none in the kernels.
+// Rectifying, and adding a bias before it, keep the order of values, so they may wait until winners are known. Ordinary
+// winners are rectified where they are stored (Watch::ToY): to go over y once more took 1.1 to 2 times as long as plain
+// pooling. This is for what is not: rows that rules decide, and everything where there is a bias, which kernels do not
+// know. They call it (Kernel::finish) for outputs as they make them, while these are in cache.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,6 +17,7 @@
 
 #include "cpu/forward/common/codes-inl.h"
 #include "cpu/forward/forward.h"
+#include "cpu/simd/order-inl.h"
 #include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 #include "spec/problem.h"
@@ -27,9 +29,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SCALAR
 
-RunFn RectifierOf(const Problem&) { return nullptr; }
+Finisher RectifierOf(const Problem&) { return nullptr; }
 
 #else
+
+constexpr int64_t kTogether = 512;  // outputs whose routes are dropped together
 
 // Which lanes outlive the rectifier (spec/rules.h, PassesRelu). Halves are held as their bits, in int16_t; `infinity`
 // is theirs.
@@ -46,165 +50,130 @@ HWY_INLINE hn::Mask<D> Passes(hn::Vec<D> v, [[maybe_unused]] S infinity) {
   }
 }
 
-// Sets the codes of dropped outputs (0xFF, else 0) to all ones.
-HWY_INLINE void DropCodes(hn::Vec<hn::ScalableTag<uint8_t> > dropped, int32_t bits, uint8_t* codes) {
-  const hn::ScalableTag<uint8_t> d8;
-  HWY_ALIGN uint8_t packed[hn::MaxLanes(d8)];
-  size_t bytes = hn::Lanes(d8);
-  switch (bits) {
-    case 8:
-      return hn::StoreU(hn::Or(hn::LoadU(d8, codes), dropped), d8, codes);
-    case 4:
-      StorePacked<4>(dropped, packed);
-      bytes /= 2;
-      break;
-    case 2:
-      StorePacked<2>(dropped, packed);
-      bytes /= 4;
-      break;
-    default: {
-      hn::Store(dropped, d8, packed);
-      const size_t width = static_cast<size_t>(bits) / 8;
-      for (size_t i = 0; i < hn::Lanes(d8); ++i) {
-        for (size_t b = 0; b < width; ++b) codes[i * width + b] |= packed[i];
-      }
-      return;
+// Takes the routes of n outputs, from a byte on, where `dropped` is 0xFF and not 0.
+void DropRoutes(const RouteFormat& f, const uint8_t* dropped, int64_t n, uint8_t* routes) {
+  uint8_t packed[kTogether];
+  if (f.masks) {
+    const auto bytes = static_cast<size_t>(f.mask_bytes());
+    for (int64_t i = 0; i < n; ++i) {
+      if (dropped[i]) std::memset(routes + i * f.mask_bytes(), 0, bytes);
     }
+    return;
   }
-  for (size_t i = 0; i < bytes; i += 4) {
-    uint32_t old, drop;
-    std::memcpy(&old, codes + i, 4);
-    std::memcpy(&drop, packed + i, 4);
-    old |= drop;
-    std::memcpy(codes + i, &old, 4);
+  if (f.bits > 8) {
+    for (int64_t i = 0, bytes = f.bits / 8; i < n; ++i) {
+      for (int64_t b = 0; b < bytes; ++b) *routes++ |= dropped[i];
+    }
+    return;
   }
-}
-
-// n outputs of one line of routes, from a byte on; codes may be null.
-template <class S>
-void RectifyRun(const Problem& p, S* y, int64_t n, uint8_t* codes) {
-  using U = hwy::MakeUnsigned<S>;
-  const hn::ScalableTag<S> d;
-  const hn::ScalableTag<U> du;
-  const S infinity = static_cast<S>(p.dtype == POOLGRAD_BF16 ? 0x7F80 : 0x7C00);  // of halves
+  if (f.bits < 8) {
+    PackCodes(dropped, n, f.bits, packed);
+    dropped = packed;
+  }
+  const hn::CappedTag<uint8_t, 16> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  constexpr int64_t kVectors = sizeof(S);
-  const int64_t block = lanes * kVectors;
-  const RouteFormat& f = p.routes;
+  const int64_t bytes = CeilDiv(n * f.bits, 8);
   int64_t i = 0;
-  for (; i + block <= n && !(codes && f.masks); i += block) {
-    hn::Vec<decltype(du)> dropped[kVectors];
-    for (int64_t k = 0; k < kVectors; ++k) {
-      const auto v = hn::LoadU(d, y + i + k * lanes);
-      const auto passes = Passes<S>(v, infinity);
-      hn::StoreU(hn::IfThenElseZero(passes, v), d, y + i + k * lanes);
-      dropped[k] = hn::BitCast(du, hn::VecFromMask(d, hn::Not(passes)));
-    }
-    if (codes) DropCodes(BytesOf<U>(dropped), f.bits, codes + i * f.bits / 8);
+  for (; i + lanes <= bytes; i += lanes) {
+    hn::StoreU(hn::Or(hn::LoadU(d, routes + i), hn::LoadU(d, dropped + i)), d, routes + i);
   }
-  HWY_ALIGN S one[hn::MaxLanes(hn::ScalableTag<S>())] = {};
-  for (; i < n; ++i) {
-    one[0] = y[i];
-    if (hn::FindFirstTrue(d, Passes<S>(hn::Load(d, one), infinity)) == 0) continue;
-    y[i] = S{0};
-    if (!codes) continue;
-    if (f.masks) {
-      std::memset(codes + i * f.mask_bytes(), 0, static_cast<size_t>(f.mask_bytes()));
-    } else if (f.bits >= 8) {
-      std::memset(codes + i * f.bits / 8, 0xFF, static_cast<size_t>(f.bits / 8));
-    } else {
-      const int64_t at = i * f.bits;
-      codes[at / 8] = static_cast<uint8_t>(codes[at / 8] | f.none() << (at % 8));
-    }
-  }
+  for (; i < bytes; ++i) routes[i] |= dropped[i];
 }
 
-// y[i] += bias[i], or bias[0] for all, rounded once; -inf, which nobody or nothing won, stays.
-template <class T, bool kSame>
-void AddBiasRun(T* y, int64_t n, const T* bias) {
-  const WideTag<T> d;
+// At most kTogether outputs of one line of routes, from a byte on; routes may be null. kBias: y[i] + bias[i], or
+// bias[0] for all (`same`), rounded once; -inf, which nobody or nothing won, stays and is dropped.
+template <class T, bool kBias>
+void RectifyRun(const Problem& p, T* y, int64_t n, const T* bias, bool same, uint8_t* routes) {
+  const hn::ScalableTag<std::conditional_t<kBias, Wide<T>, T> > d;
+  using D = decltype(d);
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<uint8_t, D> d8;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto lowest = hn::Set(d, -std::numeric_limits<Wide<T> >::infinity());
-  const auto same = hn::Set(d, Widen(bias[0]));
-  for (int64_t i = 0; i < n; i += lanes) {
-    const auto some = static_cast<size_t>(std::min(lanes, n - i));
-    const auto v = LoadWideN(d, y + i, some);
-    const auto sum = hn::Add(v, kSame ? same : LoadWideN(d, bias + (kSame ? 0 : i), some));
-    StoreNarrowN(d, hn::IfThenElse(hn::Eq(v, lowest), v, sum), y + i, some);
-  }
+  HWY_ALIGN uint8_t dropped[kTogether];
+  [[maybe_unused]] auto first = hn::Zero(d);
+  if constexpr (kBias) first = hn::Set(d, Widen(bias[0]));
+  const auto rectify = [&](int64_t i, int64_t some) POOLGRAD_LAMBDA {
+    const auto count = static_cast<size_t>(some);
+    auto v = LoadWideN(d, y + i, count);
+    hn::Mask<D> passes;
+    if constexpr (kBias) {
+      const auto lost = hn::Eq(v, hn::Set(d, -std::numeric_limits<Wide<T> >::infinity()));
+      v = hn::Add(v, same ? first : LoadWideN(d, bias + i, count));
+      passes = hn::Not(hn::Or(lost, hn::Le(v, hn::Zero(d))));
+    } else {
+      passes = Passes<T>(v, static_cast<T>(p.dtype == POOLGRAD_BF16 ? 0x7F80 : 0x7C00));
+    }
+    StoreNarrowN(d, hn::IfThenElseZero(passes, v), y + i, count);
+    if (!routes) return;
+    const auto drops = hn::BitCast(du, hn::VecFromMask(d, hn::Not(passes)));
+    if constexpr (sizeof(hn::TFromD<D>) == 1) {
+      hn::StoreU(drops, du, dropped + i);
+    } else {
+      hn::StoreU(hn::TruncateTo(d8, drops), d8, dropped + i);
+    }
+  };
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) rectify(i, lanes);
+  if (i < n) rectify(i, n - i);
+  if (routes) DropRoutes(p.routes, dropped, n, routes);
 }
 
-// To n outputs from `at` on, which may be of several channels.
-template <class T>
-void AddBias(const Problem& p, const Args& args, int64_t at, int64_t n) {
-  const int64_t run = p.channels_last() ? p.channels : p.out_plane();
+// Outputs of one line of routes, from a byte on, or of whole lines.
+template <class T, bool kBias>
+void Rectify(const Problem& p, const Args& args, Range outputs) {
+  const RouteFormat& f = p.routes;
   const auto* bias = static_cast<const T*>(args.bias);
   auto* y = static_cast<T*>(args.result);
-  for (const int64_t end = at + n; at < end;) {
-    const int64_t within = at % run, some = std::min(run - within, end - at);
-    if (p.channels_last()) {
-      AddBiasRun<T, false>(y + at, some, bias + within);
-    } else {
-      AddBiasRun<T, true>(y + at, some, bias + at / run % p.channels);
-    }
-    at += some;
-  }
-}
-
-void AddBiasOfType([[maybe_unused]] const Problem& p, [[maybe_unused]] const Args& args, [[maybe_unused]] int64_t at,
-                   [[maybe_unused]] int64_t n) {
-#ifndef POOLGRAD_SMALL  // which leaves a bias to the reference
-  switch (p.dtype) {
-    case POOLGRAD_F64:
-      return AddBias<double>(p, args, at, n);
-    case POOLGRAD_F16:
-      return AddBias<F16>(p, args, at, n);
-    case POOLGRAD_BF16:
-      return AddBias<BF16>(p, args, at, n);
-    default:
-      return AddBias<float>(p, args, at, n);
-  }
-#endif
-}
-
-// Units are equal runs of y, each within a line of routes or of whole lines.
-template <class S>
-void Rectify(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
-  const RouteFormat& f = p.routes;
-  const int64_t each = p.y_elements() / args.units;
-  int64_t at = begin * each;
-  const int64_t last = end * each;
-  auto* y = static_cast<S*>(args.result);
   const bool packed =
       args.routes == nullptr || f.line * f.bits == 8 * f.line_bytes;  // lines follow one another without gaps
-  while (at < last) {
-    const int64_t line = at / f.line;
-    const int64_t within = at % f.line;
-    const int64_t n = packed ? last - at : std::min(last - at, f.line - within);
-    if (p.bias) AddBiasOfType(p, args, at, n);
-    RectifyRun<S>(p, y + at, n, args.routes ? args.routes + LineOffset(f, line) + within * f.bits / 8 : nullptr);
+  // Neighbours have the same bias, or those of neighbouring channels: all channels, where there are few, several times.
+  const bool same = !p.channels_last() && p.out_plane() > 1;
+  const int64_t run = same ? p.out_plane() : p.channels;
+  const int64_t few = kBias && !same && run <= kTogether / 2 ? std::min(kTogether, outputs.size()) / run * run : 0;
+  T repeated[kTogether];
+  for (int64_t i = 0; i < few; i += run) std::copy(bias, bias + run, repeated + i);
+  int64_t of_line = outputs.begin % f.line, of_run = outputs.begin % run, channel = outputs.begin / run % p.channels;
+  uint8_t* routes = args.routes ? args.routes + LineOffset(f, outputs.begin / f.line) : nullptr;
+  for (int64_t at = outputs.begin; at < outputs.end;) {
+    const bool repeats = of_run == 0 && few > 0;
+    int64_t n = std::min(kTogether, outputs.end - at);
+    if (!packed) n = std::min(n, f.line - of_line);
+    if (kBias) n = std::min(n, repeats ? few : run - of_run);
+    const T* of_these = !kBias ? nullptr : repeats ? repeated : bias + (same ? channel : of_run);
+    RectifyRun<T, kBias>(p, y + at, n, of_these, same, routes ? routes + of_line * f.bits / 8 : nullptr);
     at += n;
+    of_line += n;
+    if (!packed && of_line == f.line) {
+      of_line = 0;
+      routes += f.line_bytes;
+    }
+    of_run = repeats && n == few ? 0 : of_run + n;
+    if (kBias && of_run == run) {
+      of_run = 0;
+      channel = channel + 1 < p.channels ? channel + 1 : 0;
+    }
   }
 }
 
-RunFn RectifierOf(const Problem& p) {
-#ifdef POOLGRAD_SMALL
-  return p.dtype == POOLGRAD_F32 && !p.bias ? Rectify<float> : nullptr;
+Finisher RectifierOf(const Problem& p) {
+#ifdef POOLGRAD_SMALL  // which leaves a bias to the reference
+  return p.dtype == POOLGRAD_F32 && !p.bias ? Rectify<float, false> : nullptr;
 #else
   switch (p.dtype) {
     case POOLGRAD_F32:
-      return Rectify<float>;
+      return p.bias ? Rectify<float, true> : Rectify<float, false>;
     case POOLGRAD_F64:
-      return Rectify<double>;
+      return p.bias ? Rectify<double, true> : Rectify<double, false>;
     case POOLGRAD_F16:
+      return p.bias ? Rectify<F16, true> : Rectify<int16_t, false>;
     case POOLGRAD_BF16:
-      return Rectify<int16_t>;
+      return p.bias ? Rectify<BF16, true> : Rectify<int16_t, false>;
     case POOLGRAD_I8:
-      return Rectify<int8_t>;
+      return Rectify<int8_t, false>;
     case POOLGRAD_U8:
-      return Rectify<uint8_t>;
+      return Rectify<uint8_t, false>;
     case POOLGRAD_I32:
-      return Rectify<int32_t>;
+      return Rectify<int32_t, false>;
   }
   return nullptr;
 #endif
@@ -221,7 +190,7 @@ namespace poolgrad {
 
 HWY_EXPORT(RectifierOf);
 
-RunFn MakeRectifier(const Problem& problem, int64_t simd) { return POOLGRAD_DISPATCH(RectifierOf, simd)(problem); }
+Finisher MakeRectifier(const Problem& problem, int64_t simd) { return POOLGRAD_DISPATCH(RectifierOf, simd)(problem); }
 
 }  // namespace poolgrad
 #endif  // HWY_ONCE

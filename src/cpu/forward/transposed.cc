@@ -42,6 +42,7 @@ struct TransposedScratch {
     codes = take.Take<uint8_t>(l.block.routes.bytes());
     packed = take.Take<uint8_t>(
         p.routes.bits < 8 ? p.out_plane() / p.width().out * p.routes.line_bytes * l.block.channels : 0);
+    bias = take.Take<std::byte>(p.bias ? l.block.channels * SizeOf(p.dtype) : 0);
     inner = take.Take<std::byte>(l.kernel.scratch_bytes);
     bytes = take.used();
   }
@@ -49,6 +50,7 @@ struct TransposedScratch {
   std::byte* y;
   uint8_t* codes;
   uint8_t* packed;
+  std::byte* bias;
   std::byte* inner;
   int64_t bytes;
 };
@@ -104,6 +106,10 @@ void RunTransposed(const Problem& p, const Args& args, int64_t begin, int64_t en
     inner.source = s.x;
     inner.result = s.y;
     inner.routes = args.routes ? s.codes : nullptr;
+    inner.bias = s.bias;
+    for (int64_t i = 0; p.bias && i < lanes; ++i) {
+      reinterpret_cast<Bits*>(s.bias)[i] = static_cast<const Bits*>(args.bias)[(plane + i) % p.channels];
+    }
     l.kernel.Run(l.block, inner, 0, l.kernel.units, s.inner);
     Transpose(reinterpret_cast<const Bits*>(s.y), out, n, lanes, static_cast<Bits*>(args.result) + plane * out, out);
     if (!args.routes) continue;
@@ -145,14 +151,13 @@ namespace poolgrad {
 HWY_EXPORT(TransposedOf);
 
 constexpr const char* kLongRows = "rows are long enough for vectors along them";
-constexpr int64_t kLargeTaps = 121;
 
 Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   if (p.channels_last() && p.channels > 1) return "it needs channels first";
   const int64_t planes = p.batch * p.channels;
-  if (planes < 8) return "there are too few planes to fill lanes";
-  const int64_t vector = std::min(CeilDiv(planes, 16), std::max<int64_t>(1, 4 / SizeOf(p.dtype))) * 16;
   const CpuTuning& tuning = Tuning();
+  if (planes < tuning.transposed_planes) return "there are too few planes to fill lanes";
+  const int64_t vector = std::min(CeilDiv(planes, 16), std::max<int64_t>(1, 4 / SizeOf(p.dtype))) * 16;
   // What general kernels do for each row they do for few outputs here; for values alone they lie along rows of x. A
   // signal has nothing but rows, and those of outputs far apart are slow to collect.
   const bool signal = p.out_plane() == p.width().out && p.width().stride > 2;
@@ -160,7 +165,7 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const int64_t row = (few ? p.width().out : p.width().in) * SizeOf(p.dtype);
   const bool is_short = row <= (signal ? tuning.transposed_signal : tuning.transposed_row);
   // Large windows are worth it in long rows too: channels last has a kernel whose time hardly depends on them.
-  const bool is_large = p.taps() >= kLargeTaps && planes >= 2 * vector * host.threads;
+  const bool is_large = p.taps() >= tuning.transposed_taps && planes >= 2 * vector * host.threads;
   if (!is_short && !is_large) return kLongRows;
   const int64_t each = vector * (p.in_plane() + p.out_plane()) * SizeOf(p.dtype);
   const int64_t room = tuning.transposed_block * (is_large && op == POOLGRAD_OP_FORWARD_ROUTES ? 8 : 2);
@@ -174,7 +179,6 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   q.layout = POOLGRAD_CHANNELS_LAST;
   q.batch = 1;
   q.channels = CeilDiv(CeilDiv(planes, blocks), vector) * vector;
-  q.relu = q.bias = false;
   q.routes.bits = std::max(8, p.routes.bits);
   SetRouteLines(&q);
   for (const Algorithm& way : ForwardAlgorithms()) {

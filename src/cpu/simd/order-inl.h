@@ -207,11 +207,13 @@ class Watch {
  public:
   static constexpr bool kWinnersOnly = (kIsFloat<S> && kMaxPassesNan) || kByFmax<S>;
 
-  HWY_INLINE explicit Watch(poolgrad_dtype dtype) : bf16_(dtype == POOLGRAD_BF16) {
+  HWY_INLINE explicit Watch(const Problem& p) : bf16_(p.dtype == POOLGRAD_BF16), rectifies_(p.relu && !p.bias) {
     seen0_ = seen1_ = seen2_ = seen3_ = winner0_ = winner1_ = hn::Zero(hn::ScalableTag<S>());
     least0_ = least1_ = hn::Set(hn::ScalableTag<Code<S>>(), static_cast<Code<S>>(~Code<S>{0}));
     if constexpr (kIsByte<S>)
-      seen0_ = hn::Set(hn::ScalableTag<S>(), dtype == POOLGRAD_U8 ? std::numeric_limits<S>::min() : S{0});
+      seen0_ = hn::Set(hn::ScalableTag<S>(), p.dtype == POOLGRAD_U8 ? std::numeric_limits<S>::min() : S{0});
+    const hn::ScalableTag<S> d;
+    floor_ = rectifies_ ? KeyOf(hn::Zero(d)) : hn::Set(d, LowestKey<S>());
   }
 
   // Key<S>, for types that differ only in their keys: i8 and u8, whose order is i8's with the sign bit turned around.
@@ -220,10 +222,22 @@ class Watch {
     return Key<S>(raw);
   }
 
+  // What a winner is in y: with relu at least +0, which the greater of two zeros is as well. What is not above it has
+  // no route: all ones in its lane. A bias comes later, and relu after it (forward/rectify.cc).
+  HWY_INLINE VecOf<S> ToY(VecOf<S> key) const { return KeyOf(Greatest<S>(key, floor_)); }
+  HWY_INLINE bool rectifies() const { return rectifies_; }
+  HWY_INLINE CodeVec<S> Dropped(VecOf<S> key) const {
+    const hn::ScalableTag<Code<S>> du;
+    return hn::IfThenZeroElse(hn::RebindMask(du, Above<S>(key, floor_)),
+                              hn::Set(du, static_cast<Code<S>>(~Code<S>{0})));
+  }
+
   // Member by member, and no arrays: only such copies does GCC keep in registers.
   HWY_INLINE Watch(const Watch& other) { *this = other; }
   HWY_INLINE Watch& operator=(const Watch& other) {
     bf16_ = other.bf16_;
+    rectifies_ = other.rectifies_;
+    floor_ = other.floor_;
     seen0_ = other.seen0_;
     seen1_ = other.seen1_;
     seen2_ = other.seen2_;
@@ -326,7 +340,8 @@ class Watch {
     if constexpr (kChain % 2 == 1) seen1_ = hn::BitCast(d, hn::Max(hn::BitCast(du, seen1_), bits));
   }
 
-  bool bf16_;
+  bool bf16_, rectifies_;
+  VecOf<S> floor_;
   VecOf<S> seen0_, seen1_, seen2_, seen3_;
   VecOf<S> winner0_, winner1_;
   CodeVec<S> least0_, least1_;

@@ -186,7 +186,12 @@ HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* 
         watch.template SeeWinner<1>(key[b]);
       }
     }
-    hn::StoreU(kToY ? watch.KeyOf(key[b]) : key[b], d, keys + b * lanes);
+    hn::StoreU(kToY ? watch.ToY(key[b]) : key[b], d, keys + b * lanes);
+  }
+  if (kToY && watch.rectifies()) {
+    CodeVec<S> dropped[kSome];
+    for (int b = 0; b < kSome; ++b) dropped[b] = watch.Dropped(key[b]);
+    code = hn::Or(code, Narrowed<S, C, kWhole>(dropped));
   }
   hn::StoreU(code, dn, codes);
 }

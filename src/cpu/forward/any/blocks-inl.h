@@ -170,8 +170,7 @@ void PoolSpecialRows(const Rows<S>& rows, const Block<S>& all, Range ow, bool ha
         for (int64_t kh = h.begin; kh < h.end && !found; ++kh) found = flag(kd, height.start(o) + kh * height.dilation);
       }
       if (!found) continue;
-      const int64_t r = block.r + o - block.oh.begin;
-      RunExactRow<S>(rows, block.plane, block.od, o, ow, rows.y_row(r), rows.route_row(r));
+      RunExactRow<S>(rows, block.plane, block.od, o, ow, block.r + o - block.oh.begin);
     }
   });
 }

@@ -135,7 +135,7 @@ struct MaxJob {
 template <class S, MaxFlow kFlow, int kChain>
 HWY_INLINE void PutMax(VecOf<S> key, S* to, Watch<S>& watch) {
   if constexpr (kFlow == MaxFlow::kKeysToY) watch.template SeeUnordered<kChain>(key);
-  hn::StoreU(kFlow == MaxFlow::kKeysToY ? watch.KeyOf(key) : key, hn::ScalableTag<S>(), to);
+  hn::StoreU(kFlow == MaxFlow::kKeysToY ? watch.ToY(key) : key, hn::ScalableTag<S>(), to);
 }
 
 // `room`: elements that may be written, since what follows the first n is still to come.
@@ -144,7 +144,7 @@ HWY_INLINE void PutFirst(VecOf<S> key, S* to, int64_t n, int64_t room, Watch<S>&
   const hn::ScalableTag<S> d;
   if constexpr (kFlow == MaxFlow::kKeysToY) {
     watch.SeeUnordered(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), key, hn::Set(d, S{1})));
-    key = watch.KeyOf(key);
+    key = watch.ToY(key);
   }
   if (room >= LaneCount<S>()) return hn::StoreU(key, d, to);
   StoreFirst(d, key, to, n);

@@ -194,6 +194,7 @@ class RoutesRunner {
       for (int64_t o = 0; o < out; o += l_.tile) {
         if (l_.tile < out) Turn(Piece(p_.width(), {o, std::min(o + l_.tile, out)}));
         Pool(block);
+        rows_.Finish(block.r, block.planes * block.oh.size(), piece_.ow);
       }
     });
   }
@@ -211,7 +212,7 @@ class RoutesRunner {
   }
 
   void Pool(const Block<S>& block) {
-    Watch<S> watch(p_.dtype);
+    Watch<S> watch(p_);
     const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
     if (has_rows) {
       for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
@@ -274,7 +275,7 @@ class RoutesRunner {
     const Spans& spans = l_.across;
     const int64_t step = width.dilation * inner_;
     const int64_t every = block.planes * block.in.size() * l_.phases.places;  // elements of all rows
-    Watch<S> unused(p_.dtype);
+    Watch<S> unused(p_);
     Reduced<S, C> from = {};
     int64_t reach = 1;
     int pass = 0;
@@ -325,7 +326,7 @@ class RoutesRunner {
   // The listed sources from element `from` on: `planes` times `runs` runs of `run` elements.
   void Meet(int64_t n, int64_t from, int64_t planes, int64_t in_plane, int64_t runs, int64_t run, int64_t in_pitch,
             Reduced<S, C> to, int64_t out_pitch, int64_t out_plane) {
-    Watch<S> unused(p_.dtype);
+    Watch<S> unused(p_);
     if (l_.across.used()) {
       Forward(s_.list, n, from);
       BestOfRows<S, C, false>({s_.list, n, runs, run, in_pitch, to.keys, to.codes, out_pitch, out_pitch, planes,

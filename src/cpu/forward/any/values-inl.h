@@ -186,6 +186,7 @@ class ValuesRunner {
       for (int64_t o = 0; o < out; o += l_.tile) {
         if (l_.tile < out) Turn(Piece(p_.width(), {o, std::min(o + l_.tile, out)}));
         Pool(block);
+        rows_.Finish(block.r, block.planes * block.oh.size(), piece_.ow);
       }
     });
   }
@@ -202,7 +203,7 @@ class ValuesRunner {
   int64_t Seen() const { return piece_.width.in * inner_; }  // elements of a row of x that the piece sees
 
   void Pool(const Block<S>& block) {
-    Watch<S> watch(p_.dtype);
+    Watch<S> watch(p_);
     const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
     if (has_rows) {
       Down(block, watch);

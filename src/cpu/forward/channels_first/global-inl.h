@@ -140,14 +140,18 @@ HWY_INLINE void PoolPlanes(const Rows<S>& rows, int64_t plane, int64_t count, Co
     for (int i = 0; i < m; i += 2) best[i / 2] = Fold(best[i], best[i + 1], rows.backwards);
   }
   watch.SeeUnordered(best[0].key);
+  const auto winners = watch.ToY(best[0].key);
   if (count >= lanes) {
-    hn::StoreU(Key<S>(best[0].key), d, rows.y + plane);
+    hn::StoreU(winners, d, rows.y + plane);
   } else {
     HWY_ALIGN S values[kMax];
-    hn::Store(Key<S>(best[0].key), d, values);
+    hn::Store(winners, d, values);
     std::memcpy(rows.y + plane, values, static_cast<size_t>(count) * sizeof(S));
   }
-  if constexpr (kRoutes) hn::StoreU(best[0].code, hn::ScalableTag<Code<S>>(), codes);
+  if constexpr (kRoutes) {
+    if (watch.rectifies()) best[0].code = hn::Or(best[0].code, watch.Dropped(best[0].key));
+    hn::StoreU(best[0].code, hn::ScalableTag<Code<S>>(), codes);
+  }
 }
 
 // Memory delivers more to a few runs of addresses than to one, so a task reads its planes from four places by turns, at
@@ -163,19 +167,18 @@ void RunGlobal(const Problem& p, const Args& args, int64_t begin, int64_t end, s
   for (int64_t at = begin; at < begin + share; at += turn) {
     for (int64_t place = at; place < end && !rows.GaveUp(); place += share) {
       const int64_t place_end = std::min(place + turn, end);
-      Watch<S> watch(p.dtype);
+      Watch<S> watch(p);
       for (int64_t plane = place; plane < place_end; plane += lanes) {
         PoolPlanes<S, kRoutes>(rows, plane, place_end - plane, codes + (plane - place), watch);
       }
       // A line is one output, and begins at a byte.
       if constexpr (kRoutes) PackCodes(codes, place_end - place, std::max(p.routes.bits, 8), rows.route_row(place));
-      if (watch.Fired() == Alarm::kNone || !HasSpecial<S>(rows.plane(place), n * (place_end - place), p.dtype))
-        continue;
-      for (int64_t plane = place; plane < place_end; ++plane) {
-        if (!HasSpecial<S>(rows.plane(plane), n, p.dtype)) continue;
-        uint8_t* routes = kRoutes ? rows.route_row(plane) : nullptr;
-        RunExactRow<S>(rows, rows.plane(plane), 0, 0, {0, 1}, rows.y_row(plane), routes);
+      const bool special =
+          watch.Fired() != Alarm::kNone && HasSpecial<S>(rows.plane(place), n * (place_end - place), p.dtype);
+      for (int64_t plane = place; special && plane < place_end; ++plane) {
+        if (HasSpecial<S>(rows.plane(plane), n, p.dtype)) RunExactRow<S>(rows, rows.plane(plane), 0, 0, {0, 1}, plane);
       }
+      rows.Finish(place, place_end - place, {0, 1});
     }
   }
 }

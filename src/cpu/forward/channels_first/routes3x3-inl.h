@@ -117,7 +117,7 @@ class SweepRunner {
 
  private:
   void Pool(const Block<S>& block) {
-    Watch<S> watch(p_.dtype);
+    Watch<S> watch(p_);
     const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
     if (has_rows) {
       ForPlanesOf(block, rows_, [&](const Block<S>& one) {
@@ -133,6 +133,7 @@ class SweepRunner {
     if (!has_rows || watch.Fired() != Alarm::kNone || height_.has_empty_window()) {
       PoolSpecialRows(rows_, block, {0, width_.out}, has_rows, s_.special);
     }
+    rows_.Finish(block.r, block.planes * block.oh.size(), {0, width_.out});
   }
 
   // The rows of outputs `first`, first + dilation, ...

@@ -197,9 +197,15 @@ HWY_INLINE void PutSwath(const Swath<S, P::kSlots>& from, S* y, uint8_t* codes, 
       if (i % 2 == 0) watch.template SeeWinner<0>(from.key[i]);
       if (i % 2 == 1) watch.template SeeWinner<1>(from.key[i]);
     }
-    hn::StoreU(from.key[i], hn::ScalableTag<S>(), y + (P::kLast && i == P::kSlots - 1 ? last : i * kLanes));
+    hn::StoreU(watch.ToY(from.key[i]), hn::ScalableTag<S>(), y + (P::kLast && i == P::kSlots - 1 ? last : i * kLanes));
   }
-  hn::StoreU(Of::kCompares ? hn::Sub(hn::Zero(d8), from.code) : hn::Add(from.code, hn::Set(d8, 1)), d8, codes);
+  auto code = Of::kCompares ? hn::Sub(hn::Zero(d8), from.code) : hn::Add(from.code, hn::Set(d8, 1));
+  if (watch.rectifies()) {
+    CodeVec<S> dropped[P::kSlots];
+    POOLGRAD_UNROLL for (int i = 0; i < P::kSlots; ++i) dropped[i] = watch.Dropped(from.key[i]);
+    code = hn::Or(code, StripeBytes<S, P::kSlots>(dropped));
+  }
+  hn::StoreU(code, d8, codes);
   if (P::kLast && last != (P::kSlots - 1) * kLanes) {
     uint8_t end[kLanes];
     std::memcpy(end, codes + (P::kSlots - 1) * kLanes, kLanes);

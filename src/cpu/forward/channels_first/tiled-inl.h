@@ -151,8 +151,8 @@ HWY_INLINE void TilesStep(const S* const* inputs, const Code<S>* codes, int64_t 
     const int64_t at = j + k * lanes;
     const auto best = BestOfTiles<S, kStride>(inputs, codes, n, backwards, from + at * kStride, watch);
     watch.SeeWinner(best.key);
-    hn::StoreU(Key<S>(best.key), hn::ScalableTag<S>(), y + at);
-    of[k] = best.code;
+    hn::StoreU(watch.ToY(best.key), hn::ScalableTag<S>(), y + at);
+    of[k] = watch.rectifies() ? hn::Or(best.code, watch.Dropped(best.key)) : best.code;
   }
   if constexpr (kSome == sizeof(S)) {
     hn::StoreU(BytesOf<Code<S>>(of), hn::ScalableTag<uint8_t>(), y_codes + j);
@@ -261,10 +261,11 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
   // Planes whose windows leave no rows over follow each other as if they were one.
   const bool seamless =
       depth.in == 1 && depth.out == 1 && height.in == height.out * height.stride && whole_h.size() == height.out;
+  const bool has_empty_row = depth.has_empty_window() || height.has_empty_window();
 
   for (int64_t r = begin; r < end && !rows.GaveUp();) {
     const int64_t count = std::min(layout.group, end - r);
-    Watch<S> watch(p.dtype);
+    Watch<S> watch(p);
     for (int64_t g = 0; g < count;) {
       const RowPlace at(p, r + g);
       const bool whole = at.oh >= whole_h.begin && at.oh < whole_h.end;
@@ -318,14 +319,15 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
       g += runs;
     }
     const bool special = watch.Fired() != Alarm::kNone && SpanHasSpecial<S>(rows, r, r + count);
-    if (special || p.routes.may_be_none) {
+    if (special || has_empty_row) {
       for (int64_t g = 0; g < count; ++g) {
         const RowPlace at(p, r + g);
         const bool empty = depth.valid_taps(at.od).size() == 0 || height.valid_taps(at.oh).size() == 0;
         if (!empty && !(special && SeesSpecial(rows, rows.plane(at.plane), at.od, at.oh, {0, out}))) continue;
-        RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, out}, rows.y_row(r + g), rows.route_row(r + g));
+        RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, out}, r + g);
       }
     }
+    rows.Finish(r, count, {0, out});
     r += count;
   }
 }

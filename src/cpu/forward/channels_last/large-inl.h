@@ -151,16 +151,17 @@ class MiddleRunner {
       const Range now = AtOnce(o, oh, l_.windows_h);
       const Range in = InputOf(height_, now);
       for (made = std::max(made, in.begin); made < in.end; ++made) MakeRow(made);
-      Watch<S> watch(p_.dtype);
+      Watch<S> watch(p_);
       Down(now, in, watch);
       bool suspect = watch.Fired() != Alarm::kNone;
       for (int64_t h = in.begin; h < in.end; ++h) suspect = suspect || State(h) != RowState::kQuiet;
       for (int64_t r = now.begin; r < now.end; ++r) {
         if (suspect && SeesSpecialRow(r)) {
-          RunExactRow<S>(rows_, plane_, od_, r, ow_, rows_.y_row(first_unit_ + r), RouteRow(r));
+          RunExactRow<S>(rows_, plane_, od_, r, ow_, first_unit_ + r);
         } else if (kRoutes && packed_) {
           PackRow(p_, s_.y_codes + (r - now.begin) * l_.code_pitch, ow_, RouteRow(r));
         }
+        rows_.Finish(first_unit_ + r, 1, ow_);
       }
     }
   }
@@ -217,7 +218,7 @@ class MiddleRunner {
   void MakeRow(int64_t h) {
     const int64_t channels = p_.channels;
     const int64_t slot = h % l_.slots * l_.pitch;
-    Watch<S> watch(p_.dtype);
+    Watch<S> watch(p_);
     const S* row = InputRow(h);
     const S* keys = KeysOf(row, watch);
     State(h) = watch.Fired() == Alarm::kNone ? RowState::kQuiet : RowState::kSuspect;

@@ -93,10 +93,13 @@ HWY_INLINE void PutWindow(const MiddleJob<S, C>& job, int64_t w, int64_t j, cons
   }
   S* out = job.out + w * job.out_step + j;
   POOLGRAD_UNROLL
-  for (int v = 0; v < kVectors; ++v) hn::StoreU(kToY ? Key<S>(best.key[v]) : best.key[v], d, out + v * lanes);
+  for (int v = 0; v < kVectors; ++v) hn::StoreU(kToY ? watch.ToY(best.key[v]) : best.key[v], d, out + v * lanes);
   if constexpr (kRoutes) {
     const auto before = hn::Set(d8, static_cast<C>(w * job.stride * job.code_step));
-    hn::StoreU(hn::Sub(best.code, before), d8, job.out_codes + w * job.out_code_step + j);
+    Group<S, kRoutes, kVectors, C> from_first = best;
+    from_first.code = hn::Sub(best.code, before);
+    if (kToY && watch.rectifies()) from_first.Drop(watch);
+    hn::StoreU(from_first.code, d8, job.out_codes + w * job.out_code_step + j);
   }
 }
 

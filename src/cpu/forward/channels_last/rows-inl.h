@@ -174,7 +174,9 @@ class StreamRunner {
     const Range d = p_.depth().valid_taps(od_);
     if (has_empty_row_ || d.size() == 0) {
       for (int64_t o = oh.begin; o < oh.end; ++o) {
-        if (d.size() == 0 || height_.valid_taps(o).size() == 0) Exact(o);
+        if (d.size() > 0 && height_.valid_taps(o).size() > 0) continue;
+        Exact(o);
+        rows_.Finish(first_unit_ + o, 1, ow_);
       }
       if (d.size() == 0) return;
     }
@@ -246,7 +248,7 @@ class StreamRunner {
   // Reduces `count` input rows from `row` on, hands the result to the roles, and finishes the rows of outputs that are
   // complete. `kh` is the first row's tap, where it is not the roles' to know.
   void Row(const S* row, int64_t kd, int64_t kh, int64_t count) {
-    Watch<S> watch(p_.dtype);
+    Watch<S> watch(p_);
     const int64_t channels = p_.channels;
     const bool one_run = width_.stride == 1;
     for (int64_t i = 0; i < piece_count_; ++i) {
@@ -288,12 +290,11 @@ class StreamRunner {
       } else if constexpr (kRoutes) {
         PackRow(p_, role.y_codes, ow_, rows_.route_row(first_unit_ + o));
       }
+      rows_.Finish(first_unit_ + o, 1, ow_);
     }
   }
 
-  void Exact(int64_t o) {
-    RunExactRow<S>(rows_, plane_, od_, o, ow_, rows_.y_row(first_unit_ + o), rows_.route_row(first_unit_ + o));
-  }
+  void Exact(int64_t o) { RunExactRow<S>(rows_, plane_, od_, o, ow_, first_unit_ + o); }
 
   const Problem& p_;
   const Axis& height_;

@@ -77,6 +77,14 @@ struct Group {
     for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(other[v], key[v]);
   }
 
+  // No code where the rectifier drops the winner.
+  HWY_INLINE void Drop(const Watch<S>& watch) {
+    CodeVec<S> dropped[kVectors];
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) dropped[v] = watch.Dropped(key[v]);
+    code = hn::Or(code, Bytes(dropped));
+  }
+
   HWY_INLINE void MeetLater(const Group& other) { Meet(other.key, other.code); }
   HWY_INLINE void MeetEarlier(const Group& other) {
     const hn::ScalableTag<S> d;
@@ -244,22 +252,25 @@ HWY_INLINE void Give(const Role<S>& role, const Group<S, kRoutes, kVectors>& her
     return;
   }
   S* y = role.y + y_at;
-  if constexpr (kRoutes) hn::StoreU(best.code, d8, role.y_codes + y_at);  // scratch: room for a vector beyond its end
+  if constexpr (kRoutes) {
+    if (watch.rectifies()) best.Drop(watch);
+    hn::StoreU(best.code, d8, role.y_codes + y_at);  // scratch: room for a vector beyond its end
+  }
   if (n == kVectors * lanes) {
     [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
       (watch.template SeeWinner<kV>(best.key[kV]), ...);
     }
     (std::make_integer_sequence<int, kVectors>());
     POOLGRAD_UNROLL
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(Key<S>(best.key[v]), d, y + v * lanes);
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(watch.ToY(best.key[v]), d, y + v * lanes);
     return;
   }
   watch.SeeWinner(best.key[0], n);
   if (y_at + lanes <= y_size) {  // the rest is written over by the next run
-    hn::StoreU(Key<S>(best.key[0]), d, y);
+    hn::StoreU(watch.ToY(best.key[0]), d, y);
   } else {
     HWY_ALIGN S values[hn::MaxLanes(hn::ScalableTag<S>())];
-    hn::Store(Key<S>(best.key[0]), d, values);
+    hn::Store(watch.ToY(best.key[0]), d, values);
     std::memcpy(y, values, static_cast<size_t>(n) * sizeof(S));
   }
 }

@@ -35,8 +35,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr bool kPixelTiles = HWY_TARGET != HWY_WASM;  // not worth their bytes there
 
-template <int kTaps>
-inline constexpr int kTileBits = kTaps == 4 ? 2 : 4;
+// Of the codes of a problem that tiles take; `no route` is one more.
+inline int32_t TileBits(const Problem& p) { return p.taps() == 4 && !p.relu ? 2 : 4; }
 
 // Whether RunPixelTiles takes a problem: whole windows, whose channels fill blocks of a vector of bytes well enough
 // (the last one overlaps the one before it), and whose codes fill bytes. Without routes, halves that need keys are
@@ -47,8 +47,7 @@ bool TakesPixelTiles(const Problem& p) {
   if (!kPixelTiles || (kHasKeys<S> && !kRoutes && HWY_TARGET != HWY_AVX3)) return false;
   if ((p.taps() != 4 && p.taps() != 8) || p.ties == POOLGRAD_TIES_LAST) return false;
   if (p.channels < block || CeilDiv(p.channels, block) * block * 4 > p.channels * 5) return false;
-  const int32_t bits = p.taps() == 4 ? kTileBits<4> : kTileBits<8>;
-  if (kRoutes && (p.routes.bits != bits || p.channels * bits % 8 != 0)) return false;
+  if (kRoutes && (p.routes.bits != TileBits(p) || p.channels * p.routes.bits % 8 != 0)) return false;
   return std::all_of(p.axis, p.axis + 3, [](const Axis& a) { return a.disjoint() && a.interior().size() == a.out; });
 }
 
@@ -60,14 +59,15 @@ struct PixelJob {
   int64_t rows, row_pitch, pixels, pixel_pitch, channels;
   S* y;
   uint8_t* codes;
+  int64_t bits;  // of a code
   RowsAhead ahead;
 };
 
 template <class S, bool kRoutes, int kTaps>
-HWY_INLINE void TilePixelBlock(const S* x, const int64_t* taps, S* y, uint8_t* codes, Watch<S>& watch) {
+HWY_INLINE void TilePixelBlock(const S* x, const int64_t* taps, S* y, uint8_t* codes, int64_t bits, Watch<S>& watch) {
   const hn::ScalableTag<S> d;
   const int64_t lanes = LaneCount<S>();
-  CodeVec<S> of[sizeof(S)];
+  [[maybe_unused]] CodeVec<S> of[sizeof(S)], dropped[sizeof(S)];
   POOLGRAD_UNROLL
   for (size_t k = 0; k < sizeof(S); ++k, x += lanes, y += lanes) {
     VecOf<S> v[kTaps];
@@ -98,16 +98,24 @@ HWY_INLINE void TilePixelBlock(const S* x, const int64_t* taps, S* y, uint8_t* c
       key = Greatest<S>(Greatest<S>(pair[3], pair[2]), key);
     }
     watch.SeeWinner(key);
-    hn::StoreU(Key<S>(key), d, y);
+    hn::StoreU(watch.ToY(key), d, y);
+    if constexpr (kRoutes) {
+      dropped[k] = watch.rectifies() ? watch.Dropped(key) : hn::Zero(hn::ScalableTag<Code<S>>());
+    }
   }
-  if constexpr (kRoutes) StoreTileCodes<S, kTaps, kTileBits<kTaps>, sizeof(S)>(BytesOf<Code<S>>(of), codes);
+  if constexpr (kRoutes) {
+    if (kTaps == 4 && bits == 2) {
+      StoreTileCodes<S, kTaps, 2, sizeof(S)>(of, dropped, watch.rectifies(), codes);
+    } else {
+      StoreTileCodes<S, kTaps, 4, sizeof(S)>(of, dropped, watch.rectifies(), codes);
+    }
+  }
 }
 
 template <class S, bool kRoutes, int kTaps>
 HWY_NOINLINE void TilePixels(PixelJob<S>& job, Watch<S>& shared_watch) {
-  constexpr int kBits = kTileBits<kTaps>;
   const int64_t block = LaneCount<uint8_t>();
-  const int64_t channels = job.channels;
+  const int64_t channels = job.channels, bits = job.bits;
   int64_t taps[kTaps];
   for (int t = 0; t < kTaps; ++t) taps[t] = job.taps[t];
   Watch<S> watch = shared_watch;
@@ -121,10 +129,10 @@ HWY_NOINLINE void TilePixels(PixelJob<S>& job, Watch<S>& shared_watch) {
       for (int64_t j = 0; j < channels; j += block) {
         ahead.Block(static_cast<uintptr_t>(block) * kTaps * sizeof(S));
         const int64_t at = std::min(j, channels - block);
-        uint8_t* const block_codes = kRoutes ? codes + at * kBits / 8 : nullptr;
-        TilePixelBlock<S, kRoutes, kTaps>(x + at, taps, y + at, block_codes, watch);
+        uint8_t* const block_codes = kRoutes ? codes + at * bits / 8 : nullptr;
+        TilePixelBlock<S, kRoutes, kTaps>(x + at, taps, y + at, block_codes, bits, watch);
       }
-      if constexpr (kRoutes) codes += channels * kBits / 8;
+      if constexpr (kRoutes) codes += channels * bits / 8;
     }
   }
   job.ahead = ahead;
@@ -150,6 +158,7 @@ void RunPixelTiles(const Problem& p, const Args& args, int64_t begin, int64_t en
   job.pixels = width.out;
   job.pixel_pitch = width.stride * p.channels;
   job.channels = p.channels;
+  job.bits = p.routes.bits;
   if (HWY_ARCH_ARM_A64) job.ahead = RowsToAskFor(rows);
   // Rows between two looks at the Watch.
   const int64_t group = std::clamp<int64_t>(looks / (width.out * p.channels), 1, 64);
@@ -162,7 +171,7 @@ void RunPixelTiles(const Problem& p, const Args& args, int64_t begin, int64_t en
     job.rows = std::min({group, height.out - oh, end - r});
     job.y = rows.y_row(r);
     job.codes = rows.route_row(r);
-    Watch<S> watch(p.dtype);
+    Watch<S> watch(p);
     if (p.taps() == 4) {
       TilePixels<S, kRoutes, 4>(job, watch);
     } else {
@@ -171,9 +180,10 @@ void RunPixelTiles(const Problem& p, const Args& args, int64_t begin, int64_t en
     if (watch.Fired() != Alarm::kNone) {
       for (int64_t i = 0; i < job.rows; ++i) {
         if (!SeesSpecial(rows, plane, od, oh + i, {0, width.out})) continue;
-        RunExactRow<S>(rows, plane, od, oh + i, {0, width.out}, rows.y_row(r + i), rows.route_row(r + i));
+        RunExactRow<S>(rows, plane, od, oh + i, {0, width.out}, r + i);
       }
     }
+    rows.Finish(r, job.rows, {0, width.out});
     r += job.rows;
   }
 }

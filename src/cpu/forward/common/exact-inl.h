@@ -187,7 +187,7 @@ struct ExactRow {
     const hn::ScalableTag<S> dv;
     const S infinity = static_cast<S>(kIsHalf<S> ? (p.dtype == POOLGRAD_BF16 ? 0x7F80 : 0x7C00) : 0);
     const bool takes_ties = p.ties == POOLGRAD_TIES_LAST;
-    const Watch<S> keys(p.dtype);  // for u8
+    const Watch<S> keys(p);  // for u8
     auto best = hn::Set(dv, LowestRaw<S>(p.dtype));
     TapNumber<S> code(~int64_t{0});
     auto waiting = !kIsInt<S> && p.nan == POOLGRAD_NAN_IGNORE ? hn::FirstN(dv, 0) : hn::FirstN(dv, hn::Lanes(dv));
@@ -224,7 +224,7 @@ struct ExactRow {
       for (int64_t i = 0; byte >= 0 && i < n; ++i) masks[i * bytes + byte] = static_cast<uint8_t>(kept[i]);
       bits = hn::Zero(du);
     };
-    const Watch<S> keys(p.dtype);
+    const Watch<S> keys(p);
     ForEachTap(ow, c, n, [&](int64_t tap, VecOf<S> raw, hn::Mask<decltype(dv)> valid) HWY_ATTR {
       const auto v = kIsByte<S> ? keys.KeyOf(raw) : raw;
       if (tap / 8 != byte) {

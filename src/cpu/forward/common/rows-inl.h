@@ -41,23 +41,23 @@ struct Rows {
   const S* x_end;
   S* y;
   uint8_t* routes;
-  bool* unfit;  // for bits
+  Args args;
 
-  Rows(const Problem& problem, const Args& args)
+  Rows(const Problem& problem, const Args& of_run)
       : p(problem),
         inner(problem.channels_last() ? problem.channels : 1),
         planes(problem.channels_last() ? problem.batch : problem.batch * problem.channels),
         backwards(problem.ties == POOLGRAD_TIES_LAST),
-        x(static_cast<const S*>(args.source)),
+        x(static_cast<const S*>(of_run.source)),
         x_end(x ? x + problem.x_elements() : nullptr),
-        y(static_cast<S*>(args.result)),
-        routes(args.routes),
-        unfit(args.unfit) {}
+        y(static_cast<S*>(of_run.result)),
+        routes(of_run.routes),
+        args(of_run) {}
 
   // Bits of floats, one of which is negative or NaN: the kernel may stop, another one takes its place.
-  void GiveUp() const { *unfit = true; }
+  void GiveUp() const { *args.unfit = true; }
   bool GaveUp() const {
-    if constexpr (kIsBits<S>) return *unfit;
+    if constexpr (kIsBits<S>) return *args.unfit;
     return false;
   }
 
@@ -70,15 +70,29 @@ struct Rows {
   uint8_t* route_row(int64_t r) const {
     return routes ? routes + LineOffset(p.routes, p.channels_last() ? r * p.width().out : r) : nullptr;
   }
+
+  // Outputs `ow` of rows [r, r + count) are in y, with their routes. What is stored by Watch::ToY needs no more than a
+  // bias.
+  void Finish(int64_t r, int64_t count, Range ow) const {
+    if (p.bias) Rectify(r, count, ow);
+  }
+  void Rectify(int64_t r, int64_t count, Range ow) const {
+    const int64_t out = p.width().out, end = (r + count) * out;
+    if (ow.size() == out) return args.finish(p, args, {r * out * inner, end * inner});
+    for (int64_t at = r * out; at < end; at += out)
+      args.finish(p, args, {(at + ow.begin) * inner, (at + ow.end) * inner});
+  }
 };
 
-// The outputs of a row that a fast kernel must not decide: by the rules, or not at all. See RunExactRow in exact-inl.h.
+// The outputs of row r of the result that a fast kernel must not decide: by the rules, or not at all. See RunExactRow
+// in exact-inl.h.
 template <class S>
-void RunExactRow(const Rows<S>& rows, const S* plane, int64_t od, int64_t oh, Range ow, S* y, uint8_t* routes) {
+void RunExactRow(const Rows<S>& rows, const S* plane, int64_t od, int64_t oh, Range ow, int64_t r) {
   if constexpr (kIsBits<S>) {
     rows.GiveUp();
   } else {
-    RunExactRow<S>(rows.p, plane, od, oh, ow, y, routes);
+    RunExactRow<S>(rows.p, plane, od, oh, ow, rows.y_row(r), rows.route_row(r));
+    if (rows.p.relu && !rows.p.bias) rows.Rectify(r, 1, ow);
   }
 }
 
@@ -134,7 +148,8 @@ void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, st
   const Rows<S> rows(p, args);
   for (int64_t r = begin; r < end; ++r) {
     const RowPlace at(p, r);
-    RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, p.width().out}, rows.y_row(r), rows.route_row(r));
+    RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, p.width().out}, r);
+    rows.Finish(r, 1, {0, p.width().out});
   }
 }
 

@@ -124,17 +124,16 @@ HWY_INLINE Best<S, true> BestOfHalves(const BestPair<S>& first, const BestPair<S
   return best;
 }
 
-// A vector of codes of kTaps taps, narrowed to bytes: stored as numbers (kBits 8) or packed. kVectors: how many of the
-// vectors of S it comes from count; numbers may be written beyond them.
+// Codes of kTaps taps, as many vectors as narrow to one of bytes, and what the rectifier drops of them: stored as
+// numbers (kBits 8) or packed. kVectors: how many of the vectors count; numbers may be written beyond them.
 template <class S, int kTaps, int kBits, int kVectors>
-HWY_INLINE void StoreTileCodes(hn::Vec<hn::ScalableTag<uint8_t>> codes, uint8_t* to) {
+HWY_INLINE void StoreTileCodes(CodeVec<S>* codes, const CodeVec<S>* dropped, [[maybe_unused]] bool drops, uint8_t* to) {
 #if HWY_TARGET == HWY_NEON && HWY_ARCH_ARM_A64
   // Each code is kept where it belongs in its byte of the line: sums of neighbours then are these bytes.
-  constexpr uint32_t kOnes = kTaps - 1;
-  constexpr uint32_t kPlaces = kBits == 8   ? kOnes * 0x01010101u
-                               : kBits == 4 ? kOnes * 0x10011001u
-                                            : kOnes * 0x40100401u;
-  uint8x16_t line = vbicq_u8(vreinterpretq_u8_u32(vdupq_n_u32(kPlaces)), codes.raw);
+  constexpr uint32_t kPlaces = kBits == 8 ? 0x01010101u : kBits == 4 ? 0x10011001u : 0x40100401u;
+  const auto ones = [](uint32_t code) { return vreinterpretq_u8_u32(vdupq_n_u32(code * kPlaces)); };
+  uint8x16_t line = vbicq_u8(ones(kTaps - 1), BytesOf<Code<S>>(codes).raw);
+  if (drops) line = vorrq_u8(line, vandq_u8(BytesOf<Code<S>>(dropped).raw, ones((1u << kBits) - 1)));
   if constexpr (kBits < 8) line = vpaddq_u8(line, line);
   if constexpr (kBits < 4) line = vpaddq_u8(line, line);
   if constexpr (kBits == 8) {
@@ -144,11 +143,13 @@ HWY_INLINE void StoreTileCodes(hn::Vec<hn::ScalableTag<uint8_t>> codes, uint8_t*
     std::memcpy(to, &word, 2 * kBits * kVectors / sizeof(S));
   }
 #else
+  POOLGRAD_UNROLL
+  for (size_t k = 0; k < sizeof(S); ++k) codes[k] = hn::Or(codes[k], dropped[k]);
   if constexpr (kBits == 8 || kVectors == sizeof(S)) {
-    StorePacked<kBits>(codes, to);
+    StorePacked<kBits>(BytesOf<Code<S>>(codes), to);
   } else {
     HWY_ALIGN uint8_t packed[hn::MaxLanes(hn::ScalableTag<uint8_t>())];
-    StorePacked<kBits>(codes, packed);
+    StorePacked<kBits>(BytesOf<Code<S>>(codes), packed);
     std::memcpy(to, packed, static_cast<size_t>(LaneCount<S>()) * kVectors * kBits / 8);
   }
 #endif
@@ -191,7 +192,7 @@ HWY_INLINE BestPair<S> BestOfTile(const S* const* inputs, int64_t at, Watch<S>& 
 template <class S, int kStride, int kTaps, int kBits, int kVectors>
 HWY_INLINE void TileBlock(const S* const* inputs, int64_t from, int64_t j, S* y, uint8_t* codes, Watch<S>& watch) {
   const int64_t lanes = LaneCount<S>();
-  CodeVec<S> of[sizeof(S)];
+  CodeVec<S> of[sizeof(S)], dropped[sizeof(S)];
   POOLGRAD_UNROLL
   for (int k = 0; k < kVectors; ++k) {
     const int64_t at = j + k * lanes;
@@ -204,12 +205,16 @@ HWY_INLINE void TileBlock(const S* const* inputs, int64_t from, int64_t j, S* y,
       best.code = CodeOfFour<S>(first);
     }
     watch.SeeWinner(best.key);
-    hn::StoreU(Key<S>(best.key), hn::ScalableTag<S>(), y + at);
+    hn::StoreU(watch.ToY(best.key), hn::ScalableTag<S>(), y + at);
     of[k] = best.code;
+    dropped[k] = watch.rectifies() ? watch.Dropped(best.key) : hn::Zero(hn::ScalableTag<Code<S>>());
   }
   POOLGRAD_UNROLL
-  for (int k = kVectors; k < static_cast<int>(sizeof(S)); ++k) of[k] = of[0];  // do not count
-  StoreTileCodes<S, kTaps, kBits, kVectors>(BytesOf<Code<S>>(of), codes + j * kBits / 8);
+  for (int k = kVectors; k < static_cast<int>(sizeof(S)); ++k) {  // do not count
+    of[k] = of[0];
+    dropped[k] = dropped[0];
+  }
+  StoreTileCodes<S, kTaps, kBits, kVectors>(of, dropped, watch.rectifies(), codes + j * kBits / 8);
 }
 
 // Rows of at least a vector of bytes; packed only if their codes fill whole bytes.

@@ -144,6 +144,50 @@ Status RoutesFromIndices(const Problem& p, const int64_t* indices, poolgrad_numb
   return {};
 }
 
+#ifndef POOLGRAD_SMALL
+namespace {
+
+// Unpooling by torch's numbers, which are places of x's own plane: there is nothing to take apart. False, and nothing
+// written, when one lies outside.
+template <class T>
+bool UnpoolPlanes(const Problem& p, const T* y, const int64_t* indices, T* x) {
+  const int64_t plane = p.in_plane();
+  for (int64_t o = 0; o < p.y_elements(); ++o) {
+    if (indices[o] < -1 || indices[o] >= plane) return false;
+  }
+  std::fill_n(x, p.x_elements(), T{0});
+  const int64_t beside = p.channels_last() ? p.channels : 1;  // planes whose elements alternate
+  for (int64_t planes = 0, o = 0; o < p.y_elements(); ++planes) {
+    T* to = x + planes * plane * beside;
+    for (int64_t place = 0; place < p.out_plane(); ++place) {
+      for (int64_t c = 0; c < beside; ++c, ++o) {
+        if (indices[o] >= 0) to[indices[o] * beside + c] = y[o];
+      }
+    }
+  }
+  return true;
+}
+
+bool UnpoolPlanes(const Problem& p, const void* y, const int64_t* indices, void* x) {
+  const auto as = [&](auto zero) {
+    using T = decltype(zero);
+    return UnpoolPlanes(p, static_cast<const T*>(y), indices, static_cast<T*>(x));
+  };
+  switch (SizeOf(p.dtype)) {
+    case 1:
+      return as(uint8_t{});
+    case 2:
+      return as(uint16_t{});
+    case 4:
+      return as(uint32_t{});
+    default:
+      return as(uint64_t{});
+  }
+}
+
+}  // namespace
+#endif
+
 Status UnpoolIndices(const Problem& p, const void* y, const int64_t* indices, poolgrad_numbering numbering,
                      const int64_t* index_shape, void* x) {
   Shape shape = InShape(p);
@@ -157,6 +201,9 @@ Status UnpoolIndices(const Problem& p, const void* y, const int64_t* indices, po
       size = index_shape[i];
     }
   }
+#ifndef POOLGRAD_SMALL
+  if (numbering == POOLGRAD_INDEX_TORCH && shape == InShape(p) && UnpoolPlanes(p, y, indices, x)) return {};
+#endif
   Place q;
   for (int64_t o = 0; o < p.y_elements(); ++o) {
     if (indices[o] == -1) continue;

@@ -400,7 +400,7 @@ def _unpool_straight(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, .
     if indices.numel() and int(indices.min()) < 0:  # -1 is no route to the library, and nothing to torch
         raise PoolValueError(f"an index is {int(indices.min())}; indices of x's plane are at least 0")
     y, indices = y.contiguous(memory_format=plan.format), indices.contiguous(memory_format=plan.format)
-    x = torch.empty(plan.tensor_x, dtype=y.dtype).contiguous(memory_format=plan.format)
+    x = torch.empty(plan.tensor_x, dtype=y.dtype, memory_format=plan.format)
     status = _abi.library().poolgrad_unpool_indices(
         plan.handle, y.data_ptr(), indices.data_ptr(), _abi.NUMBERINGS["torch"], None, x.data_ptr()
     )

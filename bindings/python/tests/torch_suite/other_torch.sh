@@ -18,6 +18,7 @@ parts=$(($(nproc) > 8 ? 6 : 2)) limit=${LIMIT:-600}
 mkdir -p "$logs/run"
 export POOLGRAD_LIBRARY=${POOLGRAD_LIBRARY:-$root/build/release/libpoolgrad.so}
 export PYTHONPATH=$root/bindings/python:$here PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=2 POOLGRAD_SUITE_PLAIN=$logs/plain.txt
+export POOLGRAD_JIT=${POOLGRAD_JIT:-0}  # thousands of windows, each for one call: kernels made for each would take hours
 device=$("$python" -c "import poolgrad, torch; print('cuda' if torch.cuda.is_available() and poolgrad.has_cuda() else 'cpu')") || exit 1
 export PYTORCH_TESTING_DEVICE_ONLY_FOR=$device
 cd "$logs/run" || exit 1

@@ -12,25 +12,38 @@
 //
 // Tried and left: dx written past the caches where it is larger than they are; it took 1.2 times as long (f32, AVX-512,
 // one thread). Lines of dx asked for ahead, as bwd_scatter does where it zeroes: no gain channels last.
-#include "cpu/simd/targets.h"
+#if defined(POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
+#undef POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
+#else
+#define POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
+#endif
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/backward/disjoint.cc"
-#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "cpu/backward/backward.h"
 #include "cpu/backward/lanes-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/tuning.h"
 
-#ifndef POOLGRAD_CPU_BACKWARD_DISJOINT_ONCE_
-#define POOLGRAD_CPU_BACKWARD_DISJOINT_ONCE_
+HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+#if HWY_TARGET == HWY_SSE4 || defined(POOLGRAD_SMALL)
+
+inline Made MakeDisjoint(const Problem&, poolgrad_op, const Host&) { return "another is faster here"; }
+
+#else
 
 struct DisjointLayout {
   bool unpool;
@@ -55,24 +68,12 @@ inline int64_t OwnTap(const Axis& a, int64_t o, int64_t i) {
   return tap < a.kernel ? std::max<int64_t>(tap, -1) : -1;
 }
 
-}  // namespace poolgrad
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
-
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSE4 || defined(POOLGRAD_SMALL)
-
-Selected SelectDisjoint(const Problem&, const DisjointLayout&) { return {}; }
-
-#else
-
 // Bits: the unsigned integer of the element's size.
 template <class Bits>
 class Disjoint {
   using D = hn::ScalableTag<Bits>;
   using V = hn::Vec<D>;
+  static_assert(hn::MaxLanes(D()) <= kLeastChannels);
 
  public:
   // With null scratch it only counts what it needs.
@@ -255,38 +256,10 @@ void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end,
   Disjoint<Bits>(p, args, *static_cast<const DisjointLayout*>(args.layout), scratch).Run(begin, end);
 }
 
-template <class Bits>
-Selected DisjointOf(const Problem& p, const DisjointLayout& l) {
-  static_assert(hn::MaxLanes(hn::ScalableTag<Bits>()) <= kLeastChannels);
-  const bool rows = sizeof(Bits) == 2 && (l.one_row || p.width().out >= kLeastColumns);
-  if (p.channels_last() ? l.lanes < kLeastChannels : !rows) return {};
-  return {RunDisjoint<Bits>, Disjoint<Bits>(p, Args{}, l, nullptr).bytes};
-}
-
-Selected SelectDisjoint(const Problem& p, const DisjointLayout& l) {
-  switch (SizeOf(p.dtype)) {
-    case 4:
-      return DisjointOf<uint32_t>(p, l);
-    case 2:
-      return DisjointOf<uint16_t>(p, l);
-    default:
-      return {};
-  }
-}
-
-#endif
-
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace poolgrad {
-
-HWY_EXPORT(SelectDisjoint);
-
-Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
+inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
+  constexpr const char* kSlower = "another is faster for rows this short, so few channels, or this type";
   if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+  if (SizeOf(p.dtype) != 2 && SizeOf(p.dtype) != 4) return kSlower;
   if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
   if (p.routes.masks) return "the routes are sets of taps";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to write";
@@ -302,13 +275,23 @@ Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
   layout->piece = std::max<int64_t>(1, 2 * Tuning().sums_piece / layout->lanes);
   const bool rows_alone = p.in_plane() == w.in && p.out_plane() == w.out && p.taps() == w.kernel;
   layout->one_row = !p.channels_last() && rows_alone && w.in == w.out * w.kernel && w.out <= layout->piece;
-  const Selected selected = POOLGRAD_DISPATCH(SelectDisjoint, host.simd)(p, *layout);
-  if (!selected.run) return "another is faster for rows this short, so few channels, or this type";
+  const bool half = SizeOf(p.dtype) == 2;
+  const bool rows = half && (layout->one_row || w.out >= kLeastColumns);
+  if (p.channels_last() ? p.channels < kLeastChannels : !rows) return kSlower;
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
-  Kernel kernel{selected.run, images * p.depth().out * p.height().out, selected.bytes};
+  Kernel kernel{half ? RunDisjoint<uint16_t> : RunDisjoint<uint32_t>, images * p.depth().out * p.height().out,
+                half ? Disjoint<uint16_t>(p, Args{}, *layout, nullptr).bytes
+                     : Disjoint<uint32_t>(p, Args{}, *layout, nullptr).bytes};
   kernel.layout = std::move(layout);
   return kernel;
 }
 
+#endif  // SSE4, or a small build
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
-#endif  // HWY_ONCE
+HWY_AFTER_NAMESPACE();
+
+#endif  // POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_

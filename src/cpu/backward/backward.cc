@@ -1,8 +1,7 @@
 // The backward side of the CPU kernels, fastest first. Which type has which kernel on which instruction set:
 //
 //                    f32 f16 bf16        f64               i8 u8 i32        what for
-//   bwd_disjoint     all but SSE4        -                 i32 (unpool)     windows that share no input; f32 and i32
-//                                                                           channels last only
+//   bwd_disjoint     f16 bf16 but SSE4   -                 -                windows that share no input
 //   bwd_scatter      all                 all               all (unpool)     any window, also sets of ties
 //   bwd_average      all                 all               -                averages
 //   bwd_from_x       all                 all               -                backward from x, in pieces

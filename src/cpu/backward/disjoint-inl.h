@@ -52,8 +52,9 @@ struct DisjointLayout {
   bool one_row;   // channels first: all of dx is tiled without a gap
 };
 
-// Of outputs, channels first, and channels last: with fewer, a row or a position costs more than one by one.
-inline constexpr int64_t kLeastColumns = 24;
+// Of outputs, channels first, and channels last: with fewer, a row or a position costs more than one by one. (2x2,
+// bf16, AVX-512: rows of 28 outputs 0.6 to 0.9 times as fast as bwd_scatter, 44 1.1, 56 1.4, 112 1.6.)
+inline constexpr int64_t kLeastColumns = 48;
 inline constexpr int64_t kLeastChannels = 32;
 
 inline Range OwnedBy(const Axis& a, int64_t o) {

@@ -4,14 +4,11 @@
 // data in cache, except for the cases that are measured warm. The floor of an operation is the fewest bytes it must
 // move: forward x + y, forward with routes and backward from routes x + y + routes, backward from x 2x + y (it reads x
 // and writes dx).
-#include "bench.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -331,7 +328,7 @@ void CheckNames(const std::vector<std::string>& given, const std::vector<std::st
   }
 }
 
-void CheckOptions(BenchOptions& options) {
+void CheckWords(BenchOptions& options) {
   std::vector<std::string> names, families{"all", kRandom};
   for (const Case& c : CasesOf(options)) {
     if (!Wanted(families, c.family)) families.push_back(c.family);
@@ -358,7 +355,7 @@ void PrintBandwidth(const Bandwidth& b, int threads, int64_t cache_bytes, bool j
 }  // namespace
 
 void RunBench(BenchOptions options) {
-  CheckOptions(options);
+  CheckWords(options);
   if (options.list) {
     for (const Case& c : CasesOf(options))
       std::printf("%s %s: %s\n", c.family.c_str(), c.name.c_str(), FormatProblem(c.problem).c_str());
@@ -397,45 +394,6 @@ void RunBench(BenchOptions options) {
   report.Cliffs();
   report.Spread();
   report.Means();
-}
-
-void AddBench(CLI::App& app) {
-  auto options = std::make_shared<BenchOptions>();
-  CLI::App* bench = app.add_subcommand("bench", "Measure the case list as a fraction of the copy bandwidth");
-  bench->add_option("--case", options->cases, "Cases to measure (default: the whole family)")->delimiter(',');
-  bench
-      ->add_option("--family", options->family,
-                   "Which list of cases: peers, shapes, all, or random for windows drawn at random")
-      ->capture_default_str();
-  bench->add_option("--count", options->count, "How many random cases")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  bench->add_option("--seed", options->seed, "What draws them: the same seed, the same cases")->capture_default_str();
-  bench->add_option("--problem", options->problem, "Measure this one-line problem instead of a case");
-  bench->add_option("--layout", options->layouts, "nchw, nhwc (for every rank; default: both)")->delimiter(',');
-  bench->add_option("--dtype", options->dtypes, "f32, bf16, f16, f64, i8, u8, i32 or all")
-      ->delimiter(',')
-      ->capture_default_str();
-  bench
-      ->add_option(
-          "--op", options->ops,
-          "fwd, train (with routes), bwd (from routes), bwd_x (from x); default: these four; plan: making a plan")
-      ->delimiter(',');
-  bench->add_option("--threads", options->threads, "Threads (default: all of the machine's)")
-      ->check(CLI::Range(1, 4096));
-  bench->add_option("--algorithm", options->algorithm, "Force an algorithm by its name in explain");
-  bench->add_option("--seconds", options->seconds, "Time spent on each cell")
-      ->check(CLI::Range(0.001, 600.0))
-      ->capture_default_str();
-  bench->add_option("--copy-gbps", options->copy_gbps, "Use this copy bandwidth instead of measuring it")
-      ->check(CLI::PositiveNumber);
-  bench->add_option("--cache-mib", options->cache_mib, "Last-level cache size (default: what the system says)")
-      ->check(CLI::Range(1, 1 << 20));
-  bench->add_flag("--rectified", options->rectified, "Values of x as behind a rectifier: half of them are 0");
-  bench->add_flag("--bandwidth", options->bandwidth_only, "Only measure the memory");
-  bench->add_flag("--list", options->list, "Only list the cases");
-  bench->add_flag("--json", options->json, "One JSON object per line");
-  bench->callback([options] { RunBench(*options); });
 }
 
 }  // namespace poolgrad::cli

@@ -1,10 +1,8 @@
 // poolgrad demo: the worked example of docs/derivation.md, the tie rules side by side, and one real layer at speed.
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "bench.h"
 #include "commands.h"
 #include "support.h"
 #include "terminal.h"
@@ -58,21 +56,10 @@ void Speed(int threads) {
 
 }  // namespace
 
-void AddDemo(CLI::App& app) {
-  struct Options {
-    bool skip_speed = false;
-    int threads = 0;
-  };
-  auto options = std::make_shared<Options>();
-  CLI::App* demo = app.add_subcommand("demo", "The worked example, the tie rules, and one real layer with its speed");
-  demo->add_flag("--skip-speed", options->skip_speed, "Leave the timing out");
-  demo->add_option("--threads", options->threads, "Threads (default: all of the machine's)")
-      ->check(CLI::Range(1, 4096));
-  demo->callback([options] {
-    WorkedExample();
-    Ties();
-    if (!options->skip_speed) Speed(options->threads);
-  });
+void RunDemo(const DemoOptions& options) {
+  WorkedExample();
+  Ties();
+  if (!options.skip_speed) Speed(options.threads);
 }
 
 }  // namespace poolgrad::cli

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -45,9 +44,7 @@ std::vector<double> ParseNumbers(const std::string& text, int64_t count, const c
   return numbers;
 }
 
-struct ExplainOptions {
-  std::string problem, values, gradient, algorithm;
-};
+}  // namespace
 
 void RunExplain(const ExplainOptions& options) {
   const poolgrad_problem problem = ParseProblem(options.problem);
@@ -69,12 +66,6 @@ void RunExplain(const ExplainOptions& options) {
                                            : ParseNumbers(options.gradient, y_elements, "--dy");
   std::printf("\n%s", Trace(problem, x, dy).Everything().c_str());
 }
-
-struct CheckOptions {
-  std::string problem;
-  int64_t samples = 200;
-  uint64_t seed = 1;
-};
 
 // f(x) = <dy, pool(x)> is linear around an x whose elements all differ by at least one, so the central difference with
 // a step of a quarter is exact up to rounding, whatever the tie rule.
@@ -124,31 +115,6 @@ void RunCheck(const CheckOptions& options) {
       FormatProblem(problem).c_str(), static_cast<long long>(checked), static_cast<long long>(info.x_elements), worst,
       good ? "they agree" : "THEY DISAGREE");
   if (!good) throw Failure("the gradient of this problem does not agree with finite differences");
-}
-
-}  // namespace
-
-void AddExplain(CLI::App& app) {
-  auto options = std::make_shared<ExplainOptions>();
-  CLI::App* explain =
-      app.add_subcommand("explain", "Geometry, plan and bytes of a problem; for a small one every window and sum");
-  explain->add_option("problem", options->problem, "In its one-line form, e.g. \"max f32 nchw 1x1x4x4 k2 s2\"")
-      ->required();
-  explain->add_option("--values", options->values, "The elements of x, in memory order (default: 1 ... n, shuffled)");
-  explain->add_option("--dy", options->gradient, "The elements of dy (default: all 1)");
-  explain->add_option("--algorithm", options->algorithm, "Force an algorithm by its name");
-  explain->callback([options] { RunExplain(*options); });
-}
-
-void AddCheck(CLI::App& app) {
-  auto options = std::make_shared<CheckOptions>();
-  CLI::App* check = app.add_subcommand("check", "Compare the gradient with finite differences, in f64");
-  check->add_option("problem", options->problem, "In its one-line form; its type is replaced by f64")->required();
-  check->add_option("--samples", options->samples, "Inputs to check")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->capture_default_str();
-  check->add_option("--seed", options->seed, "Seed of the random input")->capture_default_str();
-  check->callback([options] { RunCheck(*options); });
 }
 
 }  // namespace poolgrad::cli

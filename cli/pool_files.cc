@@ -5,7 +5,6 @@
 // file.
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,12 +30,6 @@ constexpr Numbering kNumberings[] = {{"torch", POOLGRAD_INDEX_TORCH, false},
                                      {"onnx", POOLGRAD_INDEX_ONNX, true},
                                      {"onnx_column", POOLGRAD_INDEX_ONNX_COLUMN, true}};
 
-struct Options {
-  std::string input, output, window, kind = "max", layout = "nchw", dtype, algorithm;
-  std::string x, routes, indices, numbering = "torch", shape, bias, dbias;
-  int threads = 0;
-};
-
 const Numbering& NumberingOf(const std::string& name) {
   for (const Numbering& n : kNumberings) {
     if (name == n.name) return n;
@@ -44,7 +37,7 @@ const Numbering& NumberingOf(const std::string& name) {
   throw Failure("--numbering is '" + name + "'; expected torch, tensorflow, tensorflow_batch, onnx or onnx_column");
 }
 
-bool ChannelsLast(const Options& options) {
+bool ChannelsLast(const PoolOptions& options) {
   for (const char* word : {"nwc", "nhwc", "ndhwc"}) {
     if (options.layout == word) return true;
   }
@@ -55,7 +48,7 @@ bool ChannelsLast(const Options& options) {
 }
 
 // The problem that the options and an input shape make, by way of its one-line form.
-poolgrad_problem ProblemFor(const Options& options, int32_t dtype, const std::vector<int64_t>& shape,
+poolgrad_problem ProblemFor(const PoolOptions& options, int32_t dtype, const std::vector<int64_t>& shape,
                             const std::string& named) {
   if (shape.size() < 3 || shape.size() > 5) {
     throw Failure(named + " has shape " + ShapeText(shape) +
@@ -104,7 +97,7 @@ void RequireDescr(const InputFile& file, const std::string& descr, const std::st
 }
 
 // Runs work(plan, first) for consecutive slices of the batch, where `plan` is of the slice that begins at item `first`.
-void ForSlices(const Plan& whole, const Options& options, const char* what,
+void ForSlices(const Plan& whole, const PoolOptions& options, const char* what,
                const std::function<void(const Plan&, int64_t)>& work) {
   const int64_t batch = whole.problem().batch;
   if (batch == 0) return;
@@ -149,7 +142,9 @@ void RequireDifferent(const std::vector<std::string>& outputs) {
   }
 }
 
-void RunForward(const Options& options) {
+}  // namespace
+
+void RunForward(const PoolOptions& options) {
   const Numbering& numbering = NumberingOf(options.numbering);
   RequireDifferent({options.output, options.routes, options.indices});
   const InputFile x(options.input);
@@ -201,7 +196,7 @@ void RunForward(const Options& options) {
   if (indices) indices->Publish();
 }
 
-void RunBackward(const Options& options) {
+void RunBackward(const PoolOptions& options) {
   const Numbering& numbering = NumberingOf(options.numbering);
   const int sources = !options.x.empty() + !options.routes.empty() + !options.indices.empty();
   const bool average = options.kind == "avg";
@@ -268,54 +263,6 @@ void RunBackward(const Options& options) {
   });
   dx.Publish();
   if (dbias) dbias->Publish();
-}
-
-void AddShared(CLI::App* command, Options& options) {
-  command
-      ->add_option("--window", options.window,
-                   "The window and its rules in their one-line form, e.g. \"k3 s2 p1 torch\"")
-      ->required();
-  command->add_option("--kind", options.kind, "max or avg")
-      ->check(CLI::IsMember({"max", "avg"}))
-      ->capture_default_str();
-  command->add_option("--layout", options.layout, "nchw or nhwc, for every number of spatial axes")
-      ->capture_default_str();
-  command->add_option("--dtype", options.dtype, "bf16, for files whose 16-bit elements are bf16 numbers");
-  command
-      ->add_option("--numbering", options.numbering,
-                   "How indices count: torch, tensorflow, tensorflow_batch, onnx, onnx_column")
-      ->capture_default_str();
-  command->add_option("--threads", options.threads, "Threads (default: all of the machine's)")
-      ->check(CLI::Range(1, 4096));
-  command->add_option("--algorithm", options.algorithm, "Force an algorithm by its name in explain");
-}
-
-}  // namespace
-
-void AddRun(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* run = app.add_subcommand("run", "Pool a .npy file; keep routes or indices for the gradient");
-  run->add_option("x", options->input, "Input .npy file")->required();
-  run->add_option("y", options->output, "Output .npy file")->required();
-  run->add_option("--routes", options->routes, "Also write the routes (bytes) to this .npy file");
-  run->add_option("--indices", options->indices, "Also write a framework's indices (int64) to this .npy file");
-  run->add_option("--bias", options->bias, "One bias per channel, a .npy file; goes with `relu bias` in --window");
-  AddShared(run, *options);
-  run->callback([options] { RunForward(*options); });
-}
-
-void AddGrad(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* grad = app.add_subcommand("grad", "The gradient of a pooling on .npy files: dy to dx");
-  grad->add_option("dy", options->input, "Gradient of the output, a .npy file")->required();
-  grad->add_option("dx", options->output, "Gradient of the input, the .npy file to write")->required();
-  grad->add_option("--x", options->x, "The input that was pooled");
-  grad->add_option("--routes", options->routes, "The routes that run kept");
-  grad->add_option("--indices", options->indices, "A framework's indices");
-  grad->add_option("--shape", options->shape, "Shape of the input, when --x is not given, e.g. 8x64x112x112");
-  grad->add_option("--dbias", options->dbias, "Also write the gradient of the bias to this .npy file");
-  AddShared(grad, *options);
-  grad->callback([options] { RunBackward(*options); });
 }
 
 }  // namespace poolgrad::cli

@@ -1,8 +1,7 @@
 // The backward side of the CPU kernels, fastest first. Which type has which kernel on which instruction set:
 //
 //                    f32 f16 bf16        f64               i8 u8 i32        what for
-//   bwd_disjoint     all but SSE4        -                 i32 (unpool)     windows that share no input; f32 and i32
-//                                                                           channels last only
+//   bwd_disjoint     f16 bf16 but SSE4   -                 -                windows that share no input
 //   bwd_scatter      all                 all               all (unpool)     any window, also sets of ties
 //   bwd_average      all                 all               -                averages
 //   bwd_from_x       all                 all               -                backward from x, in pieces
@@ -10,17 +9,48 @@
 //   bias_sums        all                 all               -                the gradient of a bias
 //
 // WebAssembly has f32 alone (POOLGRAD_SMALL).
-#include "cpu/backward/backward.h"
+#include "cpu/simd/targets.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/backward/backward.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/backward/backward.h"
+#include "cpu/backward/bias-inl.h"
+#include "cpu/backward/disjoint-inl.h"
+#include "cpu/backward/scatter-inl.h"
+#include "cpu/backward/winners-inl.h"
 #include "cpu/cpu.h"
 #include "cpu/lanes/lanes.h"
 
+#if HWY_TARGET == HWY_SCALAR
+namespace poolgrad {
+namespace HWY_NAMESPACE {
+
+Made MakeBias(const Problem&, poolgrad_op, const Host&) { return kNoVectors; }
+Made MakeDisjoint(const Problem&, poolgrad_op, const Host&) { return kNoVectors; }
+Made MakeScatter(const Problem&, poolgrad_op, const Host&) { return kNoVectors; }
+Made MakeWinners(const Problem&, poolgrad_op, const Host&) { return kNoVectors; }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace poolgrad
+#endif  // HWY_TARGET == HWY_SCALAR
+
+#if HWY_ONCE
 namespace poolgrad {
 namespace {
 
+#define POOLGRAD_BACKWARD(MAKE) \
+  [](const Problem& p, poolgrad_op op, const Host& host) { return POOLGRAD_DISPATCH(MAKE, host.simd)(p, op, host); }
+
 constexpr Algorithm kBackward[] = {
-    {"bwd_disjoint", MakeDisjoint}, {"bwd_scatter", MakeScatter},    {"bwd_average", MakeAverage},
-    {"bwd_from_x", MakeBackwardX},  {"gather_winners", MakeWinners}, {"bias_sums", MakeBias},
+    {"bwd_disjoint", POOLGRAD_BACKWARD(MakeDisjoint)},
+    {"bwd_scatter", POOLGRAD_BACKWARD(MakeScatter)},
+    {"bwd_average", MakeAverage},
+    {"bwd_from_x", MakeBackwardX},
+    {"gather_winners", POOLGRAD_BACKWARD(MakeWinners)},
+    {"bias_sums", POOLGRAD_BACKWARD(MakeBias)},
 };
 
 }  // namespace
@@ -28,3 +58,4 @@ constexpr Algorithm kBackward[] = {
 std::span<const Algorithm> BackwardAlgorithms() { return kBackward; }
 
 }  // namespace poolgrad
+#endif  // HWY_ONCE

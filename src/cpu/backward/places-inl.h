@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "cpu/backward/lanes-inl.h"
-#include "cpu/backward/sums-inl.h"
+#include "cpu/backward/sums.h"
 #include "cpu/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -48,8 +48,7 @@ class Places {
 
   int64_t capacity() const { return capacity_; }
 
-  template <class T, class S>
-  void Begin(const Sums<T, S>& s) {
+  void Begin(const Sums& s) {
     for (int i = 0; i < 3; ++i) {
       const Axis& a = p_.axis[i];
       const Span& span = s.span[i];
@@ -75,8 +74,7 @@ class Places {
   }
 
   // Of `rows` rows from the batch's first on, of its image i. Returns whether every output has one.
-  template <class T, class S>
-  bool Find(const Sums<T, S>& s, const Batch& b, int64_t i, int64_t rows, uint32_t* to) {
+  bool Find(const Sums& s, const Batch& b, int64_t i, int64_t rows, uint32_t* to) {
     const int64_t row = ((s.image + b.image + i) * p_.depth().out + b.od) * p_.height().out + b.oh;
     Job job{};
     job.n = rows * b.ow.size() * s.lanes;
@@ -93,7 +91,6 @@ class Places {
                                                  a.start(last[axis]) + a.extent() > in.end);
     }
     if (p_.routes.bits <= 8) return FindAll(s, b, row, rows, job, reinterpret_cast<uint8_t*>(codes_), to);
-    if (p_.routes.bits == 16) return FindAll(s, b, row, rows, job, reinterpret_cast<uint16_t*>(codes_), to);
     return FindAll(s, b, row, rows, job, codes_, to);
   }
 
@@ -108,8 +105,7 @@ class Places {
   // Where outputs begin from where the first one of a piece does: first its lanes, then positions, rows, slices and
   // images, each what is there already, further on. Vectors write past a run, into the next one.
   // `first` is the piece's first output: windows by table are not alike, so that they are counted out for every piece.
-  template <class T, class S>
-  void FindRamps(const Sums<T, S>& s, const int64_t* first) {
+  void FindRamps(const Sums& s, const int64_t* first) {
     std::copy_n(first, 3, first_);
     const DU du;
     const DI di;
@@ -171,8 +167,8 @@ class Places {
     }
   }
 
-  template <class T, class S, class Code>
-  bool FindAll(const Sums<T, S>& s, const Batch& b, int64_t row, int64_t rows, const Job& job, Code* codes,
+  template <class Code>
+  bool FindAll(const Sums& s, const Batch& b, int64_t row, int64_t rows, const Job& job, Code* codes,
                uint32_t* to) const {
     const RouteFormat& f = p_.routes;
     Code* const spare = codes + capacity_;

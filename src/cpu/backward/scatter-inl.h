@@ -1,6 +1,6 @@
-// Outputs that each name their winner, one scalar addition each: any window, stride, dilation, rank, layout and width
-// of codes. The cost does not depend on the window's size. Codes become places by vectors (places-inl.h); then one loop
-// adds, or copies (unpool), into dx or into the sums of the halves (sums-inl.h).
+// bwd_scatter: outputs that each name their winner, one scalar addition each: any window, stride, dilation, rank,
+// layout and width of codes. The cost does not depend on the window's size. Codes become places by vectors
+// (places-inl.h); then one loop adds, or copies (unpool), into dx or into the sums of the halves (sums.h).
 //
 // Neighbouring windows often have the same winner, and a sum that was just stored is not there yet when it is loaded
 // again (9 cycles). Where lanes are few, four images in step put three other additions in between; channels last,
@@ -22,12 +22,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "cpu/backward/backward.h"
 #include "cpu/backward/places-inl.h"
-#include "cpu/backward/sums-inl.h"
+#include "cpu/backward/sums.h"
 #include "cpu/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -37,116 +40,24 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
+// How elements of one type are added, or copied: all that depends on the type. Steps and planes count elements.
+struct ScatterForm {
+  // n outputs from `source` on; `all`: every one of them has a place.
+  void (*one)(std::byte* sums, const std::byte* source, const uint32_t* places, int64_t n, bool all);
+  // Four runs of n outputs each, in step; they add to different images.
+  void (*four)(std::byte* sums, int64_t plane, const std::byte* source, int64_t source_step, const uint32_t* places,
+               int64_t step, int64_t n);
+  void (*share)(std::byte* sum, const std::byte* source, int64_t ties);  // one of as many equal parts
+  void (*leave)(const std::byte* sums, int64_t n, std::byte* dx);
+};
+
+struct ScatterLayout : SumsLayout {
+  const ScatterForm* form = nullptr;
+};
+
 // T: the element type, or for unpool the unsigned integer of its size. S: what sums are made in.
 template <class T, class S, bool kCopy>
-class Scatter {
- public:
-  // With null scratch it only counts what it needs.
-  Scatter(const Problem& problem, const SumsLayout& l, std::byte* scratch)
-      : p_(problem),
-        take_(scratch),
-        sums(take_.template Take<S>(l.sums)),
-        one_by_one_(problem.routes.masks || problem.taps() > kMostArithmeticTaps),
-        places_(problem, l, take_),
-        to_(take_.template Take<uint32_t>(places_.capacity() * (l.whole ? 1 : l.group))),
-        bytes(take_.used()) {}
-
- private:
-  const Problem& p_;
-  ScratchTaker take_;
-
- public:
-  S* const sums;
-
-  void Begin(const Sums<T, S>& s) {
-    if (!one_by_one_) places_.Begin(s);
-  }
-
-  void Add(const Sums<T, S>& s, const Batch& b) {
-    if (one_by_one_) return TapByTap(s, b);
-    const int64_t n = b.rows * b.ow.size() * s.lanes;
-    const T* const source = s.Source(s.OutputOf(b.image, b.od, b.oh, b.ow.begin));
-    // Where the first output's window begins; it may lie before the memory that is added to.
-    S* const first = s.At(b.image, p_.depth().start(b.od), p_.height().start(b.oh), p_.width().start(b.ow.begin));
-    if (b.whole) {
-      const bool all = places_.Find(s, b, 0, b.images * b.rows, to_);
-      if (b.images % kImagesInStep != 0 || !all) return AddOne(first, source, to_, b.images * n, all);
-      const int64_t quarter = b.images / kImagesInStep * n;
-      return AddFour(first, 0, source, quarter, to_, quarter, quarter);
-    }
-    const int64_t source_step = p_.out_plane() * s.l.lanes;
-    const int64_t step = places_.capacity();
-    bool all[kImagesInStep];
-    bool every = true;
-    for (int64_t i = 0; i < b.images; ++i) every &= all[i] = places_.Find(s, b, i, b.rows, to_ + i * step);
-    if (b.images == kImagesInStep && every) return AddFour(first, s.plane, source, source_step, to_, step, n);
-    for (int64_t i = 0; i < b.images; ++i) {
-      const T* from = source + i * source_step;
-      const uint32_t* places = to_ + i * step;
-      const int64_t runs = s.flat() ? 1 : b.ow.size();
-      const int64_t run = s.flat() ? n : s.lanes;
-      for (int64_t r = 0; r < runs; ++r)
-        AddOne(first + i * s.plane, from + r * s.l.lanes, places + r * run, run, all[i]);
-    }
-  }
-
- private:
-  // Where a tap of output (od, oh, ow) of image i, lane c, adds; null where it is none, or outside the box.
-  S* PlaceOf(const Sums<T, S>& s, int64_t i, int64_t od, int64_t oh, int64_t ow, int64_t c, int64_t tap) const {
-    if (tap >= p_.taps()) return nullptr;
-    const int64_t o[] = {od, oh, ow};
-    int64_t at[3];
-    for (int axis = 2; axis >= 0; --axis) {
-      const Axis& a = p_.axis[axis];
-      if (tap % a.kernel >= a.size(o[axis])) return nullptr;
-      at[axis] = a.start(o[axis]) + tap % a.kernel * a.dilation;
-      if (at[axis] < s.span[axis].in.begin || at[axis] >= s.span[axis].in.end) return nullptr;
-      tap /= a.kernel;
-    }
-    return s.At(i, at[0], at[1], at[2]) + c;
-  }
-
-  HWY_NOINLINE void TapByTap(const Sums<T, S>& s, const Batch& b) const {
-    const RouteFormat& f = p_.routes;
-    const int64_t height = p_.height().out;
-    for (int64_t i = b.image; i < b.image + b.images; ++i) {
-      for (int64_t r = 0; r < b.rows; ++r) {
-        const int64_t od = b.od + (b.oh + r) / height;
-        const int64_t oh = (b.oh + r) % height;
-        for (int64_t ow = b.ow.begin; ow < b.ow.end; ++ow) {
-          const int64_t output = s.OutputOf(i, od, oh, ow);
-          const T* const source = s.Source(output);
-          const int64_t index = output * s.l.lanes + s.lane;
-          const uint8_t* const line = s.args.routes + LineOffset(f, index / f.line);
-          for (int64_t c = 0; c < s.lanes; ++c) {
-            const auto put = [&](int64_t tap, S value) {
-              if (S* const sum = PlaceOf(s, i, od, oh, ow, c, tap)) Put(*sum, value);
-            };
-            const int64_t at = index % f.line + c;
-            if (!f.masks) {
-              put(LoadCode(f, line, at), Value(source[c]));
-            } else {
-              GiveToTies(line + at * f.mask_bytes(), Value(source[c]), put);
-            }
-          }
-        }
-      }
-    }
-  }
-
-  template <class PutTo>
-  void GiveToTies(const uint8_t* mask, S share, PutTo&& put) const {
-    const int64_t bytes_of_mask = p_.routes.mask_bytes();
-    if (!kCopy && p_.ties == POOLGRAD_TIES_SPLIT) {
-      int64_t count = 0;
-      for (int64_t b = 0; b < bytes_of_mask; ++b) count += std::popcount(mask[b]);
-      share = static_cast<S>(share / static_cast<S>(std::max<int64_t>(1, count)));
-    }
-    for (int64_t b = 0; b < bytes_of_mask; ++b) {
-      for (unsigned bits = mask[b]; bits != 0; bits &= bits - 1) put(b * 8 + std::countr_zero(bits), share);
-    }
-  }
-
+struct ScatterOf {
   static HWY_INLINE S Value(T value) {
     if constexpr (kCopy) {
       return value;
@@ -173,29 +84,30 @@ class Scatter {
     }
   }
 
-  // `all`: every output has a place.
-  static HWY_NOINLINE void AddOne(S* sums_at, const T* HWY_RESTRICT source, const uint32_t* HWY_RESTRICT places,
-                                  int64_t n, bool all) {
+  static void One(std::byte* sums_at, const std::byte* from, const uint32_t* HWY_RESTRICT places, int64_t n, bool all) {
+    S* const sums = reinterpret_cast<S*>(sums_at);
+    const T* HWY_RESTRICT source = reinterpret_cast<const T*>(from);
     HWY_ALIGN S wide[kRun];
     for (; n > 0; n -= kRun, source += kRun, places += kRun) {
       const int64_t run = std::min(n, kRun);
       const S* HWY_RESTRICT values = Values(source, run, wide);
       if (!all) {
         for (int64_t i = 0; i < run; ++i) {
-          if (places[i] != kNoPlace) Put(sums_at[places[i]], values[i]);
+          if (places[i] != kNoPlace) Put(sums[places[i]], values[i]);
         }
       } else if (run == kRun) {
-        for (int64_t i = 0; i < kRun; ++i) Put(sums_at[places[i]], values[i]);
+        for (int64_t i = 0; i < kRun; ++i) Put(sums[places[i]], values[i]);
       } else {
-        for (int64_t i = 0; i < run; ++i) Put(sums_at[places[i]], values[i]);
+        for (int64_t i = 0; i < run; ++i) Put(sums[places[i]], values[i]);
       }
     }
   }
 
-  // Four runs of n outputs each, in step; they add to different images.
-  static HWY_NOINLINE void AddFour(S* sums0, int64_t plane, const T* HWY_RESTRICT source, int64_t source_step,
-                                   const uint32_t* HWY_RESTRICT places, int64_t step, int64_t n) {
+  static void Four(std::byte* sums_at, int64_t plane, const std::byte* from, int64_t source_step,
+                   const uint32_t* HWY_RESTRICT places, int64_t step, int64_t n) {
     static_assert(kImagesInStep == 4);
+    const T* HWY_RESTRICT source = reinterpret_cast<const T*>(from);
+    S* const sums0 = reinterpret_cast<S*>(sums_at);
     S* const sums1 = sums0 + plane;
     S* const sums2 = sums1 + plane;
     S* const sums3 = sums2 + plane;
@@ -224,6 +136,157 @@ class Scatter {
     }
   }
 
+  static void Share(std::byte* sum, const std::byte* source, int64_t ties) {
+    S value = Value(*reinterpret_cast<const T*>(source));
+    if constexpr (!kCopy) value = static_cast<S>(value / static_cast<S>(ties));
+    Put(*reinterpret_cast<S*>(sum), value);
+  }
+
+  static void Leave([[maybe_unused]] const std::byte* sums, [[maybe_unused]] int64_t n,
+                    [[maybe_unused]] std::byte* dx) {
+    if constexpr (!std::is_same_v<T, S>) RoundRun<T>(reinterpret_cast<const S*>(sums), n, reinterpret_cast<T*>(dx));
+  }
+
+  static constexpr ScatterForm kForm = {One, Four, Share, Leave};
+};
+
+inline const ScatterForm* ScatterFormOf(const Problem& p, bool copy) {
+#ifdef POOLGRAD_SMALL
+  return p.dtype == POOLGRAD_F32 && !copy ? &ScatterOf<float, float, false>::kForm : nullptr;
+#else
+  switch (p.dtype) {
+    case POOLGRAD_F32:
+      return copy ? &ScatterOf<uint32_t, uint32_t, true>::kForm : &ScatterOf<float, float, false>::kForm;
+    case POOLGRAD_F64:
+      return copy ? &ScatterOf<uint64_t, uint64_t, true>::kForm : &ScatterOf<double, double, false>::kForm;
+    case POOLGRAD_F16:
+      return copy ? &ScatterOf<uint16_t, uint16_t, true>::kForm : &ScatterOf<F16, float, false>::kForm;
+    case POOLGRAD_BF16:
+      return copy ? &ScatterOf<uint16_t, uint16_t, true>::kForm : &ScatterOf<BF16, float, false>::kForm;
+    default:
+      if (!copy) return nullptr;
+      return SizeOf(p.dtype) == 1 ? &ScatterOf<uint8_t, uint8_t, true>::kForm
+                                  : &ScatterOf<uint32_t, uint32_t, true>::kForm;
+  }
+#endif
+}
+
+class Scatter {
+ public:
+  // With null scratch it only counts what it needs.
+  Scatter(const Problem& problem, const ScatterLayout& l, std::byte* scratch)
+      : p_(problem),
+        form_(*l.form),
+        take_(scratch),
+        sums(take_.Take<std::byte>(l.sums * l.sum_bytes)),
+        one_by_one_(problem.routes.masks || problem.taps() > kMostArithmeticTaps),
+        places_(problem, l, take_),
+        to_(take_.Take<uint32_t>(places_.capacity() * (l.whole ? 1 : l.group))),
+        bytes(take_.used()) {}
+
+ private:
+  const Problem& p_;
+  const ScatterForm& form_;
+  ScratchTaker take_;
+
+ public:
+  std::byte* const sums;
+
+  void Begin(const Sums& s) {
+    if (!one_by_one_) places_.Begin(s);
+  }
+
+  void Leave(const std::byte* from, int64_t n, std::byte* dx) const { form_.leave(from, n, dx); }
+
+  void Add(const Sums& s, const Batch& b) {
+    if (one_by_one_) return TapByTap(s, b);
+    const int64_t n = b.rows * b.ow.size() * s.lanes;
+    const std::byte* const source = s.Source(s.OutputOf(b.image, b.od, b.oh, b.ow.begin));
+    // Where the first output's window begins; it may lie before the memory that is added to.
+    std::byte* const first =
+        s.At(b.image, p_.depth().start(b.od), p_.height().start(b.oh), p_.width().start(b.ow.begin));
+    if (b.whole) {
+      const bool all = places_.Find(s, b, 0, b.images * b.rows, to_);
+      if (b.images % kImagesInStep != 0 || !all) return form_.one(first, source, to_, b.images * n, all);
+      const int64_t quarter = b.images / kImagesInStep * n;
+      return form_.four(first, 0, source, quarter, to_, quarter, quarter);
+    }
+    const int64_t source_step = p_.out_plane() * s.l.lanes;
+    const int64_t step = places_.capacity();
+    bool all[kImagesInStep];
+    bool every = true;
+    for (int64_t i = 0; i < b.images; ++i) every &= all[i] = places_.Find(s, b, i, b.rows, to_ + i * step);
+    if (b.images == kImagesInStep && every) return form_.four(first, s.plane, source, source_step, to_, step, n);
+    for (int64_t i = 0; i < b.images; ++i) {
+      std::byte* const sums_at = first + i * s.plane * s.l.sum_bytes;
+      const std::byte* const from = source + i * source_step * s.l.bytes;
+      const uint32_t* const places = to_ + i * step;
+      if (s.flat()) {
+        form_.one(sums_at, from, places, n, all[i]);
+        continue;
+      }
+      for (int64_t r = 0; r < b.ow.size(); ++r) {
+        form_.one(sums_at, from + r * s.l.lanes * s.l.bytes, places + r * s.lanes, s.lanes, all[i]);
+      }
+    }
+  }
+
+ private:
+  // Where a tap of output (od, oh, ow) of image i, lane c, adds; null where it is none, or outside the box.
+  std::byte* PlaceOf(const Sums& s, int64_t i, int64_t od, int64_t oh, int64_t ow, int64_t c, int64_t tap) const {
+    if (tap >= p_.taps()) return nullptr;
+    const int64_t o[] = {od, oh, ow};
+    int64_t at[3];
+    for (int axis = 2; axis >= 0; --axis) {
+      const Axis& a = p_.axis[axis];
+      if (tap % a.kernel >= a.size(o[axis])) return nullptr;
+      at[axis] = a.start(o[axis]) + tap % a.kernel * a.dilation;
+      if (at[axis] < s.span[axis].in.begin || at[axis] >= s.span[axis].in.end) return nullptr;
+      tap /= a.kernel;
+    }
+    return s.At(i, at[0], at[1], at[2]) + c * s.l.sum_bytes;
+  }
+
+  HWY_NOINLINE void TapByTap(const Sums& s, const Batch& b) const {
+    const RouteFormat& f = p_.routes;
+    const int64_t height = p_.height().out;
+    for (int64_t i = b.image; i < b.image + b.images; ++i) {
+      for (int64_t r = 0; r < b.rows; ++r) {
+        const int64_t od = b.od + (b.oh + r) / height;
+        const int64_t oh = (b.oh + r) % height;
+        for (int64_t ow = b.ow.begin; ow < b.ow.end; ++ow) {
+          const int64_t output = s.OutputOf(i, od, oh, ow);
+          const std::byte* const source = s.Source(output);
+          const int64_t index = output * s.l.lanes + s.lane;
+          const uint8_t* const line = s.args.routes + LineOffset(f, index / f.line);
+          for (int64_t c = 0; c < s.lanes; ++c) {
+            const auto put = [&](int64_t tap, int64_t ties) {
+              std::byte* const sum = PlaceOf(s, i, od, oh, ow, c, tap);
+              if (sum) form_.share(sum, source + c * s.l.bytes, ties);
+            };
+            const int64_t at = index % f.line + c;
+            if (!f.masks) {
+              put(LoadCode(f, line, at), 1);
+            } else {
+              GiveToTies(line + at * f.mask_bytes(), put);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  template <class PutTo>
+  void GiveToTies(const uint8_t* mask, const PutTo& put) const {
+    const int64_t bytes_of_mask = p_.routes.mask_bytes();
+    int64_t count = 0;
+    for (int64_t b = 0; b < bytes_of_mask; ++b) count += std::popcount(mask[b]);
+    const int64_t ties = p_.ties == POOLGRAD_TIES_SPLIT ? count : 1;
+    for (int64_t b = 0; b < bytes_of_mask; ++b) {
+      for (unsigned bits = mask[b]; bits != 0; bits &= bits - 1) put(b * 8 + std::countr_zero(bits), ties);
+    }
+  }
+
   const bool one_by_one_;
   Places places_;
   uint32_t* const to_;
@@ -232,15 +295,40 @@ class Scatter {
   const int64_t bytes;
 };
 
-template <class T, class S, bool kCopy>
-void RunScatter(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
-  Scatter<T, S, kCopy> scatter(p, *static_cast<const SumsLayout*>(args.layout), scratch);
-  Sums<T, S>(p, args, scatter.sums).Run(begin, end, scatter);
+inline void RunScatter(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  const auto& layout = *static_cast<const ScatterLayout*>(args.layout);
+  Scatter scatter(p, layout, scratch);
+  Sums(p, args, layout, scatter.sums).Run(begin, end, scatter);
 }
 
-template <class T, class S, bool kCopy>
-Selected ScatterOf(const Problem& p, const SumsLayout& l) {
-  return {RunScatter<T, S, kCopy>, Scatter<T, S, kCopy>(p, l, nullptr).bytes};
+// Places and positions are numbers of 32 bits.
+inline bool SpansTooMuch(const Problem& p, const SumsLayout& l) {
+  constexpr double kMost = 1 << 30;
+  double box = static_cast<double>(l.block * (l.whole ? l.group : 1));
+  for (int i = 0; i < 3; ++i) {
+    const Axis& a = p.axis[i];
+    if (static_cast<double>(a.extent()) +
+            static_cast<double>(a.stride) * static_cast<double>(std::min(a.out, l.piece)) >
+        kMost)
+      return true;
+    box *= static_cast<double>(std::max(l.band[i], a.extent()));
+  }
+  return box > kMost;
+}
+
+inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
+  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+  if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
+  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
+  const ScatterForm* const form = ScatterFormOf(p, op == POOLGRAD_OP_UNPOOL);
+  if (!form) return kNoVectors;
+  const bool half = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD;
+  auto layout =
+      std::make_shared<ScatterLayout>(ScatterLayout{LayOutSums(p, host, !half, half ? 4 : SizeOf(p.dtype)), form});
+  if (SpansTooMuch(p, *layout)) return "the windows span too much";
+  Kernel kernel{RunScatter, layout->units(), Scatter(p, *layout, nullptr).bytes};
+  kernel.layout = std::move(layout);
+  return kernel;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -6,10 +6,10 @@
 
 namespace poolgrad {
 
-// Forward and backward; average.cc.
+// Forward and backward; average-inl.h.
 Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host);
 
-// Max pooling forward of what fwd_exact takes; `exact` does the rows that rules decide. tables.cc.
+// Max pooling forward of what fwd_exact takes; `exact` does the rows that rules decide. tables-inl.h.
 Made MakeTables(const Problem& p, const Host& host, const Kernel& exact);
 
 struct TablesLayout {

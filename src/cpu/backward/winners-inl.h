@@ -3,11 +3,13 @@
 //
 // A table of where each tap lies turns a code into an address. Whether a tap's depth and height are valid is settled
 // once per output row, its width once per output.
-#include "cpu/simd/targets.h"
+#if defined(POOLGRAD_CPU_BACKWARD_WINNERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_BACKWARD_WINNERS_INL_H_
+#undef POOLGRAD_CPU_BACKWARD_WINNERS_INL_H_
+#else
+#define POOLGRAD_CPU_BACKWARD_WINNERS_INL_H_
+#endif
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/backward/winners.cc"
-#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -18,27 +20,17 @@
 #include "cpu/backward/lanes-inl.h"
 #include "cpu/scratch.h"
 
-#ifndef POOLGRAD_CPU_BACKWARD_WINNERS_ONCE_
-#define POOLGRAD_CPU_BACKWARD_WINNERS_ONCE_
-namespace poolgrad {
-inline constexpr int64_t kNowhere = std::numeric_limits<int64_t>::min();  // an offset that is none
-inline constexpr int64_t kMostWinnerTaps = 1 << 16;
-inline constexpr int64_t kWinnerPiece = 4096;
-}  // namespace poolgrad
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET == HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR
 
-Selected SelectWinners(const Problem&) { return {}; }
+inline constexpr int64_t kNowhere = std::numeric_limits<int64_t>::min();  // an offset that is none
+inline constexpr int64_t kMostWinnerTaps = 1 << 16;
+inline constexpr int64_t kWinnerPiece = 4096;
 
-#else
-
-// Bits: the unsigned integer of the element's size.
-template <class Bits>
 class Winners {
  public:
   // With null scratch it only counts what it needs.
@@ -59,39 +51,49 @@ class Winners {
   // Units are output rows.
   void Run(int64_t begin, int64_t end) {
     const Axis& w = p_.width();
-    const Range inner = w.interior();
     for (int64_t row = begin; row < end; ++row) {
       const int64_t oh = row % p_.height().out;
       const int64_t od = row / p_.height().out % p_.depth().out;
       const int64_t image = row / (p_.height().out * p_.depth().out);
       FindOffsets(p_.depth().valid_taps(od), p_.height().valid_taps(oh));
-      const Bits* tx = static_cast<const Bits*>(args_.source) + image * p_.in_plane() * channels_;
-      const int64_t start = (p_.depth().start(od) * p_.height().in + p_.height().start(oh)) * w.in * channels_;
-      Bits* ty = static_cast<Bits*>(args_.result) + row * w.out * channels_;
+      const int64_t start =
+          image * p_.in_plane() + (p_.depth().start(od) * p_.height().in + p_.height().start(oh)) * w.in;
       for (int64_t ow = 0; ow < w.out; ow += tile_) {
-        const int64_t past = std::min(ow + tile_, w.out);
+        const Range some = {ow, std::min(ow + tile_, w.out)};
         for (int64_t c = 0; c < channels_; c += block_) {
           const int64_t lanes = std::min(block_, channels_ - c);
-          ReadCodes(p_, args_.routes, row, ow, past - ow, c, lanes, codes_, spare_);
-          for (int64_t o = ow; o < past; ++o) {
-            const int64_t at = start + w.start(o) * channels_ + c;
-            const uint32_t* codes = codes_ + (o - ow) * lanes;
-            const bool clipped = o < inner.begin || o >= inner.end;
-            Take(tx, at, codes, lanes, clipped ? w.valid_taps(o) : Range{0, w.kernel}, ty + o * channels_ + c);
-          }
+          ReadCodes(p_, args_.routes, row, ow, some.size(), c, lanes, codes_, spare_);
+          const int64_t from = start * channels_ + c, to = row * w.out * channels_ + c;
+          if (SizeOf(p_.dtype) == 4) Take<uint32_t>(from, some, lanes, to);
+#ifndef POOLGRAD_SMALL
+          if (SizeOf(p_.dtype) == 1) Take<uint8_t>(from, some, lanes, to);
+          if (SizeOf(p_.dtype) == 2) Take<uint16_t>(from, some, lanes, to);
+          if (SizeOf(p_.dtype) == 8) Take<uint64_t>(from, some, lanes, to);
+#endif
         }
       }
     }
   }
 
  private:
-  HWY_INLINE void Take(const Bits* tx, int64_t at, const uint32_t* codes, int64_t lanes, Range columns,
-                       Bits* ty) const {
+  // Outputs `some` of a row whose first one is ty[to], and whose first window begins at tx[from] but for the padding.
+  // Bits: the unsigned integer of the element's size.
+  template <class Bits>
+  HWY_NOINLINE void Take(int64_t from, Range some, int64_t lanes, int64_t to) const {
+    const Axis& w = p_.width();
+    const Range inner = w.interior();
     const uint32_t taps = static_cast<uint32_t>(p_.taps());
-    for (int64_t c = 0; c < lanes; ++c) {
-      const uint32_t tap = std::min(codes[c], taps);
-      const bool valid = offsets_[tap] != kNowhere && columns_[tap] >= columns.begin && columns_[tap] < columns.end;
-      ty[c] = valid ? tx[at + c + offsets_[tap]] : Bits{0};
+    const Bits* const tx = static_cast<const Bits*>(args_.source);
+    const uint32_t* codes = codes_;
+    for (int64_t o = some.begin; o < some.end; ++o, codes += lanes) {
+      const Range columns = o < inner.begin || o >= inner.end ? w.valid_taps(o) : Range{0, w.kernel};
+      const int64_t at = from + w.start(o) * channels_;
+      Bits* const ty = static_cast<Bits*>(args_.result) + to + o * channels_;
+      for (int64_t c = 0; c < lanes; ++c) {
+        const uint32_t tap = std::min(codes[c], taps);
+        const bool valid = offsets_[tap] != kNowhere && columns_[tap] >= columns.begin && columns_[tap] < columns.end;
+        ty[c] = valid ? tx[at + c + offsets_[tap]] : Bits{0};
+      }
     }
   }
 
@@ -130,54 +132,26 @@ class Winners {
   Range depth_{-1, -1}, height_{-1, -1};  // what offsets_ holds
 };
 
-template <class Bits>
-void RunWinners(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
-  Winners<Bits>(p, args, scratch).Run(begin, end);
+inline void RunWinners(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Winners(p, args, scratch).Run(begin, end);
 }
 
-template <class Bits>
-Selected WinnersOf(const Problem& p) {
-  return {RunWinners<Bits>, Winners<Bits>(p, Args{}, nullptr).bytes};
-}
-
-Selected SelectWinners(const Problem& p) {
-  switch (SizeOf(p.dtype)) {
-    case 4:
-      return WinnersOf<uint32_t>(p);
-#ifndef POOLGRAD_SMALL
-    case 1:
-      return WinnersOf<uint8_t>(p);
-    case 2:
-      return WinnersOf<uint16_t>(p);
-    case 8:
-      return WinnersOf<uint64_t>(p);
+inline Made MakeWinners(const Problem& p, poolgrad_op op, const Host&) {
+  if (op != POOLGRAD_OP_GATHER) return "it does gather only";
+  if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
+  if (p.routes.masks) return "the routes are sets of taps";
+  if (p.taps() > kMostWinnerTaps) return "the window has too many taps";
+#ifdef POOLGRAD_SMALL
+  if (SizeOf(p.dtype) != 4) return kNoVectors;
 #endif
-    default:
-      return {};
-  }
+  const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
+  return Kernel{RunWinners, images * p.depth().out * p.height().out, Winners(p, Args{}, nullptr).bytes};
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
+#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace poolgrad {
-
-HWY_EXPORT(SelectWinners);
-
-Made MakeWinners(const Problem& p, poolgrad_op op, const Host& host) {
-  if (op != POOLGRAD_OP_GATHER) return "it does gather only";
-  if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
-  if (p.routes.masks) return "the routes are sets of taps";
-  if (p.taps() > kMostWinnerTaps) return "the window has too many taps";
-  const Selected selected = POOLGRAD_DISPATCH(SelectWinners, host.simd)(p);
-  if (!selected.run) return kNoVectors;
-  const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
-  return Kernel{selected.run, images * p.depth().out * p.height().out, selected.bytes};
-}
-
-}  // namespace poolgrad
-#endif  // HWY_ONCE
+#endif  // POOLGRAD_CPU_BACKWARD_WINNERS_INL_H_

@@ -1,36 +1,49 @@
-// bwd_disjoint: windows that share no input, by vectors. Every input has one writer at most, so dx is written once,
-// zeros included, in the order it lies in memory: a vector of dx is dy where the code names its tap and 0 elsewhere.
+// bwd_disjoint: halves in windows that share no input, by vectors. Every input has one writer at most, so dx is written
+// once, zeros included, in the order it lies in memory: a vector of dx is dy where the code names its tap and 0
+// elsewhere.
 //
 // Every axis is dealt out among its outputs: output o owns the inputs from its window's start to the next one's (the
 // first also those before, the last those after). A unit is a row of outputs with all input rows that it owns.
 //   channels last   vectors over channels, position after position; any window
-//   channels first  halves, in windows of up to four columns that tile the width: one vector per column, interleaved
-//                   when stored
+//   channels first  windows of up to four columns that tile the width: one vector per column, interleaved when stored
 // What is written are bits: dy as 0 + dy makes it (unpool: as it is) and the codes are spread to lanes of scratch
-// first. Everything else is bwd_scatter's: short rows, few channels, wide windows channels first, f32 channels first
-// (halves gain more: they need no sums of 4 bytes), f64 and bytes.
+// first. Everything else is bwd_scatter's: short rows, few channels, wide windows channels first. Halves gain because
+// they need no sums of 4 bytes: 1.3 to 1.6 times channels last, where f32 gained 0.9 to 1.1 (AVX-512 and AVX2).
 //
 // Tried and left: dx written past the caches where it is larger than they are; it took 1.2 times as long (f32, AVX-512,
 // one thread). Lines of dx asked for ahead, as bwd_scatter does where it zeroes: no gain channels last.
-#include "cpu/simd/targets.h"
+#if defined(POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
+#undef POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
+#else
+#define POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
+#endif
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/backward/disjoint.cc"
-#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "cpu/backward/backward.h"
 #include "cpu/backward/lanes-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/tuning.h"
 
-#ifndef POOLGRAD_CPU_BACKWARD_DISJOINT_ONCE_
-#define POOLGRAD_CPU_BACKWARD_DISJOINT_ONCE_
+HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+#if HWY_TARGET == HWY_SSE4 || defined(POOLGRAD_SMALL)
+
+inline Made MakeDisjoint(const Problem&, poolgrad_op, const Host&) { return "bwd_scatter is faster here"; }
+
+#else
 
 struct DisjointLayout {
   bool unpool;
@@ -39,8 +52,9 @@ struct DisjointLayout {
   bool one_row;   // channels first: all of dx is tiled without a gap
 };
 
-// Of outputs, channels first, and channels last: with fewer, a row or a position costs more than one by one.
-inline constexpr int64_t kLeastColumns = 24;
+// Of outputs, channels first, and channels last: with fewer, a row or a position costs more than one by one. (2x2,
+// bf16, AVX-512: rows of 28 outputs 0.6 to 0.9 times as fast as bwd_scatter, 44 1.1, 56 1.4, 112 1.6.)
+inline constexpr int64_t kLeastColumns = 48;
 inline constexpr int64_t kLeastChannels = 32;
 
 inline Range OwnedBy(const Axis& a, int64_t o) {
@@ -55,24 +69,11 @@ inline int64_t OwnTap(const Axis& a, int64_t o, int64_t i) {
   return tap < a.kernel ? std::max<int64_t>(tap, -1) : -1;
 }
 
-}  // namespace poolgrad
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
-
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSE4 || defined(POOLGRAD_SMALL)
-
-Selected SelectDisjoint(const Problem&, const DisjointLayout&) { return {}; }
-
-#else
-
-// Bits: the unsigned integer of the element's size.
-template <class Bits>
 class Disjoint {
+  using Bits = uint16_t;
   using D = hn::ScalableTag<Bits>;
   using V = hn::Vec<D>;
+  static_assert(hn::MaxLanes(D()) <= kLeastChannels);
 
  public:
   // With null scratch it only counts what it needs.
@@ -144,8 +145,6 @@ class Disjoint {
     const Bits* const source = static_cast<const Bits*>(args_.source) + (row * p_.width().out + ow.begin) * l_.lanes;
     if (l_.unpool) {
       std::memcpy(all_values_, source, static_cast<size_t>(n) * sizeof(Bits));
-    } else if (p_.dtype == POOLGRAD_F32) {
-      SpreadSum<float>(source, n, all_values_);
     } else if (p_.dtype == POOLGRAD_F16) {
       SpreadHalfBits<F16>(source, n, all_values_);
     } else {
@@ -250,49 +249,19 @@ class Disjoint {
   const Bits* codes_ = nullptr;
 };
 
-template <class Bits>
-void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
-  Disjoint<Bits>(p, args, *static_cast<const DisjointLayout*>(args.layout), scratch).Run(begin, end);
+inline void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Disjoint(p, args, *static_cast<const DisjointLayout*>(args.layout), scratch).Run(begin, end);
 }
 
-template <class Bits>
-Selected DisjointOf(const Problem& p, const DisjointLayout& l) {
-  static_assert(hn::MaxLanes(hn::ScalableTag<Bits>()) <= kLeastChannels);
-  const bool rows = sizeof(Bits) == 2 && (l.one_row || p.width().out >= kLeastColumns);
-  if (p.channels_last() ? l.lanes < kLeastChannels : !rows) return {};
-  return {RunDisjoint<Bits>, Disjoint<Bits>(p, Args{}, l, nullptr).bytes};
-}
-
-Selected SelectDisjoint(const Problem& p, const DisjointLayout& l) {
-  switch (SizeOf(p.dtype)) {
-    case 4:
-      return DisjointOf<uint32_t>(p, l);
-    case 2:
-      return DisjointOf<uint16_t>(p, l);
-    default:
-      return {};
-  }
-}
-
-#endif
-
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace poolgrad {
-
-HWY_EXPORT(SelectDisjoint);
-
-Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
+inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+  if (SizeOf(p.dtype) != 2) return "it is for halves";
   if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
   if (p.routes.masks) return "the routes are sets of taps";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to write";
   if (p.by_table()) return "it needs windows at regular distances";
   if (!p.disjoint()) return "windows share inputs";
-  if (p.taps() >= (SizeOf(p.dtype) == 2 ? 1 << 16 : 1 << 30)) return "a tap's number does not fit a lane";
+  if (p.taps() >= 1 << 16) return "a tap's number does not fit a lane";
   const Axis& w = p.width();
   const bool tiles = w.kernel <= 4 && w.stride == w.kernel && w.dilation == 1 && w.pad_lo == 0;
   if (!p.channels_last() && !tiles) return "windows of up to four columns do not tile the width";
@@ -302,13 +271,20 @@ Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
   layout->piece = std::max<int64_t>(1, 2 * Tuning().sums_piece / layout->lanes);
   const bool rows_alone = p.in_plane() == w.in && p.out_plane() == w.out && p.taps() == w.kernel;
   layout->one_row = !p.channels_last() && rows_alone && w.in == w.out * w.kernel && w.out <= layout->piece;
-  const Selected selected = POOLGRAD_DISPATCH(SelectDisjoint, host.simd)(p, *layout);
-  if (!selected.run) return "another is faster for rows this short, so few channels, or this type";
+  const bool wide = p.channels_last() ? p.channels >= kLeastChannels : layout->one_row || w.out >= kLeastColumns;
+  if (!wide) return "bwd_scatter is faster for rows this short, or so few channels";
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
-  Kernel kernel{selected.run, images * p.depth().out * p.height().out, selected.bytes};
+  Kernel kernel{RunDisjoint, images * p.depth().out * p.height().out, Disjoint(p, Args{}, *layout, nullptr).bytes};
   kernel.layout = std::move(layout);
   return kernel;
 }
 
+#endif  // SSE4, or a small build
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
-#endif  // HWY_ONCE
+HWY_AFTER_NAMESPACE();
+
+#endif  // POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_

@@ -3,52 +3,55 @@
 //
 // Channels first, a channel is a unit: codes and values of a block are spread into scratch line by line, then added
 // kBiasSums at a time. Channels last, a group of channels is: their sums lie side by side, kBiasSums rows of them.
-#include "cpu/simd/targets.h"
+#if defined(POOLGRAD_CPU_BACKWARD_BIAS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POOLGRAD_CPU_BACKWARD_BIAS_INL_H_
+#undef POOLGRAD_CPU_BACKWARD_BIAS_INL_H_
+#else
+#define POOLGRAD_CPU_BACKWARD_BIAS_INL_H_
+#endif
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/backward/bias.cc"
-#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "cpu/backward/backward.h"
 #include "cpu/backward/lanes-inl.h"
 #include "cpu/scratch.h"
 #include "spec/rules.h"
 
-#ifndef POOLGRAD_CPU_BACKWARD_BIAS_ONCE_
-#define POOLGRAD_CPU_BACKWARD_BIAS_ONCE_
-namespace poolgrad {
-struct BiasLayout {
-  int64_t group;  // channels of a unit
-};
-}  // namespace poolgrad
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET == HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR
 
-Selected SelectBias(const Problem&, int64_t) { return {}; }
+// What depends on the type: values as sums are made of them, and their addition.
+struct BiasForm {
+  int64_t bytes, wide_bytes;
+  void (*spread)(const void* from, int64_t count, void* to);
+  void (*add)(const void* values, const uint32_t* codes, uint32_t taps, int64_t n, double* sums);
+  void (*round)(double sum, void* to);
+};
 
-#else
+struct BiasLayout {
+  int64_t group;  // channels of a unit
+  const BiasForm* form;
+};
 
 struct BiasScratch {
   BiasScratch(std::byte* memory, int64_t group) {
     ScratchTaker take(memory);
     codes = take.Take<uint32_t>(kRowLead + kBiasBlock + kRowSlack) + kRowLead;
-    values = take.Take<double>(kBiasBlock);
+    values = take.Take<std::byte>(kBiasBlock * static_cast<int64_t>(sizeof(double)));
     sums = take.Take<double>(kBiasSums * group);
     totals = take.Take<double>(group);
     bytes = take.used();
   }
   uint32_t* codes;
-  void* values;
+  std::byte* values;
   double* sums;
   double* totals;
   int64_t bytes;
@@ -56,7 +59,8 @@ struct BiasScratch {
 
 // sums[k] += values[k] where codes[k] names a tap, k < n.
 template <class V>
-HWY_INLINE void AddRouted(const V* values, const uint32_t* codes, uint32_t taps, int64_t n, double* sums) {
+void AddRouted(const void* of, const uint32_t* codes, uint32_t taps, int64_t n, double* sums) {
+  const V* const values = static_cast<const V*>(of);
   const hn::ScalableTag<double> d;
   const hn::Rebind<V, decltype(d)> dv;
   const hn::Rebind<uint32_t, decltype(d)> dc;
@@ -79,35 +83,38 @@ HWY_INLINE void AddRouted(const V* values, const uint32_t* codes, uint32_t taps,
   for (; k < n; ++k) sums[k] += codes[k] < taps ? static_cast<double>(values[k]) : 0.0;
 }
 
-template <class T>
-double SumOfBlock(const Problem& p, const Args& args, int64_t channel, Range block, const BiasScratch& s) {
+inline const std::byte* BiasSource(const Args& args, int64_t place, const BiasForm& form) {
+  return static_cast<const std::byte*>(args.source) + place * form.bytes;
+}
+
+inline double SumOfBlock(const Problem& p, const Args& args, int64_t channel, Range block, const BiasScratch& s,
+                         const BiasForm& form) {
   const int64_t plane = p.out_plane(), width = p.width().out;
-  auto* const values = static_cast<Wide<T>*>(s.values);
   for (int64_t i = block.begin; i < block.end;) {
     const int64_t first = (i / plane * p.channels + channel) * plane, o = i % plane, ow = o % width;
     const int64_t n = std::min(width - ow, block.end - i);
     ReadCodes<uint32_t>(p, args.routes, (first + o) / width, ow, n, 0, 1, s.codes + (i - block.begin), nullptr);
-    SpreadSum<T>(static_cast<const T*>(args.source) + first + o, n, values + (i - block.begin));
+    form.spread(BiasSource(args, first + o, form), n, s.values + (i - block.begin) * form.wide_bytes);
     i += n;
   }
   std::fill_n(s.sums, kBiasSums, 0.0);
   for (int64_t i = 0; i < block.size(); i += kBiasSums) {
-    AddRouted(values + i, s.codes + i, static_cast<uint32_t>(p.taps()), std::min(kBiasSums, block.size() - i), s.sums);
+    form.add(s.values + i * form.wide_bytes, s.codes + i, static_cast<uint32_t>(p.taps()),
+             std::min(kBiasSums, block.size() - i), s.sums);
   }
   return FoldBiasSums(s.sums);
 }
 
 // Adds the sums of a block to s.totals, a channel each.
-template <class T>
-void AddBlock(const Problem& p, const Args& args, Range channels, Range block, const BiasScratch& s) {
+inline void AddBlock(const Problem& p, const Args& args, Range channels, Range block, const BiasScratch& s,
+                     const BiasForm& form) {
   const int64_t n = channels.size();
-  auto* const values = static_cast<Wide<T>*>(s.values);
   std::fill_n(s.sums, kBiasSums * n, 0.0);
   for (int64_t i = block.begin; i < block.end; ++i) {
     const uint8_t* line = args.routes + LineOffset(p.routes, i);
     SpreadCodes(p.routes.bits, line + channels.begin * p.routes.bits / 8, n, s.codes);
-    SpreadSum<T>(static_cast<const T*>(args.source) + i * p.channels + channels.begin, n, values);
-    AddRouted(values, s.codes, static_cast<uint32_t>(p.taps()), n, s.sums + i % kBiasSums * n);
+    form.spread(BiasSource(args, i * p.channels + channels.begin, form), n, s.values);
+    form.add(s.values, s.codes, static_cast<uint32_t>(p.taps()), n, s.sums + i % kBiasSums * n);
   }
   for (int64_t half = kBiasSums / 2; half > 0; half /= 2) {
     for (int64_t k = 0; k < half * n; ++k) s.sums[k] += s.sums[k + half * n];
@@ -115,9 +122,8 @@ void AddBlock(const Problem& p, const Args& args, Range channels, Range block, c
   for (int64_t c = 0; c < n; ++c) s.totals[c] += s.sums[c];
 }
 
-template <class T>
-void RunBias(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
-  const int64_t group = static_cast<const BiasLayout*>(args.layout)->group;
+inline void RunBias(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  const auto& [group, form] = *static_cast<const BiasLayout*>(args.layout);
   const int64_t outputs = p.batch * p.out_plane();
   const BiasScratch s(scratch, group);
   for (int64_t unit = begin; unit < end; ++unit) {
@@ -126,59 +132,50 @@ void RunBias(const Problem& p, const Args& args, int64_t begin, int64_t end, std
     for (int64_t i = 0; i < outputs; i += kBiasBlock) {
       const Range block{i, std::min(i + kBiasBlock, outputs)};
       if (p.channels_last()) {
-        AddBlock<T>(p, args, channels, block, s);
+        AddBlock(p, args, channels, block, s, *form);
       } else {
-        s.totals[0] += SumOfBlock<T>(p, args, channels.begin, block, s);
+        s.totals[0] += SumOfBlock(p, args, channels.begin, block, s, *form);
       }
     }
     for (int64_t c = 0; c < channels.size(); ++c) {
-      static_cast<T*>(args.result)[channels.begin + c] = Narrow<T>(static_cast<Wide<T> >(s.totals[c]));
+      form->round(s.totals[c], static_cast<std::byte*>(args.result) + (channels.begin + c) * form->bytes);
     }
   }
 }
 
-Selected SelectBias(const Problem& p, int64_t group) {
-  const int64_t bytes = BiasScratch(nullptr, group).bytes;
-  switch (p.dtype) {
+template <class T>
+inline constexpr BiasForm kBiasForm = {
+    sizeof(T), sizeof(Wide<T>), SpreadSum<T>, AddRouted<Wide<T>>,
+    [](double sum, void* to) { *static_cast<T*>(to) = Narrow<T>(static_cast<Wide<T>>(sum)); }};
+
+inline const BiasForm* BiasFormOf([[maybe_unused]] int32_t dtype) {
 #ifndef POOLGRAD_SMALL
-    case POOLGRAD_F32:
-      return {RunBias<float>, bytes};
-    case POOLGRAD_F64:
-      return {RunBias<double>, bytes};
-    case POOLGRAD_F16:
-      return {RunBias<F16>, bytes};
-    case POOLGRAD_BF16:
-      return {RunBias<BF16>, bytes};
+  if (dtype == POOLGRAD_F32) return &kBiasForm<float>;
+  if (dtype == POOLGRAD_F64) return &kBiasForm<double>;
+  if (dtype == POOLGRAD_F16) return &kBiasForm<F16>;
+  if (dtype == POOLGRAD_BF16) return &kBiasForm<BF16>;
 #endif
-    default:
-      return {};
-  }
+  return nullptr;
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
-
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace poolgrad {
-
-HWY_EXPORT(SelectBias);
-
-Made MakeBias(const Problem& p, poolgrad_op op, const Host& host) {
+inline Made MakeBias(const Problem& p, poolgrad_op op, const Host& host) {
   if (op != POOLGRAD_OP_BIAS_GRADIENT) return "it sums the gradient of a bias only";
   if (!p.bias) return "the problem has no bias";
   if (p.routes.masks) return "the routes are sets of taps";
   // As many channels side by side as leave every thread a group; whole bytes of codes.
   const int64_t share = CeilDiv(p.channels, std::max(1, host.threads));
   const int64_t group = p.channels_last() ? std::clamp<int64_t>(CeilDiv(share, 16) * 16, 16, 64) : 1;
-  const Selected selected = POOLGRAD_DISPATCH(SelectBias, host.simd)(p, group);
-  if (!selected.run) return kNoVectors;
-  Kernel kernel{selected.run, CeilDiv(p.channels, group), selected.bytes};
-  kernel.layout = std::make_shared<const BiasLayout>(BiasLayout{group});
+  const BiasForm* const form = BiasFormOf(p.dtype);
+  if (!form) return kNoVectors;
+  Kernel kernel{RunBias, CeilDiv(p.channels, group), BiasScratch(nullptr, group).bytes};
+  kernel.layout = std::make_shared<const BiasLayout>(BiasLayout{group, form});
   return kernel;
 }
 
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
-#endif  // HWY_ONCE
+HWY_AFTER_NAMESPACE();
+
+#endif  // POOLGRAD_CPU_BACKWARD_BIAS_INL_H_

@@ -311,7 +311,9 @@ CudaKernel MakeGather(const Problem&, poolgrad_op) { return {LaunchGatherOp, 0, 
 CudaKernel MakeAny(const Problem&, poolgrad_op) { return {LaunchAnyOp, 0, {}, {}}; }
 CudaKernel MakePlanes(const Problem&, poolgrad_op) { return {LaunchPlanesOp, 0, {}, {}}; }
 CudaKernel MakeVectors(const Problem&, poolgrad_op) { return {LaunchVectorsOp, 0, {}, {}}; }
-CudaKernel MakeLargeWindow(const Problem&, poolgrad_op) { return {LaunchLargeWindow, 0, {}, {}}; }
+CudaKernel MakeLargeWindow(const Problem& p, poolgrad_op op) {
+  return {LaunchLargeWindow, 0, IsForward(op) ? MakeSeparable(p) : nullptr, {}};
+}
 
 // ---- backward from x: routes into scratch, then backward from them ----
 

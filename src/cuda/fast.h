@@ -15,8 +15,10 @@ template <class T>
 cudaError_t RunVectors(const Problem& p, bool forward, const Args& args, void* stream);  // vectors.cuh
 template <class T>
 cudaError_t RunPlanes(const Problem& p, bool forward, const Args& args, void* stream);  // planes.cuh
+// separable.cuh, doubling.cuh: what a plan keeps for its launches, and a launch with it in args.layout.
+std::shared_ptr<const void> MakeSeparable(const Problem& p);
 template <class T>
-cudaError_t RunSeparable(const Problem& p, const Args& args, void* stream);  // separable.cuh, doubling.cuh
+cudaError_t RunSeparable(const Problem& p, const Args& args, void* stream);
 template <class T>
 cudaError_t RunRing(const Problem& p, const Args& args, void* stream);  // ring.cuh
 template <class T>

@@ -1,4 +1,4 @@
-// Why the kernels whose windows are loops do not take a problem.
+// Why the kernels whose windows are loops do not take a problem; and what the plans of large windows keep.
 #include <algorithm>
 
 #include "cuda/axes.cuh"
@@ -43,6 +43,10 @@ const char* RefuseSeparable(const Problem& p) {
     return "the channels do not fill a sector";
   if (!FitsWindow32(p)) return "the window reaches past 2^29";
   return ShapeSeparable(p, LongestRun(p)).packs == 0 ? "a tile does not fit into shared memory" : nullptr;
+}
+
+std::shared_ptr<const void> MakeSeparable(const Problem& p) {
+  return std::make_shared<SeparableShape>(ShapeSeparable(p, LongestRun(p)));
 }
 
 const char* RefuseDoubling(const Problem& p) {

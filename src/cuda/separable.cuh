@@ -416,7 +416,7 @@ inline SeparableShape ShapeSeparable(const Problem& p, int64_t longest_run) {
 
 template <class T, int kRun, bool kUnit>
 cudaError_t LaunchSeparable(const Problem& p, const Args& args, void* stream) {
-  const SeparableShape shape = ShapeSeparable(p, kRun);
+  const auto& shape = *static_cast<const SeparableShape*>(args.layout);
   constexpr int kElements = Pack<T>::kElements;
   if (p.channels_last() && (!Aligned(args.source, 4) || !Aligned(args.result, 4))) return cudaErrorNotSupported;
   if (!Aligned(args.routes, p.routes.bits / 8)) return cudaErrorNotSupported;

@@ -85,7 +85,7 @@ template <class S>
 class ValueOrder {
  public:
   using V = VecOf<S>;
-  HWY_INLINE ValueOrder() : watch_(POOLGRAD_F32) {}
+  HWY_INLINE explicit ValueOrder(const Problem& p) : watch_(p) {}
   HWY_INLINE ValueOrder(const ValueOrder& other) : watch_(other.watch_) {}
   HWY_INLINE ValueOrder& operator=(const ValueOrder& other) {
     watch_ = other.watch_;
@@ -302,7 +302,12 @@ class WindowRunner {
               rows_.row(plane_, depth.start(od_) + kd * depth.dilation, height.start(oh_) + kh * height.dilation);
         }
       }
-      if (!Pool()) RunExactRow<S>(rows_, plane_, od_, oh_, {0, width_.out}, y_, nullptr);
+      const Range all = {0, width_.out};
+      if (!Pool()) {
+        RunExactRow<S>(rows_, plane_, od_, oh_, all, unit);
+      } else if (p_.relu) {
+        rows_.Rectify(unit, 1, all);
+      }
     }
   }
 
@@ -318,7 +323,7 @@ class WindowRunner {
       rows_until_bits_ = pause_;
       pause_ = std::min<int64_t>(2 * pause_, 256);
     }
-    ValueOrder<S> values;
+    ValueOrder<S> values(p_);
     PoolRow(values);
     return values.Fired() == Alarm::kNone || !SeesSpecial(rows_, plane_, od_, oh_, {0, width_.out});
   }

@@ -139,6 +139,7 @@ visit('a ReLU in front: windows with nothing above 0 have no route and are greye
   assert.equal(await page.locator('.window-lit.idle').count(), 1);
   assert.equal(await page.locator('.route').count(), 0);
   await page.focus('[data-line="relu"]');
+  await page.locator('.window-lit.idle').nth(1).waitFor({ state: 'attached' });  // drawn in the next frame
   assert.equal(await page.locator('.window-lit.idle').count(), 2);
   await page.uncheck('#relu');
   assert.deepEqual(await visitor.grid('y'), [['−1', '3'], ['4', '−1']]);

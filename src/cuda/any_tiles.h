@@ -114,8 +114,8 @@ struct SumsAxes {
 
 struct SumsTile {
   int64_t p = 1, b = 1, w = 1, c = 1;
-  int64_t wide = 1;  // outputs of a row, of each plane, at once
-  int64_t apart = 1;
+  int64_t wide = 1;   // outputs of a row, of each plane, at once
+  int64_t apart = 1;  // of those, from one to the next that may have the same winner
   int64_t bytes = 0;  // of shared memory
   double price = 1e30;
 };
@@ -151,7 +151,7 @@ inline SumsTile ChooseSumsTile(const SumsAxes& axes, int64_t channels, int64_t w
                   ? 1
                   : std::clamp<int64_t>(at_once / out_w, 1, axes.planes);
         t.wide = t.p > 1 ? out_w : std::min(out_w, at_once);
-        t.bytes = (CeilDiv(t.b * t.w * t.c, 4) * 4 * ring * t.p) * word + 3 * kSumsRow * 2 * word + kSumsRow;
+        t.bytes = (CeilDiv(t.b * t.w * t.c, 4) * 4 * ring * t.p) * word + SumsRowBytes(word);
         const double warps = std::min(16.0, 220.0 * 1024 / static_cast<double>(t.bytes));
         if (warps < 1) continue;
         // Rows at once, and the writing of inputs, for each input of a slice.

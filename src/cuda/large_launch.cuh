@@ -11,7 +11,7 @@ namespace poolgrad::cuda {
 
 template <class T>
 cudaError_t RunSeparableWindow(const Problem& p, const Args& args, void* stream) {
-  if (!RefuseDoubling(p)) return LaunchDoubling<T, 13>(p, args, stream);
+  if (static_cast<const SeparableShape*>(args.layout)->doubles) return LaunchDoubling<T, 13>(p, args, stream);
   if (!MovesByOne(p)) return LaunchSeparable<T, kSeparableRun, false>(p, args, stream);
   return LongestRun(p) == kSeparableLongRun ? LaunchSeparable<T, kSeparableLongRun, true>(p, args, stream)
                                             : LaunchSeparable<T, kSeparableRun, true>(p, args, stream);

@@ -46,7 +46,9 @@ const char* RefuseSeparable(const Problem& p) {
 }
 
 std::shared_ptr<const void> MakeSeparable(const Problem& p) {
-  return std::make_shared<SeparableShape>(ShapeSeparable(p, LongestRun(p)));
+  SeparableShape shape = ShapeSeparable(p, LongestRun(p));
+  shape.doubles = !RefuseDoubling(p);
+  return std::make_shared<SeparableShape>(shape);
 }
 
 const char* RefuseDoubling(const Problem& p) {

@@ -352,6 +352,7 @@ __global__ void __launch_bounds__(kSeparableThreads, kSeparableBlocks)
 struct SeparableShape {
   SeparableAxis h, w;
   int64_t packs = 0, in_pitch = 0, row_pitch = 0, bytes = 0;
+  bool doubles = false;  // it goes by doubling.cuh
 };
 
 // Windows that begin before the first one ends, and so share inputs with it.

@@ -39,9 +39,9 @@ struct alignas(2 * sizeof(S)) Addend {
   int to;  // which sum; -1: none
   S value;
 };
-// Behind the sums of a warp: its outputs, what ends the runs among them, and where runs begin.
-template <class S>
-inline constexpr int64_t kSumsRowBytes = 3 * kSumsRow * sizeof(Addend<S>) + kSumsRow;
+// Behind the sums of a warp, of `word` bytes each: its outputs, what ends the runs among them, and where runs begin.
+__host__ __device__ constexpr int64_t SumsRowBytes(int64_t word) { return 3 * kSumsRow * 2 * word + kSumsRow; }
+static_assert(sizeof(Addend<float>) == 8 && sizeof(Addend<double>) == 16);
 
 template <class T>
 struct SumsParams {
@@ -359,7 +359,8 @@ __global__ void __launch_bounds__(128, kSumsBlocks) SumsKernel(const __grid_cons
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t job = static_cast<int64_t>(blockIdx.x) * p.warps + warp;
   if (job >= p.jobs) return;
-  const int64_t bytes = int64_t{p.ring} * p.tile_p * p.block * sizeof(typename K::S) + kSumsRowBytes<typename K::S>;
+  const int64_t bytes =
+      int64_t{p.ring} * p.tile_p * p.block * sizeof(typename K::S) + SumsRowBytes(sizeof(typename K::S));
   K::Run(p, job, static_cast<int>(threadIdx.x) % 32, sums_shared + warp * bytes);
 }
 

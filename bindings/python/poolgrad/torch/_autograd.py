@@ -310,7 +310,7 @@ def pool_with_routes(x: torch.Tensor, plan: TorchPlan) -> Any:
     return _TransformedPool.apply(x, plan) if functorch_active() and HAS_SETUP_CONTEXT else _run("forward_routes", plan, x)
 
 
-class _Known(Function):
+class _Known(_PoolWithRoutes):
     """The y of x that was found before, with routes that came from elsewhere."""
 
     @staticmethod
@@ -320,14 +320,6 @@ class _Known(Function):
         ctx.save_for_backward(routes)
         ctx.save_for_forward(routes)
         return y
-
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> Any:
-        return _Scatter.apply(dy, ctx.saved_tensors[0], ctx.plan), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tx: torch.Tensor, *_: Any) -> Any:
-        return _Gather.apply(tx, ctx.saved_tensors[0], ctx.plan)
 
 
 def pool_by_routes(x: torch.Tensor, y: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:

@@ -86,7 +86,8 @@ struct Cells {
   static constexpr int kPlaceWords = !kLast ? 1 : kWhole ? kChannels / kPerWord : kChannels;
   static constexpr int kGroupWords = kVector ? kGroup / kPerWord : 0;
   static constexpr int kSingles = kVector ? kOver - kGroup : kLast ? 0 : kOver;
-  static constexpr int kDyWords = kLast ? kOver * kPlaceWords : kGroupWords + kSingles;
+  static constexpr bool kDyPairs = kSharedOutputs && kSize == 2;  // dy comes as words of two neighbours
+  static constexpr int kDyWords = kLast ? kOver * kPlaceWords : kDyPairs ? (kOver + 1) / 2 : kGroupWords + kSingles;
   static constexpr int kRawPlace = kWhole ? kCodeWords : kBits == 8 ? kChannels : 1;  // of codes, channels last
   static constexpr int kRawCodes = kPacked ? kCodeWords + 1 : kLast ? kOver * kRawPlace : (kVector ? 1 : 0) + kSingles;
 
@@ -161,16 +162,38 @@ struct Cells {
     return raw;
   }
 
+  // Which of the outputs over a thread's columns there are: bits of words of two neighbours, or one flag for each.
+  struct Columns {
+    uint32_t inside[kDyWords];
+    __device__ Columns(int column, int width) {
+      const auto is = [&](int at) { return static_cast<unsigned>(column + kLow + at) < static_cast<unsigned>(width); };
+#pragma unroll
+      for (int i = 0; i < kDyWords; ++i) {
+        inside[i] = kDyPairs ? (is(2 * i) ? 0xFFFFu : 0u) | (is(2 * i + 1) ? 0xFFFF0000u : 0u) : uint32_t{is(i)};
+      }
+    }
+  };
+
   // The same from shared memory: whole words of codes, which may begin before the row's and end after them; what lies
   // outside has no dy.
-  __device__ static Raw LoadShared(const CellParams& p, uint32_t dy, uint32_t routes, bool row_valid, int column) {
+  __device__ static Raw LoadShared(uint32_t dy, uint32_t routes, bool row_valid, int column, const Columns& columns) {
     Raw raw = {};
-    const uint32_t first = dy + static_cast<uint32_t>(column) * kSize;
+    const uint32_t first = dy + static_cast<uint32_t>(column + kLow) * kSize;
+    if constexpr (kDyPairs) {
+      constexpr int kWords = kOver / 2 + 1;  // rows may begin with the second half of a word
+      uint32_t words[kWords] = {};
 #pragma unroll
-    for (int o = kLow; o <= kHigh; ++o) {
-      if (!Reaches(o)) continue;
-      const bool inside = row_valid && static_cast<unsigned>(column + o) < static_cast<unsigned>(p.out[2]);
-      LoadSharedIf<kSize>(inside, first + static_cast<uint32_t>(o * kSize), raw.dy + o - kLow);
+      for (int i = 0; i < kWords; ++i) LoadSharedIf<4>(row_valid, (first & ~3u) + 4 * i, words + i);
+#pragma unroll
+      for (int i = 0; i < kDyWords; ++i) {
+        raw.dy[i] = __funnelshift_r(words[i], words[i + 1 < kWords ? i + 1 : i], (first & 2) * 8) & columns.inside[i];
+      }
+    } else {
+#pragma unroll
+      for (int o = 0; o < kOver; ++o) {
+        if (!Reaches(kLow + o)) continue;
+        LoadSharedIf<kSize>(row_valid && columns.inside[o], first + static_cast<uint32_t>(o * kSize), raw.dy + o);
+      }
     }
     raw.first_bit =
         routes * 8 + static_cast<uint32_t>((column + kLow) * kBits);  // addresses have far fewer than 29 bits
@@ -198,8 +221,8 @@ struct Cells {
 #pragma unroll
       for (int o = 0; o < kOver; ++o) {
         float wide[kPerWord];
-        WidenWord<T>(raw.dy[o], wide);
-        out.dy[o][0] = wide[0];
+        WidenWord<T>(raw.dy[kDyPairs ? o / 2 : o], wide);
+        out.dy[o][0] = wide[kDyPairs ? o % 2 : 0];
       }
     } else if constexpr (kLast) {
 #pragma unroll
@@ -321,11 +344,12 @@ struct Cells {
     const Offset dy_step = static_cast<Offset>(p.y_row) * (kSharedOutputs ? kSize : 1);
     const Offset routes_step = static_cast<Offset>(p.route_row);
     Offset next_dy = oh * dy_step, next_routes = oh * routes_step;
+    const Columns columns(qw, p.out[2]);
     const auto load = [&](int a, bool wanted) {
       const bool valid = wanted && static_cast<unsigned>(oh) < static_cast<unsigned>(p.out[1]) &&
                          static_cast<unsigned>(od + a) < static_cast<unsigned>(p.out[0]);
       if constexpr (kSharedOutputs) {
-        return LoadShared(p, at.dy[a] + next_dy, at.routes[a] + next_routes, valid, qw);
+        return LoadShared(at.dy[a] + next_dy, at.routes[a] + next_routes, valid, qw, columns);
       } else {
         return Load(p, dy + (TD == 1 ? 0 : a * p.y_depth) + next_dy,
                     routes + (TD == 1 ? 0 : a * p.route_depth) + next_routes, valid, qw, left);

@@ -77,12 +77,11 @@ struct Form {
   // Their codes are words of neighbouring ones then, not one by one.
   constexpr bool packs_codes() const { return mode == Mode::kFirstStaged && stages_outputs(); }
   // Outputs over a strip's cells along the width.
-  constexpr int across() const {
-    return over(2) + (last() || mode == Mode::kFirst ? 0 : byteful() - 1) + (mode == Mode::kFirst ? 3 : 0);
-  }
+  constexpr int across() const { return over(2) + (mode == Mode::kFirst ? 3 : group() - 1); }
+  static constexpr int kPairsMost = 60;  // registers
   // Codes of neighbours are kept side by side, to be compared two at a time, where there is room.
   constexpr bool pairs_codes() const {
-    return packs_codes() && stride[2] == 1 && over(0) * over(1) * (2 * across() - 1) <= 60;
+    return packs_codes() && stride[2] == 1 && over(0) * over(1) * (2 * across() - 1) <= kPairsMost;
   }
   // Registers of the outputs over a strip's cell, were they all kept.
   constexpr int kept() const {
@@ -97,6 +96,9 @@ struct Form {
   constexpr int group() const {
     if (rolls()) return mode == Mode::kFirst ? 4 : kernel[2] == 3 ? 2 : 1;
     if (last()) return 1;
+    // Staged halves: four share the finding of their codes, where the rows over them leave room for it.
+    const bool four = mode == Mode::kFirstStaged && size == 2 && stride[2] == 1;
+    if (four && over(0) * over(1) * (2 * over(2) + 5) <= kPairsMost) return 4;
     if (mode != Mode::kFirst) return stride[2] > 3 ? 4 / size : byteful();
     const int aligned = 16 / (stride[2] * size);
     return aligned > 4 ? 4 : aligned;

@@ -217,7 +217,7 @@ __device__ void RunCells(const CellParams& p) {
 template <class T, Form F>
 __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
   using C = Cells<T, F>;
-  shared += 64;  // words of codes may begin before the first
+  shared += kReadBefore;
   constexpr int SD = C::SD, SH = C::SH, TD = C::TD, TH = C::TH;
   const Pieces& pieces = p.pieces;
   const Piece piece(pieces, p.cells_d, p.cells_h - p.first[1]);
@@ -226,6 +226,7 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
   const T* dy = static_cast<const T*>(p.dy) + piece.plane * p.y_plane;
   const uint8_t* codes = p.routes + piece.plane * p.route_plane;
   unsigned char* shared_codes = shared + pieces.place[0];
+  Courier courier;
   Staged<T, TD> in = {};
   Staged<uint8_t, TD> in_codes = {};
   if (!C::kSharedOutputs) {  // read where they are
@@ -235,13 +236,14 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
     for (int a = 0; a < TD; ++a) {
       const int od = qd - (TD - 1) + a;
       if (static_cast<unsigned>(od) >= static_cast<unsigned>(p.out[0])) continue;
-      in.AskSlab(a, dy + od * p.y_depth, p.y_row, low, high, shared + a * pieces.slab_bytes[0]);
-      in_codes.AskSlab(a, codes + od * p.route_depth, p.route_row, low, high, shared_codes + a * pieces.slab_bytes[1]);
+      in.AskSlab(courier, a, dy + od * p.y_depth, p.y_row, low, high, shared + a * pieces.slab_bytes[0]);
+      in_codes.AskSlab(courier, a, codes + od * p.route_depth, p.route_row, low, high,
+                       shared_codes + a * pieces.slab_bytes[1]);
     }
   } else {
     const int low = max(0, qd - (TD - 1)), high = min(p.out[0], qd + piece.depths);
-    in.AskRun(dy, piece, p.y_plane, p.y_depth, low, high, shared);
-    in_codes.AskRun(codes, piece, p.route_plane, p.route_depth, low, high, shared_codes);
+    in.AskRun(courier, dy, piece, p.y_plane, p.y_depth, low, high, shared);
+    in_codes.AskRun(courier, codes, piece, p.route_plane, p.route_depth, low, high, shared_codes);
   }
   // Inputs of the piece: whole planes, a run of depths, or rows of each depth of a cell.
   const int low_d = max(0, qd * SD - p.pad[0]), high_d = min(p.in[0], (qd + piece.depths) * SD - p.pad[0]);
@@ -260,7 +262,7 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
         Kept(slabs ? SharedAddress(shared_dx + rd * pieces.slab_bytes[2] + Misalignment(slab(rd))) - low_h * x_row
                    : SharedAddress(shared_dx + Misalignment(run)) + (qd * SD + rd - p.pad[0] - low_d) * x_depth);
   }
-  WaitFor();
+  courier.Wait();
   const uint32_t strips = p.columns.divisor * p.strips.divisor * p.depths.divisor * piece.planes;
   for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
     const StripOf strip(p, i);
@@ -286,17 +288,19 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
     C::Run(p, dy + plane * p.y_plane + od * p.y_depth, codes + plane * p.route_plane + od * p.route_depth, at, d,
            qh + row, p.first[2] + static_cast<int>(strip.column) * C::kGroup, 1);
   }
-  __syncthreads();
+  courier.Made();
   if (!slabs) {
     const int64_t count = piece.planes > 1 ? piece.planes * p.x_plane : (high_d - low_d) * p.x_depth;
-    StageOut(shared_dx, run, static_cast<int>(count));
+    courier.Send(shared_dx, run, static_cast<int>(count));
+    courier.Leave();
     return;
   }
   for (int rd = 0; rd < SD; ++rd) {
     const int d = qd * SD + rd - p.pad[0];
     if (static_cast<unsigned>(d) >= static_cast<unsigned>(p.in[0])) continue;
-    StageOut(shared_dx + rd * pieces.slab_bytes[2], slab(rd), (high_h - low_h) * static_cast<int>(p.x_row));
+    courier.Send(shared_dx + rd * pieces.slab_bytes[2], slab(rd), (high_h - low_h) * static_cast<int>(p.x_row));
   }
+  courier.Leave();
 }
 
 // A kernel's body.

@@ -52,8 +52,9 @@ int64_t CellsOfAxis(const Axis& a) { return (a.in - 1 + a.pad_lo) / a.stride + 1
 
 // Shared memory for a run that need not be aligned.
 int64_t Room(int64_t bytes) { return bytes == 0 ? 0 : CeilDiv(bytes + 15, 16) * 16; }
-// Threads whose last outputs do not exist still read their inputs (strip.cuh), a little beyond the last row.
-constexpr int64_t kBeyond = 256;
+// Threads whose last outputs do not exist still read their inputs (strip.cuh), a little beyond the last row, and words
+// of codes begin before the first and end after the last (cells.cuh). Nobody writes there meanwhile.
+constexpr int64_t kBeyond = 256 - kReadBefore;
 
 // How a problem is cut into pieces whose arrays fit into shared memory: two that are read and two that are written.
 struct Staging {
@@ -115,9 +116,9 @@ struct Staging {
  private:
   int64_t Place(Bytes bytes, int64_t n, Pieces* p) const {  // in the order they are declared
     p->place[0] = static_cast<int>((read[0].*bytes)(n));
-    p->place[1] = p->place[0] + static_cast<int>((read[1].*bytes)(n));
+    p->place[1] = p->place[0] + static_cast<int>((read[1].*bytes)(n) + kBeyond);
     p->place[2] = p->place[1] + static_cast<int>((written[0].*bytes)(n));
-    return Sum(bytes, n) + kBeyond;
+    return kReadBefore + Sum(bytes, n) + kBeyond;
   }
 };
 
@@ -195,7 +196,8 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   // Channels of a thread: 16 bytes, but fewer where several rows of several windows have to stay in registers.
   f.mode = Mode::kLast;
   f.vector = 16 / f.size;
-  if (IsBackward(op) && (f.taps() > 9 || f.stride[2] == 1 || f.bits == 8)) f.vector = 4;
+  const bool rows_kept = f.stride[2] == 1 && !f.disjoint();
+  if (IsBackward(op) && (f.taps() > 9 || rows_kept || f.bits == 8)) f.vector = 4;
   if (p.channels % f.vector != 0) f.vector = 4;
   if (p.channels % f.vector != 0) f.mode = Mode::kLastOdd, f.vector = f.byteful();
   if (IsBackward(op) && !f.keeps() && !f.rolls()) return {};
@@ -237,7 +239,8 @@ Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
   const SmallWindowTuning tuning = ForwardTuning(f);
   if (f.mode != Mode::kFirstStaged) return strips.Plain(kStripThreads, tuning, &s);
   const int64_t bytes = ForwardStaging(p, f).Cut(&s.pieces);
-  return strips.Staged(kStripThreads, kStripThreads, tuning, bytes, &s);
+  return strips.Staged(static_cast<int>(Beyond(p.axis[1])), f.outputs() * f.stride[2] * f.size,
+                       f.stride[1] * p.axis[2].in * f.size, tuning, bytes, &s);
 }
 
 void Point(const Args& args, StripParams* s) { s->x = args.source, s->y = args.result, s->routes = args.routes; }
@@ -273,9 +276,9 @@ Grid Prepare(const Form& f, const Problem& p, CellParams* params) {
   const SmallWindowTuning tuning = BackwardTuning(f);
   if (f.mode != Mode::kFirstStaged) return strips.Plain(kCellThreads, tuning, &s);
   const int64_t bytes = BackwardStaging(p, f).Cut(&s.pieces);
-  // A strip of windows that overlap along the height begins with rows that only warm it up.
-  const int busy = f.packs_codes() && f.over(1) > 1 ? kCellThreads / 2 : kCellThreads;
-  return strips.Staged(kCellThreads, busy, tuning, bytes, &s);
+  const int64_t cell = f.packs_codes() ? 1 : f.stride[2],
+                row = f.packs_codes() ? p.axis[2].out : f.stride[1] * p.axis[2].in;
+  return strips.Staged(f.over(1) - 1, f.group() * cell * f.size, row * f.size, tuning, bytes, &s);
 }
 
 void Point(const Args& args, CellParams* s) { s->dy = args.source, s->dx = args.result, s->routes = args.routes; }

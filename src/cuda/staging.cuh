@@ -57,6 +57,14 @@ __device__ void WaitForAllBut() {
   __syncthreads();
 }
 
+// The elements of a run before and after its whole pieces; there are fewer than 16 of each.
+template <class T>
+__device__ void CopyEnds(const Run16<T>& run, const T* from, int count, T* to) {
+  const int i = threadIdx.x, tail = run.head + run.pieces * (16 / static_cast<int>(sizeof(T)));
+  if (i < run.head) to[i] = from[i];
+  if (i < count - tail) to[tail + i] = from[tail + i];
+}
+
 // shared + Misalignment(global) will be a copy of global[0, count) after WaitFor. Returns the first element.
 template <class T>
 __device__ T* AskFor(const T* global, int count, unsigned char* shared) {
@@ -66,8 +74,7 @@ __device__ T* AskFor(const T* global, int count, unsigned char* shared) {
   for (int i = threadIdx.x; i < run.pieces; i += blockDim.x) {
     CopyAsync(to + run.head + i * kPer16, global + run.head + i * kPer16);
   }
-  for (int i = threadIdx.x; i < run.head; i += blockDim.x) to[i] = global[i];
-  for (int i = run.head + run.pieces * kPer16 + threadIdx.x; i < count; i += blockDim.x) to[i] = global[i];
+  CopyEnds(run, global, count, to);
   return to;
 }
 
@@ -101,9 +108,102 @@ __device__ void StageOut(const unsigned char* shared, T* global, int count) {
     *reinterpret_cast<uint4*>(global + run.head + i * kPer16) =
         *reinterpret_cast<const uint4*>(from + run.head + i * kPer16);
   }
-  for (int i = threadIdx.x; i < run.head; i += blockDim.x) global[i] = from[i];
-  for (int i = run.head + run.pieces * kPer16 + threadIdx.x; i < count; i += blockDim.x) global[i] = from[i];
+  CopyEnds(run, from, count, global);
 }
+
+__device__ inline uint32_t SharedAddress(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
+
+// Moves a block's runs in and out, once each. Devices that can (compute capability 9) are asked for a whole run by one
+// thread, which costs the others no instruction; on the others every thread moves its pieces.
+class Courier {
+ public:
+  __device__ Courier() {
+#if __CUDA_ARCH__ >= 900
+    __shared__ uint64_t barrier;
+    arrived_ = SharedAddress(&barrier);
+    if (threadIdx.x == 0) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrived_) : "memory");
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+#endif
+  }
+
+  // As AskFor.
+  template <class T>
+  __device__ T* Ask(const T* global, int count, unsigned char* shared) {
+#if __CUDA_ARCH__ >= 900
+    T* to = reinterpret_cast<T*>(shared + Misalignment(global));
+    const Run16<T> run(global, count);
+    if (threadIdx.x == 0 && run.pieces > 0) {
+      asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(arrived_), "r"(run.pieces * 16)
+                   : "memory");
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                       SharedAddress(to + run.head)),
+                   "l"(global + run.head), "r"(run.pieces * 16), "r"(arrived_)
+                   : "memory");
+    }
+    CopyEnds(run, global, count, to);
+    return to;
+#else
+    return AskFor(global, count, shared);
+#endif
+  }
+
+  // Everything that was asked for is there, for every thread of the block.
+  __device__ void Wait() {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(arrived_) : "memory");
+    __syncthreads();
+    asm volatile(
+        "{\n .reg .pred p;\n again:\n mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0;\n @!p bra again;\n}" ::"r"(
+            arrived_)
+        : "memory");
+#else
+    WaitFor();
+#endif
+  }
+
+  // What the block's threads have made may be sent.
+  __device__ void Made() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+    __syncthreads();
+  }
+
+  // As StageOut.
+  template <class T>
+  __device__ void Send(const unsigned char* shared, T* global, int count) {
+#if __CUDA_ARCH__ >= 900
+    const T* from = reinterpret_cast<const T*>(shared + Misalignment(global));
+    const Run16<T> run(global, count);
+    if (threadIdx.x == 0 && run.pieces > 0) {
+      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global + run.head),
+                   "r"(SharedAddress(from + run.head)), "r"(run.pieces * 16)
+                   : "memory");
+    }
+    CopyEnds(run, from, count, global);
+#else
+    StageOut(shared, global, count);
+#endif
+  }
+
+  // The block may end.
+  __device__ void Leave() {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x != 0) return;
+    asm volatile("cp.async.bulk.commit_group;\n cp.async.bulk.wait_group.read 0;" ::: "memory");
+#endif
+  }
+
+ private:
+#if __CUDA_ARCH__ >= 900
+  uint32_t arrived_;  // the barrier's address
+#endif
+};
+
+// Bytes before the first array that may be read: words of codes begin before the first code.
+inline constexpr int kReadBefore = 64;
 
 // How the work of a staged kernel is cut: a block has several planes, or some depths of one, or some rows of one depth.
 struct Pieces {
@@ -147,8 +247,6 @@ __device__ inline uint32_t Kept(uint32_t number) {
   return number;
 }
 
-__device__ inline uint32_t SharedAddress(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
-
 // What a block reads, in shared memory: a run of depths (of several planes, if they are whole), or slabs of rows of the
 // depths that its windows touch. Addresses are those that row 0 of depth 0 would have (modulo 2^32).
 template <class T, int kSlabs>
@@ -156,18 +254,20 @@ struct Staged {
   uint32_t run;           // of the piece's first plane
   uint32_t slab[kSlabs];  // of each depth
 
-  __device__ void AskRun(const T* global, const Piece& piece, int64_t plane_step, int64_t depth_step, int low, int high,
-                         unsigned char* shared) {
+  __device__ void AskRun(Courier& courier, const T* global, const Piece& piece, int64_t plane_step, int64_t depth_step,
+                         int low, int high, unsigned char* shared) {
     const int64_t count = piece.planes > 1 ? piece.planes * plane_step : max(0, high - low) * depth_step;
-    run = Ask(global, low * depth_step, count, shared);
+    run = Ask(courier, global, low * depth_step, count, shared);
   }
-  __device__ void AskSlab(int i, const T* global, int64_t row_step, int low, int high, unsigned char* shared) {
-    slab[i] = Ask(global, low * row_step, max(0, high - low) * row_step, shared);
+  __device__ void AskSlab(Courier& courier, int i, const T* global, int64_t row_step, int low, int high,
+                          unsigned char* shared) {
+    slab[i] = Ask(courier, global, low * row_step, max(0, high - low) * row_step, shared);
   }
 
  private:
-  __device__ static uint32_t Ask(const T* global, int64_t from, int64_t count, unsigned char* shared) {
-    return SharedAddress(AskFor(global + from, static_cast<int>(count), shared)) -
+  __device__ static uint32_t Ask(Courier& courier, const T* global, int64_t from, int64_t count,
+                                 unsigned char* shared) {
+    return SharedAddress(courier.Ask(global + from, static_cast<int>(count), shared)) -
            static_cast<uint32_t>(from) * static_cast<uint32_t>(sizeof(T));
   }
 };

@@ -60,11 +60,15 @@ struct Strip {
 
   static constexpr int kAhead = kTuning.ahead;  // output rows whose inputs are asked for together
   static constexpr int kTapWords = kWhole ? kOutputs * kSize / 4 : kOutputs;  // channels last, of one place
+  static constexpr bool kPairs = kShared && kSize == 2;                       // a row comes as words of two neighbours
   // Registers of an input row as it is loaded.
-  static constexpr int kRegisters = kLast ? kTapWords * KW : kVector ? kPad + kMain * kSize / 4 + kRight : kRowElements;
+  static constexpr int kRegisters = kLast     ? kTapWords * KW
+                                    : kVector ? kPad + kMain * kSize / 4 + kRight
+                                    : kPairs  ? (kRowElements + 1) / 2
+                                              : kRowElements;
 
-  // Rows are asked for ahead unless that takes too many registers: then each is reduced as it comes.
-  static constexpr bool kAsks = KD * kAhead * kNew * kRegisters <= 80;
+  // Rows of global memory are asked for ahead unless that takes too many registers: then each is reduced as it comes.
+  static constexpr bool kAsks = !kShared && KD * kAhead * kNew * kRegisters <= 80;
 
   // Input rows, counted from a strip's first, that some output needs; and elements of a row that one of the thread's
   // outputs needs, the second 64 beginning with element 64.
@@ -147,15 +151,45 @@ struct Strip {
     return raw;
   }
 
-  // The same from shared memory.
-  __device__ static Raw LoadShared(uint32_t row, bool row_valid, int column, int width) {
-    Raw raw;
+  // Which elements of a thread's rows lie inside the input: bits of words of two neighbours, or one flag for each.
+  // Outputs beyond the line's end may read what follows it, and are not stored.
+  struct Columns {
+    uint32_t inside[kRegisters];
+    __device__ Columns(int column, int width) {
+      const auto is = [&](int at) { return static_cast<unsigned>(column + at) < static_cast<unsigned>(width); };
 #pragma unroll
-    for (int i = 0; i < kRegisters; ++i) {
-      raw.words[i] = P::ToBits(P::Fill());
-      // Outputs beyond the line's end read what follows it, and are not stored.
-      const bool inside = F.inside || static_cast<unsigned>(column + i) < static_cast<unsigned>(width);
-      if (NeedsElement(i)) LoadSharedIf<kSize>(row_valid && inside, row + i * kSize, raw.words + i);
+      for (int i = 0; i < kRegisters; ++i) {
+        inside[i] = kPairs ? (is(2 * i) ? 0xFFFFu : 0u) | (is(2 * i + 1) ? 0xFFFF0000u : 0u) : uint32_t{is(i)};
+      }
+    }
+  };
+
+  // The same from shared memory.
+  __device__ static Raw LoadShared(uint32_t row, bool row_valid, const Columns& columns) {
+    Raw raw;
+    const uint32_t fill = P::ToBits(P::Fill());
+    if constexpr (kPairs) {
+      constexpr int kWords = kRowElements / 2 + 1;  // rows may begin with the second half of a word
+      uint32_t words[kWords];
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        words[i] = fill;
+        const bool needed = (i > 0 && NeedsElement(2 * i - 1)) || NeedsElement(2 * i) || NeedsElement(2 * i + 1);
+        if (needed) LoadSharedIf<4>(row_valid, (row & ~3u) + 4 * i, words + i);
+      }
+#pragma unroll
+      for (int i = 0; i < kRegisters; ++i) {
+        raw.words[i] = __funnelshift_r(words[i], words[i + 1 < kWords ? i + 1 : i], (row & 2) * 8);
+        if (!F.inside) raw.words[i] = (raw.words[i] & columns.inside[i]) | (fill & ~columns.inside[i]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRegisters; ++i) {
+        raw.words[i] = fill;
+        if (NeedsElement(i)) {
+          LoadSharedIf<kSize>(row_valid && (F.inside || columns.inside[i]), row + i * kSize, raw.words + i);
+        }
+      }
     }
     return raw;
   }
@@ -165,10 +199,12 @@ struct Strip {
     Row out;
     // Where element `at` of the row is: a register, and which half of it.
     const auto reg = [&](int at) {
+      if (kPairs) return at / 2;
       if (!kVector || sizeof(T) == 4 || at < kPad) return at;
       return at - kPad < kMain ? kPad + (at - kPad) / 2 : kPad + kMain / 2 + (at - kPad - kMain);
     };
     const auto half = [&](int at) {
+      if (kPairs) return at % 2;
       return kVector && sizeof(T) == 2 && at >= kPad && at - kPad < kMain ? (at - kPad) % 2 : 0;
     };
 #pragma unroll
@@ -183,8 +219,10 @@ struct Strip {
           out.tap[k][i] = P::FromBits(raw.words[reg(SW * i + k * DW)]);
         } else {
           const int a = SW * 2 * i + k * DW, b = a + SW;
-          out.tap[k][i] = __byte_perm(raw.words[reg(a)], raw.words[reg(b)],
-                                      (half(a) ? 0x32u : 0x10u) | (half(b) ? 0x7600u : 0x5400u));
+          const bool as_loaded = reg(a) == reg(b) && half(a) == 0 && half(b) == 1;
+          out.tap[k][i] = as_loaded ? raw.words[reg(a)]
+                                    : __byte_perm(raw.words[reg(a)], raw.words[reg(b)],
+                                                  (half(a) ? 0x32u : 0x10u) | (half(b) ? 0x7600u : 0x5400u));
         }
       }
     }
@@ -343,12 +381,19 @@ struct Strip {
     const int left = kLast ? (kWhole ? kOutputs : p.channels - channel) : p.out[2] - ow;
     const int rows = min(p.rows, (kShared ? staged.end : p.out[1]) - oh);
 
+    uint32_t live[kPacks];  // the bits of outputs past the line's end, which may see no input at all, are 0
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      live[i] = Kept(P::kElements == 1 ? (i < left ? ~0u : 0u)
+                                       : (2 * i < left ? 0xFFFFu : 0u) | (2 * i + 1 < left ? 0xFFFF0000u : 0u));
+    }
     Reg watched = P::FromBits(0);
     Reg lowest = P::FromBits(0);
     const int64_t first_column = kLast ? column * p.x_column : column;
     const T* next = kShared ? nullptr : plane + depth * p.x_depth + ih * p.x_row + first_column;  // row ih, first depth
     const uint32_t row_bytes = static_cast<uint32_t>(p.x_row) * kSize;
     uint32_t next_row = static_cast<uint32_t>(ih) * row_bytes + static_cast<uint32_t>(column) * kSize;
+    const Columns columns(column, p.in[2]);
     const auto load = [&](int kd, bool wanted) {
       // A window of one depth always lies inside.
       const bool valid =
@@ -356,7 +401,7 @@ struct Strip {
           (F.inside || (static_cast<unsigned>(ih) < static_cast<unsigned>(p.in[1]) &&
                         (KD == 1 || static_cast<unsigned>(depth + kd * DD) < static_cast<unsigned>(p.in[0]))));
       if constexpr (kShared) {
-        return LoadShared(staged.depth[kd] + next_row, valid, column, p.in[2]);
+        return LoadShared(staged.depth[kd] + next_row, valid, columns);
       } else {
         return Load(next + (KD == 1 ? 0 : kd * DD * p.x_depth), valid, column, p.in[2], p.x_column, left);
       }
@@ -447,16 +492,11 @@ struct Strip {
         }
 #pragma unroll
         for (int i = 0; i < (F.relu ? 0 : kPacks); ++i) {
-          // Outputs past the line's end may see no input at all.
-          if (kWhole || (i + 1) * P::kElements <= left) {
-            lowest = P::Lower(lowest, best.value[i]);
-          } else if (P::kElements == 2 && i * 2 < left) {
-            lowest = P::Lower(lowest, P::FromBits(P::ToBits(best.value[i]) & 0xFFFFu));
-          }
+          lowest = P::Lower(lowest, kWhole ? best.value[i] : P::FromBits(P::ToBits(best.value[i]) & live[i]));
         }
         if constexpr (F.relu) Rectify(&best, p.g.none);
         if constexpr (kShared) {
-          StoreShared(p.y, shared_y, shared_routes, best, left);
+          StoreShared(!kRoutes || p.y, shared_y, shared_routes, best, left);
           shared_y += YStep(p), shared_routes += RouteStep(p);
         } else {
           StoreOutputs(y, routes, best, left);
@@ -506,6 +546,7 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
   const Piece piece(pieces, p.out[0], p.out[1]);
   const T* x = static_cast<const T*>(p.x) + piece.plane * p.x_plane;
   const bool slabs = pieces.rows.divisor > 1;
+  Courier courier;
   Staged<T, S::KD> in = {};
   const int depth = piece.depth * S::SD - p.pad[0];
   if (slabs) {
@@ -515,10 +556,10 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
     for (int kd = 0; kd < S::KD; ++kd) {
       const int d = depth + kd * S::DD;
       if (static_cast<unsigned>(d) >= static_cast<unsigned>(p.in[0])) continue;
-      in.AskSlab(kd, x + d * p.x_depth, p.x_row, low, high, shared + kd * pieces.slab_bytes[0]);
+      in.AskSlab(courier, kd, x + d * p.x_depth, p.x_row, low, high, shared + kd * pieces.slab_bytes[0]);
     }
   } else {
-    in.AskRun(x, piece, p.x_plane, p.x_depth, max(0, depth),
+    in.AskRun(courier, x, piece, p.x_plane, p.x_depth, max(0, depth),
               min(p.in[0], depth + (piece.depths - 1) * S::SD + S::kExtentD), shared);
   }
   typename S::Shared staged = {};
@@ -530,7 +571,7 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
   unsigned char* codes = shared + pieces.place[2];
   const uint32_t shared_routes = Kept(SharedAddress(S::kApart ? codes : codes + Misalignment(routes)));
   staged.end = piece.row + piece.rows;
-  WaitFor();
+  courier.Wait();
   const uint32_t strips = p.columns.divisor * p.strips.divisor * p.depths.divisor * piece.planes;
   for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
     const StripOf at(p, i);
@@ -549,8 +590,8 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
     S::Run(p, nullptr, staged, piece.plane + at.number, piece.depth + od, piece.row + row,
            static_cast<int>(at.column) * S::kOutputs, 0);
   }
-  __syncthreads();
-  if (p.y) StageOut(shared + pieces.place[1], y, lines * static_cast<int>(p.line));
+  courier.Made();
+  if (p.y) courier.Send(shared + pieces.place[1], y, lines * static_cast<int>(p.line));
   if constexpr (S::kRoutes && S::kApart) {
     for (uint32_t i = threadIdx.x; i < lines * static_cast<uint32_t>(p.line_bytes); i += blockDim.x) {
       uint32_t byte = i;
@@ -564,8 +605,9 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
       routes[i] = static_cast<uint8_t>(packed);
     }
   } else if constexpr (S::kRoutes) {
-    StageOut(codes, routes, lines * static_cast<int>(p.line_bytes));
+    courier.Send(codes, routes, lines * static_cast<int>(p.line_bytes));
   }
+  courier.Leave();
 }
 
 // A kernel's body.

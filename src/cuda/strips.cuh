@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "cuda/device.cuh"
 #include "cuda/fast.h"
@@ -48,18 +50,44 @@ struct Strips {
     return {CeilDiv(threads, block), block, 0};
   }
 
-  // A block for each piece. Strips are short enough to keep `busy` of its threads so.
+  // How many words of one bank of shared memory the threads of a warp ask for at once: neighbours are `column_bytes`
+  // apart, strips of `rows` rows so many times `row_bytes`.
+  int Conflicts(int rows, int64_t column_bytes, int64_t row_bytes) const {
+    std::array<std::set<int64_t>, 32> banks;
+    size_t most = 1;
+    for (int64_t lane = 0; lane < 32; ++lane) {
+      const int64_t word = (lane % columns * column_bytes + lane / columns * rows * row_bytes) / 4;
+      std::set<int64_t>& bank = banks[static_cast<size_t>(word % 32)];
+      bank.insert(word);
+      most = std::max(most, bank.size());
+    }
+    return static_cast<int>(most);
+  }
+
+  // A block for each piece. Strips are as long as makes its threads finish soonest, each beginning with `warm_up` rows
+  // that another strip has as well.
   template <class Params>
-  Grid Staged(int block, int busy, const SmallWindowTuning& tuning, int64_t bytes, Params* s) const {
+  Grid Staged(int warm_up, int64_t column_bytes, int64_t row_bytes, const SmallWindowTuning& tuning, int64_t bytes,
+              Params* s) const {
+    constexpr int kStart = 2;   // what finding a strip costs, in rows
+    constexpr int kHidden = 2;  // so many conflicts take no longer than the computing
     Pieces& pieces = s->pieces;
     Strips piece = *this;
     piece.rows = pieces.rows_each, piece.depths = pieces.depths_each;
-    const int64_t all = piece.rows * columns * piece.depths * pieces.planes_each;
-    piece.Describe(piece.RowsPerStrip(std::min<int64_t>(tuning.rows, all / busy), tuning.ahead), s);
+    const int64_t others = columns * piece.depths * pieces.planes_each;
+    const auto strips = [&](int rows) { return others * CeilDiv(piece.rows, rows); };
+    int best = 0;
+    int64_t least = 0;
+    for (int most = tuning.ahead; most <= std::max(tuning.rows, tuning.ahead); most += tuning.ahead) {
+      const int rows = piece.RowsPerStrip(most, tuning.ahead);
+      const int64_t time = CeilDiv(strips(rows), kStagedThreads) * (rows + warm_up + kStart) *
+                           std::max(kHidden, Conflicts(rows, column_bytes, row_bytes));
+      if (best == 0 || time <= least) best = rows, least = time;
+    }
+    piece.Describe(best, s);
     const int64_t blocks = CeilDiv(numbers, pieces.planes_each) * pieces.depths.divisor * pieces.rows.divisor;
     if (blocks >= kFastThreads) return {};
-    const int64_t strips = columns * s->strips.divisor * piece.depths * pieces.planes_each;
-    return {blocks, static_cast<int>(std::clamp<int64_t>(CeilDiv(strips, 32) * 32, 64, block)), bytes};
+    return {blocks, static_cast<int>(std::clamp<int64_t>(CeilDiv(strips(best), 32) * 32, 64, kStagedThreads)), bytes};
   }
 };
 

@@ -28,7 +28,8 @@ struct CellParams {
   int64_t y_plane, y_depth, y_row, y_column;
   int64_t route_plane, route_depth, route_row, line_bytes;
   int channels;
-  Pieces pieces;  // staged mode
+  Pieces pieces;  // staged modes
+  FastDiv by_channels;
 };
 
 template <class T, Form F>
@@ -41,7 +42,8 @@ struct Cells {
   static constexpr bool kLast = F.last();
   static constexpr bool kWhole = F.whole();
   static constexpr bool kVector = F.mode == Mode::kFirst;
-  static constexpr bool kShared = F.mode == Mode::kFirstStaged;
+  static constexpr bool kShared = F.staged();
+  static constexpr bool kFlat = F.mode == Mode::kLastStaged;  // a thread has one channel of a column of cells
   static constexpr bool kSharedOutputs = kShared && F.stages_outputs();
   static constexpr int TD = F.over(0), TH = F.over(1), TW = F.over(2);  // outputs over a cell, per axis
   static constexpr int kChannels = F.vector;                            // elements at one place
@@ -86,7 +88,7 @@ struct Cells {
   static constexpr int kPlaceWords = !kLast ? 1 : kWhole ? kChannels / kPerWord : kChannels;
   static constexpr int kGroupWords = kVector ? kGroup / kPerWord : 0;
   static constexpr int kSingles = kVector ? kOver - kGroup : kLast ? 0 : kOver;
-  static constexpr bool kDyPairs = kSharedOutputs && kSize == 2;  // dy comes as words of two neighbours
+  static constexpr bool kDyPairs = kPacked && kSize == 2;  // dy comes as words of two neighbours
   static constexpr int kDyWords = kLast ? kOver * kPlaceWords : kDyPairs ? (kOver + 1) / 2 : kGroupWords + kSingles;
   static constexpr int kRawPlace = kWhole ? kCodeWords : kBits == 8 ? kChannels : 1;  // of codes, channels last
   static constexpr int kRawCodes = kPacked ? kCodeWords + 1 : kLast ? kOver * kRawPlace : (kVector ? 1 : 0) + kSingles;
@@ -94,7 +96,7 @@ struct Cells {
   // A row of outputs as it was loaded: nothing, which adds nothing, where it lies outside.
   struct Raw {
     uint32_t dy[kDyWords], code[kRawCodes];
-    uint32_t first_bit;  // of packed codes: where they begin, modulo 32
+    uint32_t first_bit;  // where packed codes begin, modulo 32, and each of flat ones in its byte
   };
 
   // Channels last: the codes of several channels are compared in pairs, where they are wide enough to gain by it.
@@ -176,8 +178,22 @@ struct Cells {
 
   // The same from shared memory: whole words of codes, which may begin before the row's and end after them; what lies
   // outside has no dy.
-  __device__ static Raw LoadShared(uint32_t dy, uint32_t routes, bool row_valid, int column, const Columns& columns) {
+  __device__ static Raw LoadShared(const CellParams& p, uint32_t dy, uint32_t routes, bool row_valid, int column,
+                                   int channel, const Columns& columns) {
     Raw raw = {};
+    if constexpr (kFlat) {
+      const auto step = static_cast<uint32_t>(p.channels * kSize), code_step = static_cast<uint32_t>(p.line_bytes);
+      dy += static_cast<uint32_t>(column + kLow) * step + static_cast<uint32_t>(channel * kSize);
+      routes += static_cast<uint32_t>(column + kLow) * code_step + static_cast<uint32_t>(channel * kBits / 8);
+      raw.first_bit = static_cast<uint32_t>(channel * kBits & 7);
+#pragma unroll
+      for (int o = 0; o < kOver; ++o) {
+        if (!Reaches(kLow + o)) continue;
+        LoadSharedIf<kSize>(row_valid && columns.inside[o], dy + o * step, raw.dy + o);
+        LoadSharedIf<1>(row_valid && columns.inside[o], routes + o * code_step, raw.code + o);
+      }
+      return raw;
+    }
     const uint32_t first = dy + static_cast<uint32_t>(column + kLow) * kSize;
     if constexpr (kDyPairs) {
       constexpr int kWords = kOver / 2 + 1;  // rows may begin with the second half of a word
@@ -256,7 +272,11 @@ struct Cells {
 #pragma unroll
       for (int o = kLow; o <= kHigh; ++o) {
         float wide[kPerWord];
-        if (kVector && o >= 0 && o < kGroup) {
+        if constexpr (kFlat) {
+          WidenWord<T>(raw.dy[o - kLow], wide);
+          out.dy[o - kLow][0] = wide[0];
+          out.code[o - kLow][0] = raw.code[o - kLow] >> raw.first_bit;
+        } else if (kVector && o >= 0 && o < kGroup) {
           WidenWord<T>(raw.dy[o / kPerWord], wide);
           out.dy[o - kLow][0] = wide[o % kPerWord];
           const uint32_t codes = kGroup * kBits < 8 ? raw.code[0] >> (column * kBits & 7) : raw.code[0];
@@ -307,19 +327,31 @@ struct Cells {
     }
   }
 
-  __device__ static void StoreShared(const CellParams& p, uint32_t row, int column, const float (*sum)[kChannels]) {
-    row += static_cast<uint32_t>(column) * kSize;
+  __device__ static void StoreShared(const CellParams& p, uint32_t row, int column, int channel,
+                                     const float (*sum)[kChannels]) {
+    const auto inside = [&](int j) { return static_cast<unsigned>(column + j) < static_cast<unsigned>(p.in[2]); };
+    if constexpr (kFlat) {
+      const uint32_t step = static_cast<uint32_t>(p.channels * kSize);
+      row += static_cast<uint32_t>(column) * step + static_cast<uint32_t>(channel * kSize);
 #pragma unroll
-    for (int j = 0; j < kColumns; j += kPerWord) {
-      const uint32_t word = NarrowWord<T>(&sum[j][0]);
+      for (int j = 0; j < kColumns; ++j) {
+        const float alone[2] = {sum[j][0], 0.0f};
+        StoreSharedIf<kSize>(inside(j), row + j * step, NarrowWord<T>(alone));
+      }
+    } else {
+      row += static_cast<uint32_t>(column) * kSize;
 #pragma unroll
-      for (int i = 0; i < kPerWord; ++i) {
-        const bool inside = static_cast<unsigned>(column + j + i) < static_cast<unsigned>(p.in[2]);
-        StoreSharedIf<kSize>(inside, row + (j + i) * kSize, word >> (16 * i));
+      for (int j = 0; j < kColumns; j += kPerWord) {
+        const uint32_t word = NarrowWord<T>(&sum[j][0]);
+#pragma unroll
+        for (int i = 0; i < kPerWord; ++i) {
+          StoreSharedIf<kSize>(inside(j + i), row + (j + i) * kSize, word >> (16 * i));
+        }
       }
     }
   }
 
+  // left: the thread's channels, or (flat) its channel, when they are last.
   // dy, routes: of this thread's plane (at its channels), at row 0 of the first depth over the cell. Staged: of every
   // depth over it, in shared memory. dx: where row 0 of each depth of the cell is, or would be, in global or shared
   // memory.
@@ -349,7 +381,7 @@ struct Cells {
       const bool valid = wanted && static_cast<unsigned>(oh) < static_cast<unsigned>(p.out[1]) &&
                          static_cast<unsigned>(od + a) < static_cast<unsigned>(p.out[0]);
       if constexpr (kSharedOutputs) {
-        return LoadShared(at.dy[a] + next_dy, at.routes[a] + next_routes, valid, qw, columns);
+        return LoadShared(p, at.dy[a] + next_dy, at.routes[a] + next_routes, valid, qw, left, columns);
       } else {
         return Load(p, dy + (TD == 1 ? 0 : a * p.y_depth) + next_dy,
                     routes + (TD == 1 ? 0 : a * p.route_depth) + next_routes, valid, qw, left);
@@ -363,7 +395,7 @@ struct Cells {
       if (static_cast<unsigned>(d) < static_cast<unsigned>(p.in[0]) &&
           static_cast<unsigned>(h) < static_cast<unsigned>(p.in[1])) {
         if constexpr (kShared) {
-          StoreShared(p, at.shared_dx[rd] + h * static_cast<uint32_t>(p.x_row) * kSize, column, sum);
+          StoreShared(p, at.shared_dx[rd] + h * static_cast<uint32_t>(p.x_row) * kSize, column, left, sum);
         } else {
           StoreRow(p, at.dx[rd] + h * p.x_row, column, left, sum);
         }

@@ -11,6 +11,7 @@ enum class Mode {
   kFirst,        // channels first, rows aligned: 4 neighbouring outputs, whole vectors
   kFirstOdd,     // channels first, any alignment: a byte's worth of codes, element by element
   kFirstStaged,  // the same, with pieces of both sides held in shared memory
+  kLastStaged,   // channels last, any number of channels: rows of places and channels, held there likewise
 };
 
 struct Form {
@@ -30,6 +31,7 @@ struct Form {
   constexpr int extent(int axis) const { return (kernel[axis] - 1) * dilation[axis] + 1; }
   constexpr int taps() const { return kernel[0] * kernel[1] * kernel[2]; }
   constexpr bool last() const { return mode == Mode::kLast || mode == Mode::kLastOdd; }
+  constexpr bool staged() const { return mode == Mode::kFirstStaged || mode == Mode::kLastStaged; }
   constexpr bool whole() const { return mode == Mode::kLast || mode == Mode::kFirst; }
   constexpr bool disjoint() const { return extent(0) <= stride[0] && extent(1) <= stride[1] && extent(2) <= stride[2]; }
   constexpr bool dilated() const { return dilation[0] > 1 || dilation[1] > 1 || dilation[2] > 1; }
@@ -39,13 +41,14 @@ struct Form {
   // ---- forward: strips of outputs ----
 
   // Staged: a thread need not have whole bytes of codes, since then neighbouring ones would meet in the same banks.
-  // Each code has a byte in shared memory, and they are packed on their way out.
-  constexpr bool apart() const { return mode == Mode::kFirstStaged && outputs() * bits < 8; }
+  // Each code has a byte in shared memory, and they are packed on their way out. Channels last: a byte's codes are of
+  // one place.
+  constexpr bool apart() const { return staged() && (mode == Mode::kLastStaged ? bits < 8 : outputs() * bits < 8); }
   // Outputs of a thread in one row: channels, or neighbours along the width.
   constexpr int outputs() const {
     if (last()) return vector;
     if (mode == Mode::kFirst) return 4;
-    if (mode == Mode::kFirstStaged && stride[2] > 1) return 4 / size;
+    if (mode == Mode::kLastStaged || (mode == Mode::kFirstStaged && stride[2] > 1)) return 4 / size;
     return mode == Mode::kFirstStaged && size == 2 && kernel[0] == 1 && taps() <= 16 ? 4 : byteful();
   }
 
@@ -73,7 +76,7 @@ struct Form {
   }
   // Channels first, staged: whether what is read is staged too. Where few outputs lie over an input, loads that nobody
   // waits for are faster.
-  constexpr bool stages_outputs() const { return stride[2] == 1 || over(0) > 1; }
+  constexpr bool stages_outputs() const { return mode == Mode::kLastStaged || stride[2] == 1 || over(0) > 1; }
   // Their codes are words of neighbouring ones then, not one by one.
   constexpr bool packs_codes() const { return mode == Mode::kFirstStaged && stages_outputs(); }
   // Outputs over a strip's cells along the width.
@@ -95,7 +98,7 @@ struct Form {
   // no gaps.
   constexpr int group() const {
     if (rolls()) return mode == Mode::kFirst ? 4 : kernel[2] == 3 ? 2 : 1;
-    if (last()) return 1;
+    if (last() || mode == Mode::kLastStaged) return 1;
     // Staged halves: four share the finding of their codes, where the rows over them leave room for it.
     const bool four = mode == Mode::kFirstStaged && size == 2 && stride[2] == 1;
     if (four && over(0) * over(1) * (2 * over(2) + 5) <= kPairsMost) return 4;

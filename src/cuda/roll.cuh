@@ -285,8 +285,10 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
 #pragma unroll
     for (int rd = 0; rd < SD; ++rd) at.shared_dx[rd] = first_dx[rd] + (slabs ? 0 : beyond);
     const int64_t plane = strip.number, od = d - (TD - 1);
+    uint32_t column = strip.column, channel = 0;
+    if constexpr (C::kFlat) channel = column, column = p.by_channels.take(&channel);
     C::Run(p, dy + plane * p.y_plane + od * p.y_depth, codes + plane * p.route_plane + od * p.route_depth, at, d,
-           qh + row, p.first[2] + static_cast<int>(strip.column) * C::kGroup, 1);
+           qh + row, p.first[2] + static_cast<int>(column) * C::kGroup, static_cast<int>(channel));
   }
   courier.Made();
   if (!slabs) {
@@ -306,7 +308,7 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
 // A kernel's body.
 template <class T, Form F>
 __device__ void RunCellsForm(const CellParams& p) {
-  if constexpr (F.mode == Mode::kFirstStaged) {
+  if constexpr (Cells<T, F>::kShared) {
     extern __shared__ __align__(16) unsigned char cells_shared[];
     RunStagedCells<T, F>(p, cells_shared);
   } else {

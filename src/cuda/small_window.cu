@@ -10,6 +10,7 @@ namespace poolgrad::cuda {
 namespace {
 
 // Larger windows are not unrolled; those that share no input need fewer registers.
+constexpr int64_t kFlatWidthMost = 8;  // channels last, staged: taps along the width, each an address
 constexpr int64_t kTapsMost = 64, kDisjointTapsMost = 196, kStrideMost = 32, kCellMost = 16, kExtentMost = 32;
 
 bool IsBackward(poolgrad_op op) { return op == POOLGRAD_OP_BACKWARD; }
@@ -25,8 +26,8 @@ Problem Folded(const Problem& p) {
   if (!single(p.axis[0]) || !single(p.axis[1])) return p;
   Problem folded = p;
   const int64_t planes = p.batch * p.channels;
-  if (ChannelsLast(p)) {  // few channels would leave neighbouring threads far apart
-    if (p.channels * SizeOf(p.dtype) >= 64) std::swap(folded.axis[1], folded.axis[2]);
+  if (ChannelsLast(p)) {  // few channels would leave neighbouring threads far apart, unless they are staged
+    if (p.channels * SizeOf(p.dtype) >= 64 || p.channels % 4 != 0) std::swap(folded.axis[1], folded.axis[2]);
   } else if (planes < int64_t{1} << 30) {
     folded.axis[1].in = folded.axis[1].out = planes;
     folded.batch = folded.channels = 1;
@@ -126,25 +127,38 @@ int64_t Beyond(const Axis& a) { return std::max<int64_t>(0, a.extent() - a.strid
 int64_t OverCell(const Axis& a) { return CeilDiv(a.extent(), a.stride); }
 int64_t LineBytes(const Problem& p) { return (p.channels_last() ? p.axis[2].out : 1) * p.routes.line_bytes; }
 
+struct Places {  // as the kernels see them
+  bool last;
+  int64_t planes, line, line_bytes;
+  int64_t each = 1;  // rows of places with so many channels
+};
+Places PlacesOf(const Form& f, const Problem& p) {
+  if (f.mode == Mode::kLastStaged) return {false, p.batch, p.axis[2].out * p.channels, LineBytes(p), p.channels};
+  if (ChannelsLast(p)) return {true, p.batch, p.channels, p.routes.line_bytes};
+  return {false, p.batch * p.channels, p.axis[2].out, LineBytes(p)};
+}
+
 Staging ForwardStaging(const Problem& p, const Form& staged) {
   const Axis &d = p.axis[0], &h = p.axis[1], &w = p.axis[2];
+  const Places places = PlacesOf(staged, p);
   const int64_t size = SizeOf(p.dtype);
-  Staging s{p.batch * p.channels, d.out, h.out};
-  s.read[0] = {w.in * size, h.in, d.in, h.stride, Beyond(h), d.stride, Beyond(d), d.kernel};
-  s.written[0] = {w.out * size, h.out, d.out, 1, 0, 1, 0, 1};
-  if (staged.routes) s.written[1] = {staged.apart() ? w.out : LineBytes(p), h.out, d.out, 1, 0, 1, 0, 1};
+  Staging s{places.planes, d.out, h.out};
+  s.read[0] = {w.in * places.each * size, h.in, d.in, h.stride, Beyond(h), d.stride, Beyond(d), d.kernel};
+  s.written[0] = {places.line * size, h.out, d.out, 1, 0, 1, 0, 1};
+  if (staged.routes) s.written[1] = {staged.apart() ? places.line : places.line_bytes, h.out, d.out, 1, 0, 1, 0, 1};
   return s;
 }
 
 Staging BackwardStaging(const Problem& p, const Form& staged) {
   const Axis &d = p.axis[0], &h = p.axis[1], &w = p.axis[2];
+  const Places places = PlacesOf(staged, p);
   const int64_t size = SizeOf(p.dtype), over_h = OverCell(h) - 1, over_d = OverCell(d) - 1;
-  Staging s{p.batch * p.channels, CellsOfAxis(d), CellsOfAxis(h)};
+  Staging s{places.planes, CellsOfAxis(d), CellsOfAxis(h)};
   if (staged.stages_outputs()) {
-    s.read[0] = {w.out * size, h.out, d.out, 1, over_h, 1, over_d, over_d + 1};
-    s.read[1] = {LineBytes(p), h.out, d.out, 1, over_h, 1, over_d, over_d + 1};
+    s.read[0] = {places.line * size, h.out, d.out, 1, over_h, 1, over_d, over_d + 1};
+    s.read[1] = {places.line_bytes, h.out, d.out, 1, over_h, 1, over_d, over_d + 1};
   }
-  s.written[0] = {w.in * size, h.in, d.in, h.stride, 0, d.stride, 0, d.stride};
+  s.written[0] = {w.in * places.each * size, h.in, d.in, h.stride, 0, d.stride, 0, d.stride};
   return s;
 }
 
@@ -167,13 +181,26 @@ bool Inside(const Problem& p) {
 }
 
 // Floats of windows that move by two or three are as fast read one by one from global memory: y is small beside x.
-bool Stages(const Form& f, const Problem& p, poolgrad_op op) {
+bool StagesFirst(const Form& f, const Problem& p, poolgrad_op op) {
   const bool direct = f.size == 4 && f.kernel[0] == 1 && (f.stride[2] == 2 || f.stride[2] == 3) && p.axis[2].out >= 16;
   if (!IsBackward(op) && direct) return false;
   Pieces pieces;
   Form staged = f;
   staged.mode = Mode::kFirstStaged;
   return (IsBackward(op) ? BackwardStaging(p, staged) : ForwardStaging(p, staged)).Cut(&pieces) > 0;
+}
+
+// Rows of many channels are long, so that pieces have few of them: not where half of what a piece reads is read again.
+bool StagesLast(const Form& f, const Problem& p, poolgrad_op op) {
+  if (f.kernel[2] > kFlatWidthMost) return false;
+  Pieces pieces;
+  Form staged = f;
+  staged.mode = Mode::kLastStaged;
+  const Staging staging = IsBackward(op) ? BackwardStaging(p, staged) : ForwardStaging(p, staged);
+  const int64_t bytes = staging.Cut(&pieces);
+  if (bytes == 0 || bytes > staged_bytes + kReadBefore + kBeyond) return false;
+  const Staging::Side& read = staging.read[0];
+  return pieces.rows.divisor == 1 || 2 * read.more_h <= pieces.rows_each * read.each_h;
 }
 
 std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
@@ -187,7 +214,9 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   f.relu = p.relu && !IsBackward(op);
   if (IsBackward(op) && f.stride[2] > kCellMost) return {};
   if (!ChannelsLast(p)) {
-    f.mode = !plain && RowsAligned(f, p, op) ? Mode::kFirst : Stages(f, p, op) ? Mode::kFirstStaged : Mode::kFirstOdd;
+    f.mode = !plain && RowsAligned(f, p, op) ? Mode::kFirst
+             : StagesFirst(f, p, op)         ? Mode::kFirstStaged
+                                             : Mode::kFirstOdd;
     if (f.mode == Mode::kFirst) f.pad = static_cast<int>(p.axis[2].pad_lo);
     f.inside = !plain && !IsBackward(op) && f.mode == Mode::kFirstStaged && Inside(p);
     if (IsBackward(op) && !f.keeps() && !f.rolls()) return {};
@@ -199,23 +228,17 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   const bool rows_kept = f.stride[2] == 1 && !f.disjoint();
   if (IsBackward(op) && (f.taps() > 9 || rows_kept || f.bits == 8)) f.vector = 4;
   if (p.channels % f.vector != 0) f.vector = 4;
-  if (p.channels % f.vector != 0) f.mode = Mode::kLastOdd, f.vector = f.byteful();
+  if (p.channels % f.vector != 0) {
+    const bool staged = StagesLast(f, p, op);
+    f.mode = staged ? Mode::kLastStaged : Mode::kLastOdd, f.vector = staged ? 1 : f.byteful();
+  }
   if (IsBackward(op) && !f.keeps() && !f.rolls()) return {};
   return f;
 }
 
-struct Places {  // as the kernels see them
-  bool last;
-  int64_t planes, line, line_bytes;
-};
-Places PlacesOf(const Problem& p) {
-  if (ChannelsLast(p)) return {true, p.batch, p.channels, p.routes.line_bytes};
-  return {false, p.batch * p.channels, p.axis[2].out, LineBytes(p)};
-}
-
 // Everything about a launch but its pointers, which `Point` sets.
 Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
-  const Places places = PlacesOf(p);
+  const Places places = PlacesOf(f, p);
   StripParams& s = *params;
   s.g = MakeGeo<int64_t>(p);
   for (int i = 0; i < 3; ++i) {
@@ -228,25 +251,28 @@ Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
   s.x_depth = s.g.x_axis[0], s.x_row = s.g.x_axis[1], s.x_column = s.g.x_axis[2];
   s.y_row = s.g.y_axis[1];
   s.line = places.line, s.line_bytes = places.line_bytes;
-  s.by_line_bytes = FastDiv(places.line_bytes);
+  s.code_line = static_cast<int>(places.each > 1 ? p.channels : places.line);
+  s.by_code_bytes = FastDiv(places.each > 1 ? p.routes.line_bytes : places.line_bytes);
+  s.by_channels = FastDiv(p.channels);
   s.line_row = places.last ? p.axis[2].out : 1;
   s.route_row = s.line_row * s.line_bytes;
   const Strips strips{.across = places.last ? CeilDiv(p.channels, f.vector) : 1,
-                      .columns = places.last ? p.axis[2].out : CeilDiv(p.axis[2].out, f.outputs()),
+                      .columns = places.last ? p.axis[2].out : CeilDiv(places.line, f.outputs()),
                       .rows = p.axis[1].out,
                       .depths = p.axis[0].out,
                       .numbers = places.planes};
   const SmallWindowTuning tuning = ForwardTuning(f);
-  if (f.mode != Mode::kFirstStaged) return strips.Plain(kStripThreads, tuning, &s);
+  if (!f.staged()) return strips.Plain(kStripThreads, tuning, &s);
   const int64_t bytes = ForwardStaging(p, f).Cut(&s.pieces);
-  return strips.Staged(static_cast<int>(Beyond(p.axis[1])), f.outputs() * f.stride[2] * f.size,
-                       f.stride[1] * p.axis[2].in * f.size, tuning, bytes, &s);
+  const int64_t column = f.outputs() * (places.each > 1 ? 1 : f.stride[2]);
+  return strips.Staged(static_cast<int>(Beyond(p.axis[1])), column * f.size, f.stride[1] * s.x_row * f.size, tuning,
+                       bytes, &s);
 }
 
 void Point(const Args& args, StripParams* s) { s->x = args.source, s->y = args.result, s->routes = args.routes; }
 
 Grid Prepare(const Form& f, const Problem& p, CellParams* params) {
-  const Places places = PlacesOf(p);
+  const Places places = PlacesOf(f, p);
   const Geo<int64_t> g = MakeGeo<int64_t>(p);
   CellParams& s = *params;
   int64_t cells[3];
@@ -263,21 +289,21 @@ Grid Prepare(const Form& f, const Problem& p, CellParams* params) {
   s.x_depth = g.x_axis[0], s.x_row = g.x_axis[1], s.x_column = g.x_axis[2];
   s.y_plane = p.channels_last() ? g.y_n : g.y_c;
   s.y_depth = g.y_axis[0], s.y_row = g.y_axis[1], s.y_column = g.y_axis[2];
-  s.line_bytes = places.line_bytes;
-  s.route_row = (places.last ? p.axis[2].out : 1) * s.line_bytes;
+  s.line_bytes = places.each > 1 ? p.routes.line_bytes : places.line_bytes;
+  s.route_row = places.last ? p.axis[2].out * s.line_bytes : places.line_bytes;
   s.route_depth = p.axis[1].out * s.route_row;
   s.route_plane = p.axis[0].out * s.route_depth;
   s.cells_d = static_cast<int>(cells[0]);
   const Strips strips{.across = places.last ? CeilDiv(p.channels, f.vector) : 1,
-                      .columns = f.split() ? p.axis[2].in : CeilDiv(cells[2], f.group()),
+                      .columns = f.split() ? p.axis[2].in : CeilDiv(cells[2], f.group()) * places.each,
                       .rows = cells[1],
                       .depths = cells[0],
                       .numbers = places.planes};
   const SmallWindowTuning tuning = BackwardTuning(f);
-  if (f.mode != Mode::kFirstStaged) return strips.Plain(kCellThreads, tuning, &s);
+  s.by_channels = FastDiv(p.channels);
+  if (!f.staged()) return strips.Plain(kCellThreads, tuning, &s);
   const int64_t bytes = BackwardStaging(p, f).Cut(&s.pieces);
-  const int64_t cell = f.packs_codes() ? 1 : f.stride[2],
-                row = f.packs_codes() ? p.axis[2].out : f.stride[1] * p.axis[2].in;
+  const int64_t cell = f.stages_outputs() ? 1 : f.stride[2], row = f.stages_outputs() ? s.y_row : f.stride[1] * s.x_row;
   return strips.Staged(f.over(1) - 1, f.group() * cell * f.size, row * f.size, tuning, bytes, &s);
 }
 

@@ -30,8 +30,10 @@ struct StripParams {
   int64_t line;                               // outputs of a route line
   int64_t route_row, line_bytes;
   int64_t line_row;  // route lines from an output row to the next
-  Pieces pieces;     // staged mode
-  FastDiv by_line_bytes;
+  // Staged modes. There a row is a line, also where channels are last; its codes are packed in lines of their own.
+  Pieces pieces;
+  FastDiv by_code_bytes, by_channels;
+  int code_line;  // outputs of a line of codes, which has by_code_bytes
 };
 
 template <class T, Form F>
@@ -43,7 +45,8 @@ struct Strip {
   static constexpr int kPad = F.pad, kBits = F.bits, kSize = F.size;
   static constexpr bool kRoutes = F.routes;
   static constexpr bool kMaxima = F.relu && !F.routes;  // nothing depends on which zero won, nor on -inf
-  static constexpr bool kShared = F.mode == Mode::kFirstStaged;
+  static constexpr bool kShared = F.staged();
+  static constexpr bool kFlat = F.mode == Mode::kLastStaged;  // a row's columns are its places' channels
   static constexpr bool kApart = F.apart();
   static constexpr bool kVector = F.mode == Mode::kFirst;
   static constexpr bool kLast = F.last();
@@ -60,12 +63,12 @@ struct Strip {
 
   static constexpr int kAhead = kTuning.ahead;  // output rows whose inputs are asked for together
   static constexpr int kTapWords = kWhole ? kOutputs * kSize / 4 : kOutputs;  // channels last, of one place
-  static constexpr bool kPairs = kShared && kSize == 2;                       // a row comes as words of two neighbours
+  static constexpr bool kPairs = kShared && !kFlat && kSize == 2;             // a row comes as words of two neighbours
   // Registers of an input row as it is loaded.
-  static constexpr int kRegisters = kLast     ? kTapWords * KW
-                                    : kVector ? kPad + kMain * kSize / 4 + kRight
-                                    : kPairs  ? (kRowElements + 1) / 2
-                                              : kRowElements;
+  static constexpr int kRegisters = kLast || kFlat ? kTapWords * KW
+                                    : kVector      ? kPad + kMain * kSize / 4 + kRight
+                                    : kPairs       ? (kRowElements + 1) / 2
+                                                   : kRowElements;
 
   // Rows of global memory are asked for ahead unless that takes too many registers: then each is reduced as it comes.
   static constexpr bool kAsks = !kShared && KD * kAhead * kNew * kRegisters <= 80;
@@ -155,11 +158,26 @@ struct Strip {
   // Outputs beyond the line's end may read what follows it, and are not stored.
   struct Columns {
     uint32_t inside[kRegisters];
-    __device__ Columns(int column, int width) {
-      const auto is = [&](int at) { return static_cast<unsigned>(column + at) < static_cast<unsigned>(width); };
+    uint32_t first[kFlat ? kOutputs : 1], step;  // flat: where the first taps are in a row, and from one to the next
+    // Flat: `column` counts the outputs of a row.
+    __device__ Columns(const StripParams& p, int column) {
+      const auto is = [&](int at) { return static_cast<unsigned>(at) < static_cast<unsigned>(p.in[2]); };
+      if constexpr (kFlat) {
+        step = static_cast<uint32_t>(p.channels * DW * kSize);
 #pragma unroll
-      for (int i = 0; i < kRegisters; ++i) {
-        inside[i] = kPairs ? (is(2 * i) ? 0xFFFFu : 0u) | (is(2 * i + 1) ? 0xFFFF0000u : 0u) : uint32_t{is(i)};
+        for (int i = 0; i < kOutputs; ++i) {
+          uint32_t channel = static_cast<uint32_t>(column + i);
+          const int at = static_cast<int>(p.by_channels.take(&channel)) * SW - p.pad[2];
+          first[i] = static_cast<uint32_t>(at * p.channels + static_cast<int>(channel)) * kSize;
+#pragma unroll
+          for (int k = 0; k < KW; ++k) inside[k * kOutputs + i] = is(at + k * DW);
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kRegisters; ++i) {
+          inside[i] = kPairs ? (is(column + 2 * i) ? 0xFFFFu : 0u) | (is(column + 2 * i + 1) ? 0xFFFF0000u : 0u)
+                             : uint32_t{is(column + i)};
+        }
       }
     }
   };
@@ -181,6 +199,13 @@ struct Strip {
       for (int i = 0; i < kRegisters; ++i) {
         raw.words[i] = __funnelshift_r(words[i], words[i + 1 < kWords ? i + 1 : i], (row & 2) * 8);
         if (!F.inside) raw.words[i] = (raw.words[i] & columns.inside[i]) | (fill & ~columns.inside[i]);
+      }
+    } else if constexpr (kFlat) {
+#pragma unroll
+      for (int i = 0; i < kRegisters; ++i) {
+        const uint32_t at = row + columns.first[i % kOutputs] + i / kOutputs * columns.step;
+        raw.words[i] = fill;
+        LoadSharedIf<kSize>(row_valid && columns.inside[i], at, raw.words + i);
       }
     } else {
 #pragma unroll
@@ -211,9 +236,9 @@ struct Strip {
     for (int k = 0; k < KW; ++k) {
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        if constexpr (kLast && (kWhole || sizeof(T) == 4)) {
+        if constexpr ((kLast || kFlat) && (kWhole || sizeof(T) == 4)) {
           out.tap[k][i] = P::FromBits(raw.words[kTapWords * k + i]);
-        } else if constexpr (kLast) {
+        } else if constexpr (kLast || kFlat) {
           out.tap[k][i] = __byte_perm(raw.words[kTapWords * k + 2 * i], raw.words[kTapWords * k + 2 * i + 1], 0x5410);
         } else if constexpr (sizeof(T) == 4) {
           out.tap[k][i] = P::FromBits(raw.words[reg(SW * i + k * DW)]);
@@ -332,8 +357,10 @@ struct Strip {
       uint32_t gathered = 0;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
+        auto channel = static_cast<uint32_t>(kLast ? i : 0), place = static_cast<uint32_t>(kLast ? ow : ow + i);
+        if constexpr (kFlat) channel = place, place = p.by_channels.take(&channel);
         const uint32_t code =
-            SelectAlone(p.g, plane + (kLast ? i : 0), od, oh + r, kLast ? ow : ow + i, y ? y + i : nullptr);
+            SelectAlone(p.g, plane + channel, od, oh + r, static_cast<int>(place), y ? y + i : nullptr);
         if constexpr (!kRoutes) continue;
         constexpr int kPerByte = kApart ? 1 : 8 / kBits;
         gathered |= code << (i % kPerByte * kBits);
@@ -378,7 +405,7 @@ struct Strip {
       if (kRoutes) routes = p.routes + line * p.line_bytes + at * kBits / 8;
     }
     const uint32_t first_y = shared_y, first_routes = shared_routes;
-    const int left = kLast ? (kWhole ? kOutputs : p.channels - channel) : p.out[2] - ow;
+    const int left = kLast ? (kWhole ? kOutputs : p.channels - channel) : static_cast<int>(p.line) - ow;
     const int rows = min(p.rows, (kShared ? staged.end : p.out[1]) - oh);
 
     uint32_t live[kPacks];  // the bits of outputs past the line's end, which may see no input at all, are 0
@@ -392,8 +419,8 @@ struct Strip {
     const int64_t first_column = kLast ? column * p.x_column : column;
     const T* next = kShared ? nullptr : plane + depth * p.x_depth + ih * p.x_row + first_column;  // row ih, first depth
     const uint32_t row_bytes = static_cast<uint32_t>(p.x_row) * kSize;
-    uint32_t next_row = static_cast<uint32_t>(ih) * row_bytes + static_cast<uint32_t>(column) * kSize;
-    const Columns columns(column, p.in[2]);
+    uint32_t next_row = static_cast<uint32_t>(ih) * row_bytes + (kFlat ? 0u : static_cast<uint32_t>(column) * kSize);
+    const Columns columns(p, kFlat ? ow : column);
     const auto load = [&](int kd, bool wanted) {
       // A window of one depth always lies inside.
       const bool valid =
@@ -595,12 +622,13 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
   if constexpr (S::kRoutes && S::kApart) {
     for (uint32_t i = threadIdx.x; i < lines * static_cast<uint32_t>(p.line_bytes); i += blockDim.x) {
       uint32_t byte = i;
-      const uint32_t from = p.by_line_bytes.take(&byte) * static_cast<uint32_t>(p.line);
+      const uint32_t from = p.by_code_bytes.take(&byte) * static_cast<uint32_t>(p.code_line);
       uint32_t packed = 0;
 #pragma unroll
       for (uint32_t k = 0; k < 8 / S::kBits; ++k) {
         const uint32_t at = byte * (8 / S::kBits) + k;
-        if (at < p.line) packed |= static_cast<uint32_t>(codes[from + at]) << (k * S::kBits);
+        if (at < static_cast<uint32_t>(p.code_line))
+          packed |= static_cast<uint32_t>(codes[from + at]) << (k * S::kBits);
       }
       routes[i] = static_cast<uint8_t>(packed);
     }
@@ -613,7 +641,7 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
 // A kernel's body.
 template <class T, Form F>
 __device__ void RunStripForm(const StripParams& p) {
-  if constexpr (F.mode == Mode::kFirstStaged) {
+  if constexpr (Strip<T, F>::kShared) {
     extern __shared__ __align__(16) unsigned char strip_shared[];
     RunStagedStrip<T, F>(p, strip_shared);
   } else {

@@ -40,8 +40,8 @@ inline int64_t enough_threads = 132 * 2048 * 2;
 // The GPU tests set it to 0.
 inline int64_t bytes_worth_compiling = 1 << 20;
 // Shared memory of a block of staged strips or cells. The GPU tests lower it, so that small planes are cut into pieces.
-// With 32 KB seven fit on a multiprocessor; 256 bytes are for what is read beyond.
-inline int64_t staged_bytes = (32 << 10) - 256;
+// With 36 KB six fit on a multiprocessor; 256 bytes are for what is read beyond.
+inline int64_t staged_bytes = (36 << 10) - 256;
 // The most that a piece of one row may take: one block on a multiprocessor could not overlap loading with computing.
 inline constexpr int64_t kStagedBytesMost = 100 << 10;
 // Shared memory of a block of global pooling's planes.
@@ -99,7 +99,7 @@ struct SmallWindowTuning {
 constexpr SmallWindowTuning ForwardTuning(const Form& f) {
   SmallWindowTuning t{.rows = 4, .blocks = 0, .ahead = 2, .streamed = false};
   const bool halves = f.size == 2;
-  if (f.mode == Mode::kFirstStaged) {  // blocks that wait for their piece need others beside them
+  if (f.staged()) {  // blocks that wait for their piece need others beside them
     t.rows = halves ? 16 : 8, t.ahead = 1;
     t.blocks = f.taps() <= 16 ? 4 : f.reduced() <= 48 ? 3 : 2;
   } else if (f.taps() > 9 || f.stride[1] > 3) {  // many rows stay in registers
@@ -122,10 +122,10 @@ constexpr SmallWindowTuning BackwardTuning(const Form& f) {
     t.rows = halves ? 8 : 2;
     // As many blocks as spill nothing, or little.
     const int registers = f.kept() + f.stride[2] * f.group();
-    if (f.mode == Mode::kFirstStaged)
-      t.blocks = registers > 40 || (f.over(0) > 1 && taps > 9) ? 2 : registers > 26 ? 3 : 4;
+    if (f.staged()) t.blocks = registers > 40 || (f.over(0) > 1 && taps > 9) ? 2 : registers > 26 ? 3 : 4;
     if (f.over(0) > 1) t.rows = 8;
     if (f.packs_codes()) t.rows = 16;
+    if (f.mode == Mode::kLastStaged) t.rows = 8;
     if (f.packs_codes() && registers <= 20 && f.over(1) > 1) t.ahead = 2;
   } else if (f.rolls() && taps > 9) {  // every strip begins with rows that only warm it up, so they are long
     t.rows = last ? 40 : 20;

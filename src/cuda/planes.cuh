@@ -59,7 +59,9 @@ __global__ void __launch_bounds__(kPlaneThreads) PlaneForwardKernel(const __grid
   if (kVector == 16 && p.pitch != p.size * static_cast<int>(sizeof(T))) {
     StageApart(x, planes * static_cast<int>(p.pieces.divisor), p.pieces, shared);
   } else {
-    StageIn(x, planes * p.size, shared);
+    Courier courier;
+    courier.Ask(x, planes * p.size, shared);
+    courier.Wait();
   }
   const int odd = kVector == 2 && reinterpret_cast<uintptr_t>(mine) % 4 != 0;  // the first half is the neighbour's
   const int vectors = kVector == 2 ? (p.size + odd + 1) / 2 : p.size * static_cast<int>(sizeof(T)) / kVector;
@@ -144,8 +146,10 @@ __global__ void __launch_bounds__(kPlaneThreads) PlaneBackwardKernel(const __gri
       staged[at] = Narrowed<T>(__fadd_rn(Widened(p.source[plane]), 0.0f));  // sums start from +0
     }
   }
-  __syncthreads();
-  StageOut(shared, dx, count);
+  Courier courier;
+  courier.Made();
+  courier.Send(shared, dx, count);
+  courier.Leave();
 }
 
 template <class T, int kVector>

@@ -48,6 +48,7 @@ struct Form {
   constexpr int outputs() const {
     if (last()) return vector;
     if (mode == Mode::kFirst) return 4;
+    if (mode == Mode::kFirstStaged && stride[2] > 1 && routes && bits == 2) return 4;  // a byte
     if (mode == Mode::kLastStaged || (mode == Mode::kFirstStaged && stride[2] > 1)) return 4 / size;
     return mode == Mode::kFirstStaged && size == 2 && kernel[0] == 1 && taps() <= 16 ? 4 : byteful();
   }
@@ -76,7 +77,9 @@ struct Form {
   }
   // Channels first, staged: whether what is read is staged too. Where few outputs lie over an input, loads that nobody
   // waits for are faster.
-  constexpr bool stages_outputs() const { return mode == Mode::kLastStaged || stride[2] == 1 || over(0) > 1; }
+  constexpr bool stages_outputs() const {
+    return mode == Mode::kLastStaged || over(0) > 1 || over(2) > 1 || stride[2] == 1 || (size == 2 && stride[2] <= 3);
+  }
   // Their codes are words of neighbouring ones then, not one by one.
   constexpr bool packs_codes() const { return mode == Mode::kFirstStaged && stages_outputs(); }
   // Outputs over a strip's cells along the width.

@@ -100,7 +100,7 @@ constexpr SmallWindowTuning ForwardTuning(const Form& f) {
   SmallWindowTuning t{.rows = 4, .blocks = 0, .ahead = 2, .streamed = false};
   const bool halves = f.size == 2;
   if (f.staged()) {  // blocks that wait for their piece need others beside them
-    t.rows = halves ? 16 : 8, t.ahead = 1;
+    t.rows = 16, t.ahead = 1;
     t.blocks = f.taps() <= 16 ? 4 : f.reduced() <= 48 ? 3 : 2;
   } else if (f.taps() > 9 || f.stride[1] > 3) {  // many rows stay in registers
     t.rows = f.whole() ? 4 : 8;

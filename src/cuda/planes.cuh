@@ -59,9 +59,7 @@ __global__ void __launch_bounds__(kPlaneThreads) PlaneForwardKernel(const __grid
   if (kVector == 16 && p.pitch != p.size * static_cast<int>(sizeof(T))) {
     StageApart(x, planes * static_cast<int>(p.pieces.divisor), p.pieces, shared);
   } else {
-    Courier courier;
-    courier.Ask(x, planes * p.size, shared);
-    courier.Wait();
+    StageIn(x, planes * p.size, shared);
   }
   const int odd = kVector == 2 && reinterpret_cast<uintptr_t>(mine) % 4 != 0;  // the first half is the neighbour's
   const int vectors = kVector == 2 ? (p.size + odd + 1) / 2 : p.size * static_cast<int>(sizeof(T)) / kVector;
@@ -146,10 +144,8 @@ __global__ void __launch_bounds__(kPlaneThreads) PlaneBackwardKernel(const __gri
       staged[at] = Narrowed<T>(__fadd_rn(Widened(p.source[plane]), 0.0f));  // sums start from +0
     }
   }
-  Courier courier;
-  courier.Made();
-  courier.Send(shared, dx, count);
-  courier.Leave();
+  __syncthreads();
+  StageOut(shared, dx, count);
 }
 
 template <class T, int kVector>

@@ -65,7 +65,27 @@ __device__ void CopyEnds(const Run16<T>& run, const T* from, int count, T* to) {
   if (i < count - tail) to[tail + i] = from[tail + i];
 }
 
-// Planes of whole 16-byte pieces, aligned, are moved 16 bytes apart; they are there when it returns.
+// shared + Misalignment(global) will be a copy of global[0, count) after WaitFor. Returns the first element.
+template <class T>
+__device__ T* AskFor(const T* global, int count, unsigned char* shared) {
+  T* to = reinterpret_cast<T*>(shared + Misalignment(global));
+  const Run16<T> run(global, count);
+  constexpr int kPer16 = 16 / sizeof(T);
+  for (int i = threadIdx.x; i < run.pieces; i += blockDim.x) {
+    CopyAsync(to + run.head + i * kPer16, global + run.head + i * kPer16);
+  }
+  CopyEnds(run, global, count, to);
+  return to;
+}
+
+template <class T>
+__device__ T* StageIn(const T* global, int count, unsigned char* shared) {
+  T* to = AskFor(global, count, shared);
+  WaitFor();
+  return to;
+}
+
+// The same for planes of whole 16-byte pieces, aligned, which are moved 16 bytes apart.
 template <class T>
 __device__ void StageApart(const T* global, int pieces, const FastDiv& per_plane, unsigned char* shared) {
   const auto* from = reinterpret_cast<const uint4*>(global);
@@ -75,6 +95,20 @@ __device__ void StageApart(const T* global, int pieces, const FastDiv& per_plane
     CopyAsync(reinterpret_cast<uint4*>(shared) + i + plane, from + i);
   }
   WaitFor();
+}
+
+// The other way, from what the block's threads have made there; the caller has waited for them. `shared` is what
+// StageIn's `shared` was.
+template <class T>
+__device__ void StageOut(const unsigned char* shared, T* global, int count) {
+  const T* from = reinterpret_cast<const T*>(shared + Misalignment(global));
+  const Run16<T> run(global, count);
+  constexpr int kPer16 = 16 / sizeof(T);
+  for (int i = threadIdx.x; i < run.pieces; i += blockDim.x) {
+    *reinterpret_cast<uint4*>(global + run.head + i * kPer16) =
+        *reinterpret_cast<const uint4*>(from + run.head + i * kPer16);
+  }
+  CopyEnds(run, from, count, global);
 }
 
 __device__ inline uint32_t SharedAddress(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
@@ -94,12 +128,12 @@ class Courier {
 #endif
   }
 
-  // shared + Misalignment(global) will be a copy of global[0, count) after Wait. Returns the first element.
+  // As AskFor.
   template <class T>
   __device__ T* Ask(const T* global, int count, unsigned char* shared) {
+#if __CUDA_ARCH__ >= 900
     T* to = reinterpret_cast<T*>(shared + Misalignment(global));
     const Run16<T> run(global, count);
-#if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0 && run.pieces > 0) {
       asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(arrived_), "r"(run.pieces * 16)
                    : "memory");
@@ -108,14 +142,11 @@ class Courier {
                    "l"(global + run.head), "r"(run.pieces * 16), "r"(arrived_)
                    : "memory");
     }
-#else
-    constexpr int kPer16 = 16 / sizeof(T);
-    for (int i = threadIdx.x; i < run.pieces; i += blockDim.x) {
-      CopyAsync(to + run.head + i * kPer16, global + run.head + i * kPer16);
-    }
-#endif
     CopyEnds(run, global, count, to);
     return to;
+#else
+    return AskFor(global, count, shared);
+#endif
   }
 
   // Everything that was asked for is there, for every thread of the block.
@@ -140,25 +171,21 @@ class Courier {
     __syncthreads();
   }
 
-  // The other way. `shared` is what Ask's would be.
+  // As StageOut.
   template <class T>
   __device__ void Send(const unsigned char* shared, T* global, int count) {
+#if __CUDA_ARCH__ >= 900
     const T* from = reinterpret_cast<const T*>(shared + Misalignment(global));
     const Run16<T> run(global, count);
-#if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0 && run.pieces > 0) {
       asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global + run.head),
                    "r"(SharedAddress(from + run.head)), "r"(run.pieces * 16)
                    : "memory");
     }
-#else
-    constexpr int kPer16 = 16 / sizeof(T);
-    for (int i = threadIdx.x; i < run.pieces; i += blockDim.x) {
-      *reinterpret_cast<uint4*>(global + run.head + i * kPer16) =
-          *reinterpret_cast<const uint4*>(from + run.head + i * kPer16);
-    }
-#endif
     CopyEnds(run, from, count, global);
+#else
+    StageOut(shared, global, count);
+#endif
   }
 
   // The block may end.

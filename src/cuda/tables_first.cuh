@@ -21,21 +21,15 @@ struct PieceOfX {
     depth = row = 0, shared = nullptr, slab_bytes = p.cut.slab_bytes[0];
     run = p.source + piece.plane * plane;
     if constexpr (!kStaged) return;
-    Courier courier;
-    Ask(p, piece, memory, courier);
-    courier.Wait();
-  }
-  __device__ void Ask(const TableParams<T>& p, const Piece& piece, unsigned char* memory, Courier& courier) {
-    const TableAxis &d = p.axis[0], &h = p.axis[1];
     const bool all_depths = piece.depths == d.out, all_rows = piece.rows == h.out;
     if (all_depths && all_rows) {
-      run = courier.Ask(run, piece.planes * plane, memory);
+      run = StageIn(run, piece.planes * plane, memory);
       return;
     }
     int depths_end;
     d.reach(piece.depth, piece.depth + piece.depths - 1, &depth, &depths_end);
     if (all_rows) {
-      run = courier.Ask(run + static_cast<int64_t>(depth) * slice, (depths_end - depth) * slice, memory);
+      run = StageIn(run + static_cast<int64_t>(depth) * slice, (depths_end - depth) * slice, memory);
       return;
     }
     int rows_end;
@@ -43,8 +37,9 @@ struct PieceOfX {
     global = run + static_cast<int64_t>(depth) * slice + static_cast<int64_t>(row) * width;
     shared = memory;
     for (int i = 0; i < depths_end - depth; ++i) {
-      courier.Ask(global + static_cast<int64_t>(i) * slice, (rows_end - row) * width, memory + i * slab_bytes);
+      AskFor(global + static_cast<int64_t>(i) * slice, (rows_end - row) * width, memory + i * slab_bytes);
     }
+    WaitFor();
   }
   // Where row 0 of a depth is (or would be).
   __device__ const T* Depth(int of_plane, int at) const {
@@ -336,10 +331,8 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstScatter(const __grid_
     if (first == item)
       staged[((plane * piece.depths + in_depth) * piece.rows + in_row) * a[2].in + w] = Narrowed<T>(sum);
   }
-  Courier courier;
-  courier.Made();
-  courier.Send(table_shared, dx, size);
-  courier.Leave();
+  __syncthreads();
+  StageOut(table_shared, dx, size);
 }
 
 template <class T, bool kAverage>

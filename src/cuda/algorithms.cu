@@ -253,13 +253,15 @@ Status LaunchAnyOp(const Problem& p, poolgrad_op op, const Args& args, void*, vo
 
 // ---- windows by table, averages ----
 
-// Large windows that hardly overlap, channels first: shared memory is filled and emptied in runs, and most of dx is 0.
+// Large windows that hardly overlap. Channels first: shared memory is filled and emptied in runs, and most of dx is 0.
+// Channels last, backward: every input asks the one or two outputs over it.
 bool LargeAndApart(const Problem& p, bool forward) {
   for (const Axis& a : p.axis) {
     if (a.out > 1 && 2 * a.kernel > 3 * a.stride) return false;
   }
   if (forward && p.out_plane() == 1) return false;  // one row, which lanes cannot share
-  return !p.channels_last() && p.taps() >= (forward ? kTableLargeForward : kTableLargeBackward);
+  if (p.channels_last()) return !forward && p.taps() >= kTableLargeLast;
+  return p.taps() >= (forward ? kTableLargeForward : kTableLargeBackward);
 }
 
 CudaKernel MakeTablesOp(const Problem& p, poolgrad_op op);

@@ -411,8 +411,9 @@ struct Strip {
     uint32_t live[kPacks];  // the bits of outputs past the line's end, which may see no input at all, are 0
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
-      live[i] = Kept(P::kElements == 1 ? (i < left ? ~0u : 0u)
-                                       : (2 * i < left ? 0xFFFFu : 0u) | (2 * i + 1 < left ? 0xFFFF0000u : 0u));
+      live[i] = P::kElements == 1 ? (i < left ? ~0u : 0u)
+                                  : (2 * i < left ? 0xFFFFu : 0u) | (2 * i + 1 < left ? 0xFFFF0000u : 0u);
+      if constexpr (kShared) live[i] = Kept(live[i]);
     }
     Reg watched = P::FromBits(0);
     Reg lowest = P::FromBits(0);

@@ -78,7 +78,7 @@ inline constexpr int64_t kTableBytes = 20 << 10;
 // as long as a thread for 16 bytes of channels, at 400 three quarters of its time).
 inline constexpr int64_t kTableLong = 256;
 // Taps from which windows that are alike and hardly overlap are taken, too.
-inline constexpr int64_t kTableLargeForward = 256, kTableLargeBackward = 64;
+inline constexpr int64_t kTableLargeForward = 256, kTableLargeBackward = 64, kTableLargeLast = 256;
 // Inputs along the width that a thread of the channels-last backward does.
 inline constexpr int64_t kTableRun = 8;
 

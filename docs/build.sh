@@ -37,7 +37,7 @@ javascript=$build/pages/docs/api/javascript
 (cd docs/typedoc && node_modules/.bin/typedoc --options typedoc.json --logLevel Error --out "$javascript")
 "$python" docs/typedoc/anchors.py "$javascript/index-1.md"
 rm "$javascript/index.md" && mv "$javascript/index-1.md" "$javascript/poolgrad.md"  # named as they are imported
-sed -i '1s,.*,# poolgrad,' "$javascript/poolgrad.md" && sed -i '1s,.*,# poolgrad/tfjs,; s,index-1\.md,poolgrad.md,g' "$javascript/tfjs.md"
+sed -i '1s,.*,# JavaScript: poolgrad,' "$javascript/poolgrad.md" && sed -i '1s,.*,# JavaScript: poolgrad/tfjs,; s,index-1\.md,poolgrad.md,g' "$javascript/tfjs.md"
 
 rm -rf "$build/extra/explorer" && mkdir "$build/extra/explorer"
 cp explorer/dist/index.html "$build/extra/explorer/"

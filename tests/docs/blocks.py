@@ -13,7 +13,7 @@ A page is read as a person would read it, from top to bottom:
   text, ...    words that are no code: text, json, makefile, mermaid
 Two comments in front of a block speak to this script and stay invisible to readers:
   <!-- setup: CODE -->        runs before the block, in its language: the arrays that a fragment takes for granted
-  <!-- needs: MODULE -->      (python) the page's further blocks are left out where MODULE cannot be imported
+  <!-- needs: MODULE -->      (python) the page's further blocks are only parsed where MODULE cannot be imported
   <!-- needs: PROGRAM -->     (sh) this block is left out where there is no PROGRAM
 A block without a language is an error, so that none is forgotten, and there is no way to leave one out. Blocks must exit with 0.
 """
@@ -89,7 +89,7 @@ def run(command: List[str], folder: Path, environment: dict) -> Optional[str]:
 class Runner:
     def __init__(self, build: Path, folder: Path):
         self.build, self.folder = build, folder
-        self.left_out: List[str] = []
+        self.left_out: List[str] = []  # one line for each block
         self.prefix, self.installing = folder / "installed", threading.Lock()
 
     def install(self) -> dict:
@@ -154,9 +154,13 @@ class Runner:
     def page(self, blocks: List[Block], name: str) -> Optional[str]:
         """The Python blocks of one page as one program."""
         parts: List[str] = []
-        for block in blocks:
+        for at, block in enumerate(blocks):
             if block.needs and run([sys.executable, "-c", f"import {block.needs}"], self.folder, {}):
-                self.left_out.append(f"{block.place()} and on: {block.needs} is not installed")
+                self.left_out += [f"{left.place()}: {block.needs} is not installed; only parsed" for left in blocks[at:]]
+                try:
+                    compile("\n".join(text for left in blocks[at:] for text in (*left.setup, left.code)), block.place(), "exec")
+                except SyntaxError as error:
+                    return str(error)
                 break
             parts += [f"# {block.place()}", *block.setup, block.code]
         program = self.folder / f"{name}.py"
@@ -217,7 +221,7 @@ def main() -> int:
         print(line)
     for line in runner.left_out:
         print(f"left out: {line}")
-    print(f"{len(running)} blocks run ({', '.join(wanted)}), {len(wrong)} wrong")
+    print(f"{len(running) - len(runner.left_out)} blocks run ({', '.join(wanted)}), {len(wrong)} wrong")
     return 1 if wrong else 0
 
 

@@ -92,7 +92,7 @@ explorer:
 	@explorer/build.sh
 
 explorer-serve: explorer
-	@explorer/serve.sh
+	@explorer/serve.sh $(PORT)
 
 install: build
 	@cmake --install $(BUILD)
@@ -116,9 +116,13 @@ docs: explorer
 	@tools/setup core docs
 	@docs/build.sh
 
-test-docs: build
-	@tools/setup core python notebook mpi
-	@/usr/bin/python3 tests/docs/blocks.py --build $(BUILD) --language python,sh$$([ ! -f bindings/js/dist/node/index.cjs ] || echo ,js)
+# The pages call test programs, the packages of Python and JavaScript, and the explorer.
+test-docs:
+	@tools/setup core tests cli python notebook mpi js explorer
+	@cmake --preset release -DPOOLGRAD_TESTS=ON $(LAUNCHER) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+	@[ -f bindings/js/dist/node/index.cjs ] || bindings/js/build.sh
+	@/usr/bin/python3 tests/docs/blocks.py --build $(BUILD) --language python,sh,js
 	@/usr/bin/python3 tests/docs/notebook.py --build $(BUILD) examples/gradient.ipynb
 
 lint:

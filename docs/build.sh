@@ -9,12 +9,15 @@ build=$PWD/build/docs
 site=$PWD/dist/site
 mkdir -p "$build/doxygen" "$build/extra" dist
 
-# The Python pages import the package, which wants a library: the reference alone, as speed does not matter here.
+# The Python pages import the package, which wants a library: the reference alone, made quickly, as speed does not matter here. It is
+# compiled beside what follows, and waited for where it is needed.
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-cmake -S . -B "$build/library" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOOLGRAD_SIMD=OFF -DPOOLGRAD_TESTS=OFF -DPOOLGRAD_CLI=OFF \
-  "${launcher[@]}" >"$build/log" 2>&1 && cmake --build "$build/library" --target poolgrad >>"$build/log" 2>&1 ||
-  { cat "$build/log"; exit 1; }
+{
+  cmake -S . -B "$build/library" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0 -DPOOLGRAD_SIMD=OFF -DPOOLGRAD_TESTS=OFF \
+    -DPOOLGRAD_CLI=OFF "${launcher[@]}" && cmake --build "$build/library" --target poolgrad
+} >"$build/library.log" 2>&1 &
+library=$!
 
 (cat docs/Doxyfile; echo "OUTPUT_DIRECTORY = $build/doxygen"; echo "WARN_AS_ERROR = FAIL_ON_WARNINGS") | doxygen -
 
@@ -34,11 +37,12 @@ javascript=$build/pages/docs/api/javascript
 (cd docs/typedoc && node_modules/.bin/typedoc --options typedoc.json --logLevel Error --out "$javascript")
 "$python" docs/typedoc/anchors.py "$javascript/index-1.md"
 rm "$javascript/index.md" && mv "$javascript/index-1.md" "$javascript/poolgrad.md"  # named as they are imported
-sed -i '1s,.*,# poolgrad,' "$javascript/poolgrad.md" && sed -i '1s,.*,# poolgrad/tfjs,; s,index-1\.md,poolgrad.md,g' "$javascript/tfjs.md"
+sed -i '1s,.*,# JavaScript: poolgrad,' "$javascript/poolgrad.md" && sed -i '1s,.*,# JavaScript: poolgrad/tfjs,; s,index-1\.md,poolgrad.md,g' "$javascript/tfjs.md"
 
 rm -rf "$build/extra/explorer" && mkdir "$build/extra/explorer"
 cp explorer/dist/index.html "$build/extra/explorer/"
 
+wait $library || { cat "$build/library.log"; exit 1; }
 rm -rf "$site"
 POOLGRAD_DOCS_BUILD=$build PYTHONPATH=$PWD/bindings/python POOLGRAD_LIBRARY=$build/library/libpoolgrad.so PYTHONDONTWRITEBYTECODE=1 \
   "$python" -m sphinx -q -W --keep-going -b html -d "$build/doctrees" "$build/pages/docs" "$site"

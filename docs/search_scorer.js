@@ -2,8 +2,9 @@
 // C function's, or a section of TypeDoc's, which gives one to every parameter and property.
 var Scorer = {
   score: ([page, , anchor, description, score]) => {
-    if (!anchor) return score + 5;
-    const parameter = description ? /parameter/.test(description) : page.startsWith('api/javascript/');
+    const typedoc = page.startsWith('api/javascript/');
+    if (!anchor) return typedoc ? score : score + 5;
+    const parameter = description ? /parameter/.test(description) : typedoc;
     return parameter ? score - 100 : score;
   },
   objNameMatch: 11,

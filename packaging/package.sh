@@ -59,10 +59,7 @@ package_deb() {
 }
 
 package_npm() {
-  (cd bindings/js &&
-    npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --silent &&
-    npm run --silent build &&
-    npm pack --silent --ignore-scripts --pack-destination "$dist")
+  bindings/js/build.sh && (cd bindings/js && npm pack --silent --ignore-scripts --pack-destination "$dist")
 }
 
 parts=("$@")

@@ -41,7 +41,10 @@ pip_install() { # pip_install ENVIRONMENT FILE: without network
 test_wheel() { # test_wheel [FILE]
   local wheel=${1:-$(the_one 'poolgrad-[0-9.]*-py3-none-manylinux*.whl')}
   "$python" packaging/check_wheel.py "$wheel"
-  [ $# -gt 0 ] || at_most 3000000 "$(stat -c %s "$wheel")" "the wheel"
+  if [ $# -eq 0 ]; then
+    at_most 3000000 "$(stat -c %s "$wheel")" "the wheel"
+    at_most 4400000 "$("$python" -c 'import sys, zipfile; print(sum(e.file_size for e in zipfile.ZipFile(sys.argv[1]).infolist()))' "$wheel")" "the wheel, unpacked"
+  fi
   rm -rf "$work/venv" && environment "$work/venv"
   local TIMEFORMAT='from pip install to the first gradient: %R s by the clock, %U + %S s of the processor'
   time {
@@ -126,6 +129,7 @@ test_npm() {
 
 parts=("$@")
 if [ ${#parts[@]} -eq 0 ]; then
+  "$python" packaging/check_readme.py
   parts=(source sdist wheel deb npm)
   ! compgen -G 'dist/*+cuda*.whl' >/dev/null || parts+=(wheel-cuda)
 fi

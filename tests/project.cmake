@@ -1,6 +1,6 @@
 # Tests of what surrounds the library, each a matter of seconds: the ABI table, the wheel's metadata, the links and the code blocks of the
-# documentation, the notebook. Included by tests/CMakeLists.txt. The packages themselves are tried by `make test-package`, JavaScript's blocks by
-# `make test-docs`.
+# documentation, the notebook. Included by tests/CMakeLists.txt. The packages themselves are tried by `make test-package`, the other languages' blocks
+# by `make test-docs`.
 find_program(POOLGRAD_PYTHON NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH)
 if(POOLGRAD_PYTHON)
   add_test(NAME abi COMMAND ${POOLGRAD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/abi/table.py $<TARGET_FILE:poolgrad>)

@@ -1,9 +1,10 @@
 // Trains the network in Node, first with TensorFlow.js as it is, then after importing poolgrad/tfjs, and compares.
-//   node train.mjs [--json]     --json: one line for a program instead of a table for a reader
+//   node train.mjs [--json] [--examples N]     --json: one line for a program instead of a table for a reader; 160 pictures, or N
 import * as tf from '@tensorflow/tfjs';
 import { train } from './training.mjs';
 
 const json = process.argv.includes('--json');
+const examples = process.argv.includes('--examples') ? Number(process.argv[process.argv.indexOf('--examples') + 1]) : 160;
 await tf.setBackend('cpu');
 
 function bar(label, done, all, loss) {
@@ -12,7 +13,7 @@ function bar(label, done, all, loss) {
   process.stderr.write(`\r${label} [${'#'.repeat(full)}${' '.repeat(30 - full)}] ${done}/${all} loss ${loss.toFixed(4)} `);
   if (done === all) process.stderr.write('\n');
 }
-const run = (label) => train(tf, { onBatch: (done, all, loss) => bar(label, done, all, loss) });
+const run = (label) => train(tf, { examples, onBatch: (done, all, loss) => bar(label, done, all, loss) });
 
 const before = await run('stock    ');
 const { registered } = await import('poolgrad/tfjs');

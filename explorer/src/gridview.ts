@@ -28,9 +28,10 @@ export interface CellLook {
 interface Cell {
   group: SVGGElement;
   rect: SVGRectElement;
-  tint: SVGRectElement;
   text: SVGTextElement;
-  badge: SVGTextElement;
+  /** Made when first shown: most cells have neither, and what is not there is not painted. */
+  tint: SVGRectElement | null;
+  badge: SVGTextElement | null;
   look: CellLook | null;
 }
 
@@ -107,9 +108,7 @@ export class GridView {
 
   private makeCell(row: number, column: number): Cell {
     const rect = svg('rect', { class: 'cell-box' });
-    const tint = svg('rect', { class: 'cell-tint' });
     const text = svg('text', { class: 'cell-text' });
-    const badge = svg('text', { class: 'cell-badge' });
     const index = row * this.columns + column;
     const group = svg(
       'g',
@@ -121,11 +120,10 @@ export class GridView {
         'data-row': row,
         'data-column': column,
       },
-      [rect, tint, text],
+      [rect, text],
     );
-    const cell: Cell = { group, rect, tint, text, badge, look: null };
+    const cell: Cell = { group, rect, text, tint: null, badge: null, look: null };
     this.cells.push(cell);
-    this.badges.append(badge);
     return cell;
   }
 
@@ -149,20 +147,22 @@ export class GridView {
     this.top = y + TITLE_HEIGHT + margin + this.frame.top * side;
     setAttributes(this.title, { x: x + margin, y: y + 15 });
     setAttributes(this.subtitle, { x: x + margin, y: y + 33 });
-    const inset = side > 24 ? 1.5 : 0.75;
-    const radius = side > 24 ? 4 : 2;
     this.cells.forEach((cell, index) => {
       const box = this.cellBox(index);
-      const inner = { x: box.x + inset, y: box.y + inset, width: side - 2 * inset, height: side - 2 * inset, rx: radius };
-      setAttributes(cell.rect, inner);
-      setAttributes(cell.tint, inner);
+      setAttributes(cell.rect, this.inner(box));
+      if (cell.tint) setAttributes(cell.tint, this.inner(box));
       setAttributes(cell.text, { x: box.x + side / 2, y: box.y + side / 2 });
-      setAttributes(cell.badge, { x: box.x + side - 4, y: box.y + 10 });
-      setText(cell.badge, this.badgeText(cell.look));
+      if (cell.badge) setAttributes(cell.badge, { x: box.x + side - 4, y: box.y + 10 });
+      this.writeBadge(index);
       this.fitText(cell);
     });
     this.drawLabels(margin);
     this.drawPadding();
+  }
+
+  private inner({ x, y, width, height }: Box): Record<string, number> {
+    const inset = this.side > 24 ? 1.5 : 0.75;
+    return { x: x + inset, y: y + inset, width: width - 2 * inset, height: height - 2 * inset, rx: this.side > 24 ? 4 : 2 };
   }
 
   private drawLabels(margin: number): void {
@@ -200,19 +200,36 @@ export class GridView {
     cell.look = look;
     if (old?.classes !== look.classes) {
       cell.group.setAttribute('class', `cell ${look.classes}`);
-      if (look.badge || old?.badge) cell.badge.setAttribute('class', `cell-badge ${look.classes}`);
+      cell.badge?.setAttribute('class', `cell-badge ${look.classes}`);
     }
     if (old?.label !== look.label) cell.group.setAttribute('aria-label', look.label);
-    if (old?.tint !== look.tint) cell.tint.setAttribute('fill-opacity', look.tint.toFixed(3));
-    if (old?.badge !== look.badge) setText(cell.badge, this.badgeText(look));
+    if ((old?.tint ?? 0) !== look.tint) this.writeTint(index, look.tint);
+    if (old?.badge !== look.badge) this.writeBadge(index);
     if (old?.text !== look.text) {
       setText(cell.text, look.text);
       this.fitText(cell);
     }
   }
 
-  private badgeText(look: CellLook | null): string {
-    return this.side >= 38 ? (look?.badge ?? '') : '';
+  private writeTint(index: number, tint: number): void {
+    const cell = this.cells[index]!;
+    if (!cell.tint) {
+      cell.tint = svg('rect', { class: 'cell-tint', ...this.inner(this.cellBox(index)) });
+      cell.text.before(cell.tint);
+    }
+    cell.tint.setAttribute('fill-opacity', tint.toFixed(3));
+  }
+
+  /** A small cell has no room for one. */
+  private writeBadge(index: number): void {
+    const cell = this.cells[index]!;
+    const text = this.side >= 38 ? (cell.look?.badge ?? '') : '';
+    if (!cell.badge && text) {
+      const box = this.cellBox(index);
+      cell.badge = svg('text', { x: box.x + this.side - 4, y: box.y + 10, class: `cell-badge ${cell.look!.classes}` });
+      this.badges.append(cell.badge);
+    }
+    if (cell.badge) setText(cell.badge, text);
   }
 
   private fitText(cell: Cell): void {

@@ -11,12 +11,11 @@ A page is read as a person would read it, from top to bottom:
   sh           each block is a script, in an empty folder shared by the page, with `poolgrad` of the build on the path, the library installed
                where pkg-config looks, and the project's folder in $POOLGRAD
   text, ...    words that are no code: text, json, makefile, mermaid
-Three comments in front of a block speak to this script and stay invisible to readers:
+Two comments in front of a block speak to this script and stay invisible to readers:
   <!-- setup: CODE -->        runs before the block, in its language: the arrays that a fragment takes for granted
-  <!-- needs: MODULE -->      (python) the page's further blocks are left out where MODULE cannot be imported
+  <!-- needs: MODULE -->      (python) the page's further blocks are only parsed where MODULE cannot be imported
   <!-- needs: PROGRAM -->     (sh) this block is left out where there is no PROGRAM
-  <!-- not run: REASON -->    this block is not run, because ...
-A block without a language is an error, so that none is forgotten. Blocks must exit with 0.
+A block without a language is an error, so that none is forgotten, and there is no way to leave one out. Blocks must exit with 0.
 """
 
 import argparse
@@ -47,7 +46,6 @@ class Block:
     code: str
     setup: List[str] = field(default_factory=list)
     needs: Optional[str] = None
-    skip: Optional[str] = None
 
     def place(self) -> str:
         return f"{self.file.relative_to(ROOT)}:{self.line}"
@@ -56,16 +54,16 @@ class Block:
 def blocks_of(file: Path) -> List[Block]:
     """The fenced blocks of a file, with the comments in front of them."""
     found: List[Block] = []
-    comment, fence = r"<!--\s*(setup|needs|not run):\s*(.*?)\s*-->", r"^( *)(```+)([^\n`]*)\n(.*?)^\3\4 *$"
+    comment, fence = r"<!--\s*(setup|needs):\s*(.*?)\s*-->", r"^( *)(```+)([^\n`]*)\n(.*?)^\3\4 *$"
     pattern = re.compile(f"{comment}|{fence}", re.DOTALL | re.MULTILINE)
-    pending = {"setup": [], "needs": None, "not run": None}
+    pending = {"setup": [], "needs": None}
     text = file.read_text(encoding="utf-8")
     for match in pattern.finditer(text):
         if match.group(1):
             if match.group(1) == "setup":
                 pending["setup"].append(match.group(2))
             else:
-                pending[match.group(1)] = match.group(2)
+                pending["needs"] = match.group(2)
             continue
         line = text.count("\n", 0, match.start(4)) + 1
         language = match.group(5).strip().lower()
@@ -73,8 +71,8 @@ def blocks_of(file: Path) -> List[Block]:
         if not language.startswith("{"):
             indent = len(match.group(3))
             code = "".join(row[indent:] if row[:indent].isspace() else row for row in match.group(6).splitlines(True))
-            found.append(Block(file, line, language, code, pending["setup"], pending["needs"], pending["not run"]))
-        pending = {"setup": [], "needs": None, "not run": None}
+            found.append(Block(file, line, language, code, pending["setup"], pending["needs"]))
+        pending = {"setup": [], "needs": None}
     return found
 
 
@@ -91,7 +89,7 @@ def run(command: List[str], folder: Path, environment: dict) -> Optional[str]:
 class Runner:
     def __init__(self, build: Path, folder: Path):
         self.build, self.folder = build, folder
-        self.left_out: List[str] = []
+        self.left_out: List[str] = []  # one line for each block
         self.prefix, self.installing = folder / "installed", threading.Lock()
 
     def install(self) -> dict:
@@ -145,7 +143,7 @@ class Runner:
                 continue
             wrong = run(["bash", "-euo", "pipefail", "-c", "\n".join([*block.setup, block.code])], folder, path)
             if wrong:
-                return f"{block.place()}: {wrong}"
+                return f"{block.place()}: {wrong}" if block is not blocks[0] else wrong
         return None
 
     def module(self, block: Block) -> Optional[str]:
@@ -156,9 +154,13 @@ class Runner:
     def page(self, blocks: List[Block], name: str) -> Optional[str]:
         """The Python blocks of one page as one program."""
         parts: List[str] = []
-        for block in blocks:
+        for at, block in enumerate(blocks):
             if block.needs and run([sys.executable, "-c", f"import {block.needs}"], self.folder, {}):
-                self.left_out.append(f"{block.place()} and on: {block.needs} is not installed")
+                self.left_out += [f"{left.place()}: {block.needs} is not installed; only parsed" for left in blocks[at:]]
+                try:
+                    compile("\n".join(text for left in blocks[at:] for text in (*left.setup, left.code)), block.place(), "exec")
+                except SyntaxError as error:
+                    return str(error)
                 break
             parts += [f"# {block.place()}", *block.setup, block.code]
         program = self.folder / f"{name}.py"
@@ -185,9 +187,7 @@ def main() -> int:
     found = [block for file in files for block in blocks_of(file)]
     wrong = [f"{b.place()}: a block in '{b.language}'; the languages are {', '.join(LANGUAGES)} and, for what is no code, "
              f"{', '.join(NO_CODE)}" for b in found if b.language not in LANGUAGES + NO_CODE]  # fmt: skip
-    skipped = [b for b in found if b.skip is not None and b.language in LANGUAGES]
-    wrong += [f"{b.place()}: the reason for not running this block is missing" for b in skipped if len(b.skip or "") < 10]
-    running = [b for b in found if b.skip is None and b.language in wanted and b.language in LANGUAGES]
+    running = [b for b in found if b.language in wanted and b.language in LANGUAGES]
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -199,7 +199,7 @@ def main() -> int:
             for module in installed.iterdir() if installed.is_dir() else ():
                 (modules / module.name).symlink_to(module)
             (modules / "poolgrad").symlink_to(ROOT / "bindings" / "js")
-        jobs = []
+        jobs, scripts = [], []
         for file in files:
             name = re.sub(r"\W", "_", str(file.relative_to(ROOT)))
             of_file = [b for b in running if b.file == file]
@@ -209,20 +209,19 @@ def main() -> int:
             program = [b for b in of_file if b.language == "python"]
             if program:
                 jobs.append((f"{program[0].place()} and on", runner.page, (program, name)))
-            scripts = [b for b in of_file if b.language == "sh"]
-            if scripts:
-                jobs.append((scripts[0].place(), runner.script, (scripts, name)))
+            script = [b for b in of_file if b.language == "sh"]
+            if script:
+                scripts.append((script[0].place(), runner.script, (script, name)))
+        # Scripts build things in the project's folder: they take their turns, beside all the others.
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-            for (place, _, _), problem in zip(jobs, pool.map(lambda job: job[1](*job[2]), jobs)):
-                if problem:
-                    wrong.append(f"{place}: {problem}")
+            others = pool.map(lambda job: job[1](*job[2]), jobs)
+            problems = [job[1](*job[2]) for job in scripts] + list(others)
+        wrong += [f"{place}: {problem}" for (place, _, _), problem in zip(scripts + jobs, problems) if problem]
     for line in wrong:
         print(line)
     for line in runner.left_out:
         print(f"left out: {line}")
-    for b in skipped:
-        print(f"not run: {b.place()}: {b.skip}")
-    print(f"{len(running)} blocks run ({', '.join(wanted)}), {len(skipped)} marked as not to be run, {len(wrong)} wrong")
+    print(f"{len(running) - len(runner.left_out)} blocks run ({', '.join(wanted)}), {len(wrong)} wrong")
     return 1 if wrong else 0
 
 

@@ -49,12 +49,17 @@ def test_one_version() -> None:
 
 
 def test_habits() -> None:
-    """The automation's file names what there is, and the citation has what its format asks for."""
+    """The automation's file and the pages name targets that there are, all of its steps are shell, and the citation has what its format asks for."""
     workflow = read(".github/workflows/ci.yml")
     named = {target for line in re.findall(r"- run: make\b(.*)", workflow) for target in line.split()}
     targets = set(re.findall(r"^([a-z-]+):(?!=)", read("Makefile"), re.MULTILINE))
     assert {"lint", "test", "package", "test-package", "docs"} <= named <= targets, named
     assert "ubuntu-24.04-arm" in workflow, "the automation does not run on Arm"
+    steps = re.findall(r"- run: (.+)", workflow)
+    subprocess.run(["bash", "-n"], input="\n".join(steps), text=True, check=True)
+    for page in ("README.md", "CONTRIBUTING.md", "HACKING.md", "CHANGELOG.md", "docs/benchmarks.md", "explorer/README.md", "bindings/js/README.md"):
+        said = {target for words in re.findall(r"`make ([a-z -]+)`", read(page)) for target in words.split() if not target.startswith("-")}
+        assert said <= targets, f"{page} names {said - targets}, which the Makefile does not have"
     citation = re.findall(r"^([a-z-]+):", read("CITATION.cff"), re.MULTILINE)
     assert {"cff-version", "message", "title", "authors", "version", "date-released", "license"} <= set(citation), citation
 

@@ -36,17 +36,16 @@ class Lookahead {
 
 // The same for windows that share nothing, a little with every block of outputs. It stays in registers: a store
 // between the lines of y costs more than asking gains. What is asked for lies at least one row of windows ahead, in the
-// order of memory, and waits in L2. Windows over two slices read two runs of addresses, and both are asked for.
+// order of memory, and waits in L2.
 class RowsAhead {
  public:
   RowsAhead() = default;  // asks for nothing
-  // A row of outputs takes all of `row_bytes` in each of `slices` slices; `one_run` where it takes them in order.
-  RowsAhead(const void* begin, const void* end, int64_t row_bytes, bool one_run, int64_t slices, int64_t slice_bytes)
-      : two_(slices == 2), row_(static_cast<uintptr_t>(row_bytes)), slice_(static_cast<uintptr_t>(slice_bytes)) {
+  // A row of outputs takes all of `row_bytes`; `one_run` where it takes them in order.
+  RowsAhead(const void* begin, const void* end, int64_t row_bytes, bool one_run)
+      : row_(static_cast<uintptr_t>(row_bytes)) {
     ahead_ = one_run ? kAhead : std::max(kAhead, row_);
-    const bool stays = slices <= 2 && ahead_ * (two_ ? 2 : 1) <= kInCache;
-    const bool worth_it = stays && Address(end) - Address(begin) >= kInCache;
-    end_ = worth_it ? Address(end) - (two_ ? slice_ : 0) : 0;
+    const bool worth_it = ahead_ <= kInCache && Address(end) - Address(begin) >= kInCache;
+    end_ = worth_it ? Address(end) : 0;
   }
 
   // A row of windows begins to read at `row`; rows come in order.
@@ -60,28 +59,18 @@ class RowsAhead {
   inline __attribute__((always_inline)) void Block(uintptr_t bytes) {
     if (next_ >= goal_) return;
     constexpr uintptr_t kLine = 64;
-    if (two_) {
-      for (uintptr_t at = 0; at < bytes / 2; at += kLine) {
-        Ask(next_ + at);
-        Ask(next_ + slice_ + at);
-      }
-      next_ += bytes / 2;
-    } else {
-      for (uintptr_t at = 0; at < bytes; at += kLine) Ask(next_ + at);
-      next_ += bytes;
+    for (uintptr_t at = 0; at < bytes; at += kLine) {
+      __builtin_prefetch(reinterpret_cast<const void*>(next_ + at), 0, 2);
     }
+    next_ += bytes;
   }
 
  private:
   static constexpr uintptr_t kAhead = 24 << 10;
   static constexpr uintptr_t kInCache = 256 << 10;
   static uintptr_t Address(const void* p) { return reinterpret_cast<uintptr_t>(p); }
-  static inline __attribute__((always_inline)) void Ask(uintptr_t at) {
-    __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
-  }
 
-  bool two_ = false;
-  uintptr_t ahead_ = 0, row_ = 0, slice_ = 0, end_ = 0;
+  uintptr_t ahead_ = 0, row_ = 0, end_ = 0;
   uintptr_t next_ = 0, goal_ = 0;
 };
 

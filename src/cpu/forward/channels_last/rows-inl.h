@@ -9,8 +9,8 @@
 //   last row                meets it on the way to y
 //
 // Windows that a row closes and opens share one accumulator: it is read before it is written. ties=last walks rows
-// and taps backwards; everything else is the same. Windows of four or eight taps that share nothing are read whole
-// (tiles-inl.h).
+// and taps backwards; everything else is the same. Small windows that share no rows are read whole, and what the next
+// row of outputs reads is asked for while this one is made, as the one run of addresses that it is in memory.
 //
 // Measured on Arm, two threads, as a fraction of copy: 3x3 at stride 2 0.59, where windows read one by one had 0.40,
 // with routes 0.41 and 0.28; at stride 1 0.44 and 0.25. Tried and left: pieces of rows whose accumulators fit L1 (3x3
@@ -31,7 +31,6 @@
 #include <memory>
 
 #include "cpu/forward/channels_last/rows_runs-inl.h"
-#include "cpu/forward/channels_last/tiles-inl.h"
 #include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
@@ -48,15 +47,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Whether several rows are better read at once than one after the other with accumulators between: where memory needs
-// no asking, or cannot be asked.
-inline constexpr bool kBundles = !HWY_ARCH_ARM_A64;
-
-// Whether windows that are no tiles are worth it: without routes, AVX-512 pools them as fast by fwd_values (0.8 to 1.1
-// times, volumes 0.4 to 1.1), where AVX2 gains 1.0 to 1.4.
-template <bool kRoutes>
-inline constexpr bool kStreams = kRoutes || HWY_TARGET != HWY_AVX3;
-
 // A piece of a row of outputs whose windows have the same taps along the width.
 struct StreamPiece {
   Range ow, taps;
@@ -65,9 +55,7 @@ struct StreamPiece {
 
 // How a problem is cut.
 struct RowsLayout {
-  bool tiles;       // tiles-inl.h takes it
   bool bundles;     // small windows that share no rows are read whole
-  int64_t looks;    // outputs between two looks at the Watch
   int64_t tile;     // outputs along the width per pass
   int64_t slots;    // windows that are open at once
   int64_t pitch;    // of an accumulator
@@ -75,14 +63,12 @@ struct RowsLayout {
   int64_t pieces;   // of a pass, at most
 };
 
-template <class S, bool kRoutes>
+template <class S>
 RowsLayout LayOutRows(const Problem& p) {
   const Axis& h = p.height();
   const Axis& w = p.width();
   RowsLayout l = {};
-  l.tiles = TakesPixelTiles<S, kRoutes>(p);
-  l.bundles = kBundles && h.disjoint() && h.kernel > 1 && h.kernel * w.kernel <= 9;
-  l.looks = Tuning().forward_looks;
+  l.bundles = h.disjoint() && p.taps() > w.kernel && p.taps() <= 27;
   l.slots = std::clamp<int64_t>(CeilDiv(h.extent() - 1, h.stride), 1, h.out);
   const int64_t lanes = LaneCount<S>();
   const int64_t pixel = (p.channels + lanes - 1) / lanes * lanes;
@@ -101,6 +87,8 @@ struct StreamScratch {
   bool* suspect;     // per slot: the Watch fired for a row of its window
   Role<S>* roles;
   StreamPiece* pieces;
+  int64_t* offsets;  // of the taps that are read together
+  uint8_t* tap_codes;
   Lookahead* looks;  // per depth tap: slices are far from each other
 
   StreamScratch(const RowsLayout& l, const Problem& p, bool with_codes, ScratchTaker& take) {
@@ -110,6 +98,8 @@ struct StreamScratch {
     suspect = take.Take<bool>(l.slots);
     roles = take.Take<Role<S>>(l.slots + 1);
     pieces = take.Take<StreamPiece>(l.pieces);
+    offsets = take.Take<int64_t>(l.bundles ? p.taps() : p.width().kernel);
+    tap_codes = take.Take<uint8_t>(l.bundles ? p.taps() : p.width().kernel);
     looks = take.Take<Lookahead>(p.depth().kernel);
   }
 };
@@ -126,8 +116,10 @@ class StreamRunner {
         take_(memory),
         s_(l_, p, kRoutes, take_),
         has_empty_row_(height_.has_empty_window()) {
-    // Backwards, and where several rows are read at once, there is nothing to ask for; WebAssembly cannot ask.
-    const bool asks = HWY_TARGET != HWY_WASM && !l_.bundles && !rows_.backwards;
+    // Backwards there is nothing to ask for; x86 reads several rows at once as well unasked, and WebAssembly cannot
+    // ask.
+    const bool asks =
+        HWY_TARGET != HWY_WASM && !rows_.backwards && !(l_.bundles && (HWY_ARCH_X86 || p.depth().kernel > 1));
     for (int64_t k = 0; k < p.depth().kernel; ++k) {
       s_.looks[k] = asks ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
     }
@@ -180,9 +172,21 @@ class StreamRunner {
       }
       if (d.size() == 0) return;
     }
+    if (l_.bundles) return PoolWhole(d, oh);
     if (p_.depth().kernel == 1) return Sweep(d, d.begin, oh);
     for (int64_t o = oh.begin; o < oh.end; ++o) {  // rows are not shared, so windows can be finished one by one
       for (int64_t k = 0; k < d.size(); ++k) Sweep(d, rows_.backwards ? d.end - 1 - k : d.begin + k, {o, o + 1});
+    }
+  }
+
+  // All rows of each window at once.
+  void PoolWhole(Range d, Range oh) {
+    for (int64_t o = oh.begin; o < oh.end && !rows_.GaveUp(); ++o) {
+      const Range taps = height_.valid_taps(o);
+      if (taps.size() == 0) continue;
+      role_count_ = closing_ = 0;
+      AddRole(o, 0, true, true);
+      Row(rows_.row(plane_, p_.depth().start(od_), height_.start(o)), d, taps);
     }
   }
 
@@ -190,22 +194,9 @@ class StreamRunner {
   void Sweep(Range d, int64_t kd, Range oh) {
     const int64_t begin = std::max<int64_t>(0, height_.start(oh.begin));
     const int64_t end = std::min(height_.in, height_.start(oh.end - 1) + height_.extent());
-    const S* slice = rows_.row(plane_, p_.depth().start(od_) + kd * p_.depth().dilation, 0);
+    const int64_t depth = p_.depth().start(od_) + kd * p_.depth().dilation;
     const bool first_slice = kd == (rows_.backwards ? d.end - 1 : d.begin);
     const bool last_slice = kd == (rows_.backwards ? d.begin : d.end - 1);
-    const int64_t pitch = width_.in * p_.channels;
-    if (l_.bundles) {
-      for (int64_t k = 0; k < oh.size() && !rows_.GaveUp(); ++k) {
-        const int64_t o = rows_.backwards ? oh.end - 1 - k : oh.begin + k;
-        const Range taps = height_.valid_taps(o);
-        if (taps.size() == 0) continue;
-        const int64_t kh = rows_.backwards ? taps.end - 1 : taps.begin;
-        role_count_ = closing_ = 0;
-        AddRole(o, kd, first_slice, last_slice);
-        Row(slice + (height_.start(o) + kh * height_.dilation) * pitch, kd, kh, taps.size());
-      }
-      return;
-    }
     for (int64_t i = 0; i < end - begin && !rows_.GaveUp(); ++i) {
       const int64_t h = rows_.backwards ? end - 1 - i : begin + i;
       const Range covering = height_.covering(h);
@@ -214,7 +205,7 @@ class StreamRunner {
       for (int64_t k = 0; k < o.size(); ++k) {
         AddRoleOfRow(rows_.backwards ? o.end - 1 - k : o.begin + k, h, kd, first_slice, last_slice);
       }
-      if (role_count_ > 0) Row(slice + h * pitch, kd, 0, 1);
+      if (role_count_ > 0) Row(rows_.row(plane_, depth, h), {0, 1}, {0, 1}, kd);
     }
   }
 
@@ -245,26 +236,40 @@ class StreamRunner {
     return role;
   }
 
-  // Reduces `count` input rows from `row` on, hands the result to the roles, and finishes the rows of outputs that are
-  // complete. `kh` is the first row's tap, where it is not the roles' to know.
-  void Row(const S* row, int64_t kd, int64_t kh, int64_t count) {
+  // Lists taps in order of preference: how far they lie from a window's first one, and their codes. Returns how many.
+  int64_t ListTaps(Range d, Range h, Range w) const {
+    const int64_t pitch = width_.in * p_.channels;
+    int64_t n = 0;
+    for (int64_t kd = d.begin; kd < d.end; ++kd) {
+      for (int64_t kh = h.begin; kh < h.end; ++kh) {
+        for (int64_t kw = w.begin; kw < w.end; ++kw, ++n) {
+          s_.offsets[n] = (kd * p_.depth().dilation * height_.in + kh * height_.dilation) * pitch +
+                          kw * width_.dilation * p_.channels;
+          s_.tap_codes[n] = static_cast<uint8_t>((kd * height_.kernel + kh) * width_.kernel + kw);
+        }
+      }
+    }
+    if (rows_.backwards) {
+      std::reverse(s_.offsets, s_.offsets + n);
+      std::reverse(s_.tap_codes, s_.tap_codes + n);
+    }
+    return n;
+  }
+
+  // Reduces input rows, those of taps `d` and `h` from `row` on, hands the result to the roles, and finishes the rows
+  // of outputs that are complete. `look`: which of the lookaheads sees them come.
+  void Row(const S* row, Range d, Range h, int64_t look = 0) {
     Watch<S> watch(p_);
     const int64_t channels = p_.channels;
     const bool one_run = width_.stride == 1;
+    const int64_t lanes = LaneCount<S>();
     for (int64_t i = 0; i < piece_count_; ++i) {
       const StreamPiece& piece = s_.pieces[i];
-      const int64_t first_tap = rows_.backwards ? piece.taps.end - 1 : piece.taps.begin;
-      const int64_t step = rows_.backwards ? -1 : 1;
       const int64_t run = one_run ? piece.ow.size() * channels : channels;
-      const int64_t lanes = LaneCount<S>();
-      const StreamJob<S> job = {row + (width_.start(piece.ow.begin) + first_tap * width_.dilation) * channels,
-                                static_cast<uint8_t>(kh * width_.kernel + first_tap),
-                                piece.taps.size(),
-                                step * width_.dilation * channels,
-                                static_cast<uint8_t>(step),
-                                count,
-                                step * height_.dilation * width_.in * channels,
-                                static_cast<uint8_t>(step * width_.kernel),
+      const StreamJob<S> job = {row + width_.start(piece.ow.begin) * channels,
+                                s_.offsets,
+                                s_.tap_codes,
+                                ListTaps(d, h, piece.taps),
                                 one_run ? 1 : piece.ow.size(),
                                 run,
                                 width_.stride * channels,
@@ -275,7 +280,9 @@ class StreamRunner {
                                 role_count_,
                                 rows_.x_end,
                                 ow_.size() * channels,
-                                s_.looks + kd};
+                                s_.looks + look,
+                                h.size() - 1,
+                                width_.in * channels};
       StreamPieceOfRow<S, kRoutes>(job, watch);
     }
     const bool fired = watch.Fired() != Alarm::kNone;
@@ -315,17 +322,13 @@ class StreamRunner {
 
 template <class S, bool kRoutes>
 void RunStream(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  const auto& layout = *static_cast<const RowsLayout*>(args.layout);
-  if constexpr (kPixelTiles) {
-    if (layout.tiles) return RunPixelTiles<S, kRoutes>(p, args, begin, end, layout.looks);
-  }
-  if constexpr (kStreams<kRoutes>) StreamRunner<S, kRoutes>(p, args, memory).Run(begin, end);
+  StreamRunner<S, kRoutes>(p, args, memory).Run(begin, end);
 }
 
 // Why rows of outputs are not worth what each costs to begin, and each window that shares its inputs; or null. Measured
 // on x86: rows of 16 channels ran at 0.3 to 0.9 of the speed of the general kernels. Slices of a volume share nothing.
 inline const char* RefuseShortRows(const Problem& p, const RowsLayout& l) {
-  if (!HWY_ARCH_X86 || l.tiles) return nullptr;
+  if (!HWY_ARCH_X86) return nullptr;
   const int64_t least = Tuning().forward_kept >> 10;  // 256 outputs, where accumulators take all their room
   if (p.channels * p.width().out < least * (l.bundles ? 1 : 1 + l.slots)) return "rows of outputs are too short";
   return least > 0 && p.depth().kernel > 1 && l.slots > 1 && !l.bundles ? "deep windows share rows" : nullptr;
@@ -340,8 +343,12 @@ Made MakeRows(const Problem& p) {
   if (p.depth().kernel > 4096) return "windows are too deep";
   if (p.channels < LaneCount<S>() && (p.width().stride > 1 || p.width().out == 1))
     return "there are fewer channels than lanes";
-  auto layout = std::make_shared<const RowsLayout>(LayOutRows<S, kRoutes>(p));
-  if (!kStreams<kRoutes> && !layout->tiles) return "without routes it is for four or eight taps that share nothing";
+  auto layout = std::make_shared<const RowsLayout>(LayOutRows<S>(p));
+  // Without routes AVX-512 pools other windows as fast by fwd_values (0.8 to 1.1 times, volumes 0.4 to 1.1), where AVX2
+  // gains 1.0 to 1.4.
+  if (!kRoutes && HWY_TARGET == HWY_AVX3 && !(p.disjoint() && p.taps() <= 9)) {
+    return "without routes it is for few taps that share nothing";
+  }
   if (const char* reason = RefuseShortRows(p, *layout)) return reason;
   ScratchTaker take(nullptr);
   const StreamScratch<S> scratch(*layout, p, kRoutes, take);

@@ -132,12 +132,10 @@ struct Role {
 // A piece of an input row whose windows have the same taps: `runs` runs of `run` elements.
 template <class S>
 struct StreamJob {
-  const S* x;  // the first run's tap of most preference
-  uint8_t code;
-  int64_t taps, tap_step;  // along the width: how many, how far apart, and how far apart their codes are
-  uint8_t tap_code_step;
-  int64_t rows, row_step;  // the same down: more than one where a window has its rows for itself
-  uint8_t row_code_step;
+  const S* x;              // where the first run's window begins
+  const int64_t* offsets;  // of its taps, in order of preference, and their codes
+  const uint8_t* codes;
+  int64_t taps;
   int64_t runs, run;
   int64_t in_pitch, kept_pitch;  // from run to run; in y it is `run`
   int64_t kept_at, y_at;         // of the first run
@@ -146,44 +144,43 @@ struct StreamJob {
   const S* in_end;  // nothing is read from here on
   int64_t y_size;   // nothing is written into y from here on
   Lookahead* look;
-  int64_t look_step = 1;  // how many elements are read for each one of a run, where taps are not shared
+  int64_t more, row_pitch;  // so many rows are read with this one: what lies behind them is asked for as fast
 
-  // From the tap of most preference to the one that comes t-th.
-  int64_t Offset(int64_t t) const { return t / taps * row_step + t % taps * tap_step; }
-  uint8_t CodeOf(int64_t t) const {
-    return static_cast<uint8_t>(code + t / taps * row_code_step + t % taps * tap_code_step);
-  }
-  int64_t Farthest() const {
-    return std::max<int64_t>(0, (taps - 1) * tap_step) + std::max<int64_t>(0, (rows - 1) * row_step);
-  }
+  int64_t Farthest() const { return std::max(offsets[0], offsets[taps - 1]); }
 };
 
-// The taps of a run; in registers where their number is known.
-template <class S, int kTaps, class D8>
-struct Taps {
-  const StreamJob<S>& job;
-  int64_t offsets[kTaps > 0 ? kTaps : 1];
-  hn::Vec<D8> codes[kTaps > 0 ? kTaps : 1];
+// Whether the codes of taps are as wide as keys while the taps of a row meet, and narrowed afterwards: cheaper where a
+// comparison gives a mask that selects lanes, where it gives lanes it costs as much to narrow those.
+inline constexpr bool kWideCodes = HWY_ARCH_X86;
 
-  HWY_INLINE explicit Taps(const StreamJob<S>& of) : job(of) {
-    // Counted, because divisions would take longer than a short run.
-    int64_t tap = 0, row_offset = 0;
-    uint8_t row_code = job.code;
+template <class S, int kVectors>
+using TapCode = std::conditional_t<kWideCodes, hn::ScalableTag<Code<S>>, typename Group<S, true, kVectors>::D8>;
+
+// The taps of a run; in registers where their number is known. D: of codes.
+template <class S, int kTaps, class D>
+struct Taps {
+  const int64_t n;
+  const int64_t* offsets;
+  const uint8_t* codes;
+  int64_t known_offsets[kTaps > 0 ? kTaps : 1];
+  hn::Vec<D> known_codes[kTaps > 0 ? kTaps : 1];
+
+  HWY_INLINE explicit Taps(const StreamJob<S>& job)
+      : n(kTaps > 0 ? kTaps : job.taps), offsets(job.offsets), codes(job.codes) {
     POOLGRAD_UNROLL
     for (int t = 0; t < kTaps; ++t) {
-      offsets[t] = row_offset + tap * job.tap_step;
-      codes[t] = hn::Set(D8(), static_cast<uint8_t>(row_code + tap * job.tap_code_step));
-      if (++tap < job.taps) continue;
-      tap = 0;
-      row_offset += job.row_step;
-      row_code = static_cast<uint8_t>(row_code + job.row_code_step);
+      known_offsets[t] = offsets[t];
+      known_codes[t] = hn::Set(D(), codes[t]);
     }
   }
+  HWY_INLINE int64_t Offset(int64_t t) const { return kTaps > 0 ? known_offsets[t] : offsets[t]; }
+  HWY_INLINE hn::Vec<D> CodeOf(int64_t t) const { return kTaps > 0 ? known_codes[t] : hn::Set(D(), codes[t]); }
 };
 
 // The best of a run's taps, at x.
-template <class S, bool kRoutes, int kTaps, int kVectors, class D8>
-HWY_INLINE Group<S, kRoutes, kVectors> BestOfTaps(const Taps<S, kTaps, D8>& taps, const S* x, Watch<S>& watch) {
+template <class S, bool kRoutes, int kTaps, int kVectors>
+HWY_INLINE Group<S, kRoutes, kVectors> BestOfTaps(const Taps<S, kTaps, TapCode<S, kVectors>>& taps, const S* x,
+                                                  Watch<S>& watch) {
   const hn::ScalableTag<S> d;
   const int64_t lanes = LaneCount<S>();
   const auto load = [&](const S* from, VecOf<S>* to) POOLGRAD_LAMBDA {
@@ -193,28 +190,30 @@ HWY_INLINE Group<S, kRoutes, kVectors> BestOfTaps(const Taps<S, kTaps, D8>& taps
     (std::make_integer_sequence<int, kVectors>());
   };
   Group<S, kRoutes, kVectors> best;
-  load(x, best.key);
-  VecOf<S> key[kVectors];
-  if constexpr (kTaps > 0) {
-    best.code = taps.codes[0];
-    POOLGRAD_UNROLL
-    for (int t = 1; t < kTaps; ++t) {
-      load(x + taps.offsets[t], key);
-      best.Meet(key, taps.codes[t]);
-    }
+  load(x + taps.Offset(0), best.key);
+  [[maybe_unused]] CodeVec<S> wide[kVectors];
+  if constexpr (!kWideCodes) {
+    best.code = taps.CodeOf(0);
   } else {
-    const StreamJob<S>& job = taps.job;
-    uint8_t row_code = job.code;
-    best.code = hn::Set(D8(), row_code);
-    int64_t first = 1;
-    for (int64_t r = 0; r < job.rows; ++r, x += job.row_step, first = 0) {
-      for (int64_t t = first; t < job.taps; ++t) {
-        load(x + t * job.tap_step, key);
-        best.Meet(key, hn::Set(D8(), static_cast<uint8_t>(row_code + t * job.tap_code_step)));
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) wide[v] = taps.CodeOf(0);
+  }
+  POOLGRAD_UNROLL
+  for (int64_t t = 1; t < (kTaps > 0 ? kTaps : taps.n); ++t) {
+    VecOf<S> key[kVectors];
+    load(x + taps.Offset(t), key);
+    if constexpr (!kWideCodes) {
+      best.Meet(key, taps.CodeOf(t));
+    } else {
+      POOLGRAD_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        const auto beats = hn::RebindMask(hn::ScalableTag<Code<S>>(), Above<S>(key[v], best.key[v]));
+        wide[v] = hn::IfThenElse(beats, taps.CodeOf(t), wide[v]);
+        best.key[v] = Greatest<S>(key[v], best.key[v]);
       }
-      row_code = static_cast<uint8_t>(row_code + job.row_code_step);
     }
   }
+  if constexpr (kWideCodes && kRoutes) best.code = best.Bytes(wide);
   return best;
 }
 
@@ -281,11 +280,11 @@ HWY_NOINLINE Group<S, kRoutes, 1> BestOfCopiedTaps(const StreamJob<S>& job, cons
   const typename Group<S, kRoutes, 1>::D8 d8;
   HWY_ALIGN S copy[hn::MaxLanes(hn::ScalableTag<S>())] = {};
   Group<S, kRoutes, 1> best;
-  for (int64_t t = 0; t < job.taps * job.rows; ++t) {
-    std::memcpy(copy, x + job.Offset(t), static_cast<size_t>(n) * sizeof(S));
+  for (int64_t t = 0; t < job.taps; ++t) {
+    std::memcpy(copy, x + job.offsets[t], static_cast<size_t>(n) * sizeof(S));
     const VecOf<S> key = Key<S>(hn::Load(hn::ScalableTag<S>(), copy));
     watch.See(key);
-    const auto code = hn::Set(d8, job.CodeOf(t));
+    const auto code = hn::Set(d8, job.codes[t]);
     if (t == 0) {
       best.key[0] = key;
       best.code = code;
@@ -302,7 +301,7 @@ HWY_NOINLINE void StreamTail(const StreamJob<S>& job, const S* x, int64_t j, int
                              Watch<S>& watch) {
   const int64_t lanes = LaneCount<S>();
   const S* farthest = x + job.Farthest();
-  const Taps<S, 0, typename Group<S, kRoutes, 1>::D8> taps(job);
+  const Taps<S, 0, TapCode<S, 1>> taps(job);
   for (; j < job.run; j += lanes) {
     const int64_t n = std::min(lanes, job.run - j);
     const bool inside = n == lanes || farthest + j + lanes <= job.in_end;
@@ -321,7 +320,7 @@ HWY_NOINLINE void StreamRuns(const StreamJob<S>& job, Watch<S>& shared_watch) {
   Role<S> roles[kRoles + 1];
   POOLGRAD_UNROLL
   for (int r = 0; r < kRoles; ++r) roles[r] = job.roles[r];
-  const Taps<S, kTaps, hn::ScalableTag<uint8_t>> taps(job);
+  const Taps<S, kTaps, TapCode<S, kGroup<S>>> taps(job);
   Watch<S> watch = shared_watch;
   const int64_t group = kGroup<S> * LaneCount<S>();
   const int64_t run = job.run;
@@ -331,15 +330,15 @@ HWY_NOINLINE void StreamRuns(const StreamJob<S>& job, Watch<S>& shared_watch) {
       kRoles > 0 && !kFewForms;  // what is left of a run in single vectors; the last may read beyond it
   [[maybe_unused]] const int64_t lanes = LaneCount<S>();
   [[maybe_unused]] const int64_t beyond = job.Farthest() + lanes;
-  [[maybe_unused]] const Taps<S, kTaps, typename Group<S, kRoutes, 1>::D8> taps_of_one(job);
+  [[maybe_unused]] const Taps<S, kTaps, TapCode<S, 1>> taps_of_one(job);
   Lookahead look = *job.look;
-  const int64_t look_step = job.look_step;
+  const int64_t more = job.more;
   const S* x = job.x;
   int64_t kept_at = job.kept_at;
   int64_t y_at = job.y_at;
   for (int64_t r = job.runs; r > 0; --r) {
     for (int64_t j = 0; j < full; j += group) {
-      look.At(x + j * look_step);
+      look.At(x + j + more * (job.row_pitch + (x + j - job.x)));
       const auto here = BestOfTaps<S, kRoutes, kTaps, kGroup<S>>(taps, x + j, watch);
       if constexpr (kRoles > 0) {
         int at = 0;
@@ -404,10 +403,9 @@ void StreamParts(const StreamJob<S>& job, Watch<S>& watch) {
 
 template <class S, bool kRoutes>
 void StreamPieceOfRow(const StreamJob<S>& job, Watch<S>& watch) {
-  const int64_t taps = job.taps * job.rows;
   const bool only = job.role_count == 1 && job.roles[0].first && job.roles[0].last;
-  if (taps == 4 && only) return StreamRuns<S, kRoutes, 4, Part::kOnly>(job, watch);
-  if (taps == 3) return StreamParts<S, kRoutes, 3>(job, watch);
+  if (job.taps == 4 && only) return StreamRuns<S, kRoutes, 4, Part::kOnly>(job, watch);
+  if (job.taps == 3) return StreamParts<S, kRoutes, 3>(job, watch);
   if constexpr (kFewForms) {
     return StreamRuns<S, kRoutes, 0>(job, watch);
   } else {

@@ -1,6 +1,5 @@
 // Routes of windows with four or eight taps: the taps of a vector of outputs lie in registers and meet in pairs (so
-// that no comparison waits for more than two others), and the codes leave packed. Here are the meeting and the codes,
-// which channels_last/tiles-inl.h shares, and the rows of channels first, where windows tile the width.
+// that no comparison waits for more than two others), and the codes leave packed.
 //
 // Of equal taps the first must win. Pairs are neighbours in row-major order, and pairs of pairs too, so at every level
 // the earlier one wins if it has the bits of the best. Only the pair that won is asked which of its taps it was.
@@ -45,17 +44,15 @@ inline constexpr bool kCodesFromMasks = false;
 template <class S>
 using KeyMask = hn::Mask<hn::ScalableTag<S>>;
 
-// What to ask for where windows share nothing: something only if they leave nothing out. Channels first, rows of two
-// slices are so short that four runs of addresses are followed better without.
+// What to ask for: something only if windows leave nothing out. Rows of several slices are so short that their runs of
+// addresses are followed better without.
 template <class S>
 RowsAhead RowsToAskFor(const Rows<S>& rows) {
   const Axis& height = rows.p.height();
   const Axis& width = rows.p.width();
-  if (height.stride != height.kernel || width.stride != width.kernel) return RowsAhead();
-  if (rows.inner == 1 && rows.p.depth().kernel > 1) return RowsAhead();
-  const int64_t row = width.in * rows.inner * static_cast<int64_t>(sizeof(S));
-  return RowsAhead(rows.x, rows.x_end, height.kernel * row, height.kernel == 1, rows.p.depth().kernel,
-                   rows.p.depth().dilation * height.in * row);
+  if (height.stride != height.kernel || width.stride != width.kernel || rows.p.depth().kernel > 1) return RowsAhead();
+  const int64_t row = height.kernel * width.in * static_cast<int64_t>(sizeof(S));
+  return RowsAhead(rows.x, rows.x_end, row, height.kernel == 1);
 }
 
 template <class S>

@@ -8,6 +8,7 @@ Made MakeForwardHalf(ForwardWay, const Problem&, bool, int64_t) { return kNotBui
 Made MakeForwardHalfSpecial(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
 Made MakeForwardHalfFmax(ForwardWay, const Problem&, bool) { return kNotBuilt; }
 bool HasHalfFmax() { return false; }
+Made MakeForwardCut(const Problem&, poolgrad_op, const Host&) { return "there is one thread"; }
 Made MakeForwardInt(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
 
 }  // namespace poolgrad

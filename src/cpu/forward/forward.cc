@@ -112,6 +112,12 @@ Made Make(const Problem& p, poolgrad_op op, const Host& host) {
 }
 
 template <>
+Made Make<ForwardWay::kCut>(const Problem& p, poolgrad_op op, const Host& host) {
+  const char* reason = RefuseMax(ForwardWay::kCut, p, op);
+  return reason ? Made(reason) : MakeForwardCut(p, op, host);
+}
+
+template <>
 Made Make<ForwardWay::kAverage>(const Problem& p, poolgrad_op op, const Host& host) {
   return MakeAverage(p, op, host);
 }

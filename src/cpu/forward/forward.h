@@ -31,6 +31,9 @@ Finisher MakeRectifier(const Problem& problem, int64_t simd);
 // Of planes turned over, by the kernel of channels last that suits them.
 Made MakeForwardTransposed(const Problem& problem, poolgrad_op op, const Host& host);
 
+// Of a signal in pieces, where its samples are fewer than the threads.
+Made MakeForwardCut(const Problem& problem, poolgrad_op op, const Host& host);
+
 inline constexpr const char* kNoSimdHere = "this processor has none of the SIMD instruction sets that were built";
 inline constexpr const char* kNotBuilt = "it is not built for this type and instruction set";
 

@@ -9,6 +9,7 @@ namespace poolgrad {
 
 // The ways to pool forward, fastest first: the order in which a plan asks them.
 enum class ForwardWay {
+  kCut,
   kGlobal,
   kTiled,
   kRows,
@@ -45,6 +46,7 @@ struct ForwardRow {
 // clang-format off
 inline constexpr ForwardRow kForwardTable[] = {
     //                                           f32        halves     f64        integers   bits32     bits16
+    {ForwardWay::kCut, "fwd_cl_cut",            {kOnNative, kOnNative, kOnNative, kOnNative, kOnNone,   kOnNone}},
     {ForwardWay::kGlobal, "fwd_global",         {kOnFast,   kOnFast,   kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
     {ForwardWay::kTiled, "fwd_cf_tiled",        {kOnFast,   kOnFast,   kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
     {ForwardWay::kRows, "fwd_cl_rows",          {kOnFast | kOnWasm, kOnFast,     kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},

@@ -29,41 +29,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// A step is one vector of keys, or (kWhole) as many as have their numbers in one vector.
-template <class S, class C, bool kWhole>
-inline constexpr int kVectors = kWhole ? static_cast<int>(sizeof(S) / sizeof(C)) : 1;
-template <class S, class C, bool kWhole>
-using NumberTag = std::conditional_t<kWhole, hn::ScalableTag<C>, hn::Rebind<C, hn::ScalableTag<S>>>;
-template <class S, class C, bool kWhole>
-using Numbers = hn::Vec<NumberTag<S, C, kWhole>>;
-
-template <class S, class C, bool kWhole>
-HWY_INLINE Numbers<S, C, kWhole> Narrowed(const CodeVec<S>* lanes) {
-  if constexpr (sizeof(C) == sizeof(S)) {
-    return lanes[0];
-  } else if constexpr (kWhole) {
-    return BytesOf<Code<S>>(lanes);
-  } else {
-    return hn::TruncateTo(NumberTag<S, C, false>(), lanes[0]);
-  }
-}
-
-// Calls step(j, whole) for steps that cover a row of `run`. The last ones overlap those before them; only in a row
-// shorter than a vector do they go beyond its end.
-template <class S, class C, class Step>
-HWY_INLINE void ForSteps(int64_t run, const Step& step) {
-  const int64_t lanes = LaneCount<S>();
-  constexpr int kMany = kVectors<S, C, true>;
-  const int64_t many = kMany * lanes;
-  int64_t j = 0;
-  for (; j + many <= run; j += many) step(j, std::true_type());
-  if (kMany > 1 && j > 0 && j + lanes < run) {
-    step(run - many, std::true_type());
-    return;
-  }
-  for (; j < run; j += lanes) step(run < lanes ? 0 : std::min(j, run - lanes), std::false_type());
-}
-
 // Taps of the same rows: element j of row r is the best of from[t][r * in_pitch + j], t < n, which is tap numbers[t].
 template <class S, class C>
 struct TapsJob {
@@ -77,13 +42,13 @@ struct TapsJob {
   int64_t planes = 1, in_plane = 0, out_plane = 0;  // all this for several planes, so far apart
 };
 
-template <class S, class C, int kN, bool kWhole>
+template <class S, class C, int kN, int kSome>
 HWY_INLINE void TapsStep(const S* const* from, const CodeVec<S>* known, const Code<S>* listed, int64_t n, int64_t at,
                          S* keys, C* codes) {
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
   const int64_t lanes = LaneCount<S>();
-  constexpr int kSome = kVectors<S, C, kWhole>;
+  using G = Group<S, true, kSome, C>;
   VecOf<S> key[kSome];
   CodeVec<S> code[kSome];
   for (int b = 0; b < kSome; ++b) {
@@ -99,7 +64,7 @@ HWY_INLINE void TapsStep(const S* const* from, const CodeVec<S>* known, const Co
     }
   }
   for (int b = 0; b < kSome; ++b) hn::StoreU(key[b], d, keys + b * lanes);
-  hn::StoreU(Narrowed<S, C, kWhole>(code), NumberTag<S, C, kWhole>(), codes);
+  hn::StoreU(G::Bytes(code), typename G::D8(), codes);
 }
 
 template <class S, class C, int kN>
@@ -119,8 +84,8 @@ HWY_NOINLINE void BestOfTapsN(const TapsJob<S, C>& job) {
     for (int64_t r = 0; r < runs; ++r, base += in_pitch, to += out_pitch) {
       S* keys = job.keys + to;
       C* codes = job.codes + to;
-      ForSteps<S, C>(run, [&](int64_t j, auto whole) POOLGRAD_LAMBDA {
-        TapsStep<S, C, kN, decltype(whole)::value>(from, known, listed, n, base + j, keys + j, codes + j);
+      ForGroups<S, C>(run, [&](int64_t j, auto vectors) POOLGRAD_LAMBDA {
+        TapsStep<S, C, kN, decltype(vectors)::value>(from, known, listed, n, base + j, keys + j, codes + j);
       });
     }
   }
@@ -158,42 +123,35 @@ struct RowsJob {
   int64_t planes = 1, in_plane = 0, out_plane = 0, code_plane = 0;
 };
 
-template <class S, class C, int kN, bool kToY, bool kWhole>
+template <class S, class C, int kN, bool kToY, int kSome>
 HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* keys, C* codes, Watch<S>& watch) {
+  using G = Group<S, true, kSome, C>;
   const hn::ScalableTag<S> d;
-  const hn::ScalableTag<Code<S>> du;
-  const NumberTag<S, C, kWhole> dn;
+  const typename G::D8 dn;
   const int64_t lanes = LaneCount<S>();
-  constexpr int kSome = kVectors<S, C, kWhole>;
-  VecOf<S> key[kSome];
-  for (int b = 0; b < kSome; ++b) key[b] = hn::LoadU(d, from[0].keys + at + b * lanes);
-  auto code = hn::Add(hn::LoadU(dn, from[0].codes + at), hn::Set(dn, from[0].add));
+  const auto code_of = [&](int64_t t) POOLGRAD_LAMBDA {
+    return hn::Add(hn::LoadU(dn, from[t].codes + at), hn::Set(dn, from[t].add));
+  };
+  G best;
+  for (int b = 0; b < kSome; ++b) best.key[b] = hn::LoadU(d, from[0].keys + at + b * lanes);
+  best.code = code_of(0);
   for (int64_t t = 1; t < (kN > 0 ? kN : n); ++t) {
-    CodeVec<S> beats[kSome];
-    for (int b = 0; b < kSome; ++b) {
-      const auto v = hn::LoadU(d, from[t].keys + at + b * lanes);
-      beats[b] = hn::BitCast(du, hn::VecFromMask(d, Above<S>(v, key[b])));
-      key[b] = Greatest<S>(v, key[b]);
-    }
-    const auto other = hn::Add(hn::LoadU(dn, from[t].codes + at), hn::Set(dn, from[t].add));
-    code = hn::IfThenElse(hn::MaskFromVec(Narrowed<S, C, kWhole>(beats)), other, code);
+    VecOf<S> key[kSome];
+    for (int b = 0; b < kSome; ++b) key[b] = hn::LoadU(d, from[t].keys + at + b * lanes);
+    best.Meet(key, code_of(t));
   }
   for (int b = 0; b < kSome; ++b) {
     if constexpr (kToY) {
       if (b % 2 == 0) {
-        watch.template SeeWinner<0>(key[b]);
+        watch.template SeeWinner<0>(best.key[b]);
       } else {
-        watch.template SeeWinner<1>(key[b]);
+        watch.template SeeWinner<1>(best.key[b]);
       }
     }
-    hn::StoreU(kToY ? watch.ToY(key[b]) : key[b], d, keys + b * lanes);
+    hn::StoreU(kToY ? watch.ToY(best.key[b]) : best.key[b], d, keys + b * lanes);
   }
-  if (kToY && watch.rectifies()) {
-    CodeVec<S> dropped[kSome];
-    for (int b = 0; b < kSome; ++b) dropped[b] = watch.Dropped(key[b]);
-    code = hn::Or(code, Narrowed<S, C, kWhole>(dropped));
-  }
-  hn::StoreU(code, dn, codes);
+  if (kToY && watch.rectifies()) best.Drop(watch);
+  hn::StoreU(best.code, dn, codes);
 }
 
 template <class S, class C, int kN, bool kToY>
@@ -208,8 +166,8 @@ HWY_NOINLINE void BestOfRowsN(const RowsJob<S, C>& job, Watch<S>& shared_watch) 
     for (int64_t r = 0; r < runs; ++r, base += in_pitch) {
       S* keys = job.keys + p * job.out_plane + r * job.out_pitch;
       C* codes = job.codes + p * job.code_plane + r * job.code_pitch;
-      ForSteps<S, C>(run, [&](int64_t j, auto whole) POOLGRAD_LAMBDA {
-        RowsStep<S, C, kN, kToY, decltype(whole)::value>(from, n, base + j, keys + j, codes + j, watch);
+      ForGroups<S, C>(run, [&](int64_t j, auto vectors) POOLGRAD_LAMBDA {
+        RowsStep<S, C, kN, kToY, decltype(vectors)::value>(from, n, base + j, keys + j, codes + j, watch);
       });
     }
   }
@@ -226,7 +184,7 @@ HWY_NOINLINE void BestOfShortRows(const RowsJob<S, C>& job, Watch<S>& watch) {
   for (int64_t p = 0; p < job.planes; ++p) {
     for (int64_t r = 0; r < job.runs; ++r) {
       Watch<S> unused = watch;
-      RowsStep<S, C, 0, true, false>(job.from, job.n, p * job.in_plane + r * job.in_pitch, values, codes, unused);
+      RowsStep<S, C, 0, true, 1>(job.from, job.n, p * job.in_plane + r * job.in_pitch, values, codes, unused);
       watch.SeeWinner(watch.KeyOf(hn::Load(d, values)), job.run);
       std::memcpy(job.keys + p * job.out_plane + r * job.out_pitch, values, count * sizeof(S));
       std::memcpy(job.codes + p * job.code_plane + r * job.code_pitch, codes, count * sizeof(C));

@@ -479,15 +479,8 @@ void RunRoutes(const Problem& p, const Args& args, int64_t begin, int64_t end, s
 
 template <class S, class C>
 Kernel MakeRoutesWith(const Problem& p) {
-  auto layout = std::make_shared<const RoutesLayout>(LayOutRoutes<S, C>(p));
-  ScratchTaker take(nullptr);
-  const RoutesScratch<S, C> scratch(*layout, p, take);
-  Kernel kernel;
-  kernel.run = RunRoutes<S, C>;
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  kernel.scratch_bytes = take.used();
-  kernel.layout = std::move(layout);
-  return kernel;
+  return KernelOfRows<S, RoutesScratch<S, C>>(p, RunRoutes<S, C>,
+                                              std::make_shared<const RoutesLayout>(LayOutRoutes<S, C>(p)));
 }
 
 template <class S>

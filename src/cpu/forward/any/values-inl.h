@@ -378,15 +378,7 @@ void RunValues(const Problem& p, const Args& args, int64_t begin, int64_t end, s
 template <class S>
 Made MakeValues(const Problem& p) {
   if (const char* reason = RefusePadding(p)) return reason;
-  auto layout = std::make_shared<const ValuesLayout>(LayOutValues<S>(p));
-  ScratchTaker take(nullptr);
-  const ValuesScratch<S> scratch(*layout, p, take);
-  Kernel kernel;
-  kernel.run = RunValues<S>;
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  kernel.scratch_bytes = take.used();
-  kernel.layout = std::move(layout);
-  return kernel;
+  return KernelOfRows<S, ValuesScratch<S>>(p, RunValues<S>, std::make_shared<const ValuesLayout>(LayOutValues<S>(p)));
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -344,16 +344,10 @@ Made MakeTiled(const Problem& p) {
   if (kRoutes && p.taps() > 255) return "a tap's number does not fit a byte";
   auto layout =
       std::make_shared<const TiledLayout>(TiledLayout{std::clamp<int64_t>(Tuning().forward_looks / w.out, 1, 64)});
-  ScratchTaker take(nullptr);
-  const TiledScratch<S> scratch(*layout, p, kRoutes, take);
-  Kernel kernel;
-  kernel.run = w.stride == 2   ? RunInterleavedBy<S, kRoutes, 2>
-               : w.stride == 3 ? RunInterleavedBy<S, kRoutes, 3>
-                               : RunInterleavedBy<S, kRoutes, 4>;
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  kernel.scratch_bytes = take.used();
-  kernel.layout = std::move(layout);
-  return kernel;
+  const auto run = w.stride == 2   ? RunInterleavedBy<S, kRoutes, 2>
+                   : w.stride == 3 ? RunInterleavedBy<S, kRoutes, 3>
+                                   : RunInterleavedBy<S, kRoutes, 4>;
+  return KernelOfRows<S, TiledScratch<S>>(p, run, layout, kRoutes);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

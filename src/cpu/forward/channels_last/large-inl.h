@@ -312,14 +312,8 @@ void RunMiddles(const Problem& p, const Args& args, int64_t begin, int64_t end, 
 template <class S, class C, bool kRoutes>
 Kernel MakeLargeWith(const Problem& p) {
   auto layout = std::make_shared<const LargeLayout>(LayOutLarge<S>(p, kRoutes ? sizeof(C) : 0));
-  ScratchTaker take(nullptr);
-  const MiddleScratch<S, C> scratch(*layout, p, kRoutes, take);
-  Kernel kernel;
-  kernel.run = RunMiddles<S, C, kRoutes>;
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  kernel.scratch_bytes = take.used();
+  Kernel kernel = KernelOfRows<S, MiddleScratch<S, C>>(p, RunMiddles<S, C, kRoutes>, layout, kRoutes);
   kernel.tasks_per_thread = 2;
-  kernel.layout = std::move(layout);
   return kernel;
 }
 

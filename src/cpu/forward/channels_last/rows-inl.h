@@ -350,14 +350,7 @@ Made MakeRows(const Problem& p) {
     return "without routes it is for few taps that share nothing";
   }
   if (const char* reason = RefuseShortRows(p, *layout)) return reason;
-  ScratchTaker take(nullptr);
-  const StreamScratch<S> scratch(*layout, p, kRoutes, take);
-  Kernel kernel;
-  kernel.run = RunStream<S, kRoutes>;
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  kernel.scratch_bytes = take.used();
-  kernel.layout = std::move(layout);
-  return kernel;
+  return KernelOfRows<S, StreamScratch<S>>(p, RunStream<S, kRoutes>, layout, kRoutes);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -1,7 +1,8 @@
 // Route codes from lanes in memory to the packed lines of spec/routes.h: 2, 4, 8, 16 or 32 bits per output.
 //
 // The lanes are unsigned integers of any width (u8, u16, u32, u64), one per output; kernels keep them in a small buffer
-// that stays in L1, and convert a line, or a piece of one that starts at a byte, at a time.
+// that stays in L1, and convert a line, or a piece of one that starts at a byte, at a time. Where codes lie beside
+// keys, a Group holds both.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -11,10 +12,12 @@
 #define POOLGRAD_CPU_CODES_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
+#include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
 #include "spec/problem.h"
 #include "spec/routes.h"
@@ -141,6 +144,90 @@ HWY_INLINE hn::Vec<hn::ScalableTag<uint8_t>> BytesOf(const hn::Vec<hn::ScalableT
     }
     return BytesOf<Narrower>(narrowed);
   }
+}
+
+// As many vectors of keys as fill one vector of codes.
+template <class S, class C = uint8_t>
+inline constexpr int kGroup = sizeof(S) / sizeof(C);
+
+// kVectors (1 or kGroup) vectors of neighbouring outputs, and their codes: bytes, or twice as wide.
+template <class S, bool kRoutes, int kVectors, class C = uint8_t>
+struct Group {
+  using OfOne = hn::Rebind<C, hn::ScalableTag<S>>;
+  using D8 = std::conditional_t<kVectors == kGroup<S, C>, hn::ScalableTag<C>, OfOne>;
+  using Codes = hn::Vec<D8>;
+  VecOf<S> key[kVectors];
+  Codes code;
+
+  HWY_INLINE Group() {}  // GCC compiles implicit constructors without the target's instructions
+
+  // All ones in the codes of true lanes.
+  static HWY_INLINE Codes Bytes(const CodeVec<S>* masks) {
+    if constexpr (sizeof(C) == sizeof(S)) {
+      return masks[0];
+    } else if constexpr (kVectors == kGroup<S, C> && sizeof(C) == 1) {
+      return BytesOf<Code<S>>(masks);
+    } else if constexpr (kVectors == kGroup<S, C>) {
+      static_assert(kVectors == 2);
+      return hn::ConcatEven(D8(), hn::BitCast(D8(), masks[1]), hn::BitCast(D8(), masks[0]));
+    } else {
+      return hn::TruncateTo(D8(), masks[0]);
+    }
+  }
+
+  // The better of this and `other`, which comes later.
+  HWY_INLINE void Meet(const VecOf<S>* other, Codes other_code) {
+    const hn::ScalableTag<S> d;
+    if constexpr (kRoutes) {
+      CodeVec<S> beats[kVectors];
+      POOLGRAD_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        beats[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, Above<S>(other[v], key[v])));
+      }
+      code = hn::IfVecThenElse(Bytes(beats), other_code, code);
+    }
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(other[v], key[v]);
+  }
+
+  // No code where the rectifier drops the winner.
+  HWY_INLINE void Drop(const Watch<S>& watch) {
+    CodeVec<S> dropped[kVectors];
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) dropped[v] = watch.Dropped(key[v]);
+    code = hn::Or(code, Bytes(dropped));
+  }
+
+  HWY_INLINE void MeetLater(const Group& other) { Meet(other.key, other.code); }
+  HWY_INLINE void MeetEarlier(const Group& other) {
+    const hn::ScalableTag<S> d;
+    if constexpr (kRoutes) {
+      CodeVec<S> stays[kVectors];
+      POOLGRAD_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        stays[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, Above<S>(key[v], other.key[v])));
+      }
+      code = hn::IfVecThenElse(Bytes(stays), code, other.code);
+    }
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(key[v], other.key[v]);
+  }
+};
+
+// Calls step(j, vectors) for groups and single vectors that cover `run` elements. The last ones overlap those before
+// them; only in a run shorter than a vector do they go beyond its end.
+template <class S, class C = uint8_t, class Step>
+HWY_INLINE void ForGroups(int64_t run, const Step& step) {
+  const int64_t lanes = LaneCount<S>();
+  constexpr int kVectors = kGroup<S, C>;
+  const int64_t group = kVectors * lanes;
+  int64_t j = 0;
+  for (; j + group <= run; j += group) step(j, std::integral_constant<int, kVectors>());
+  if (kVectors > 1 && j > 0 && j + lanes < run) {
+    step(run - group, std::integral_constant<int, kVectors>());
+    return;
+  }
+  for (; j < run; j += lanes) step(run < lanes ? 0 : std::min(j, run - lanes), std::integral_constant<int, 1>());
 }
 
 // Codes of outputs `ow` of a row, from scratch to the row's lines: one line where channels come first, one per ow where

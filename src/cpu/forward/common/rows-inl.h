@@ -11,8 +11,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "cpu/forward/common/exact-inl.h"
+#include "cpu/scratch.h"
 #include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
@@ -83,6 +86,19 @@ struct Rows {
       args.finish(p, args, {(at + ow.begin) * inner, (at + ow.end) * inner});
   }
 };
+
+// A kernel whose units are rows of outputs, and whose scratch is Scratch(layout, problem, more..., taker).
+template <class S, class Scratch, class Layout, class... More>
+Kernel KernelOfRows(const Problem& p, decltype(Kernel::run) run, std::shared_ptr<const Layout> layout, More... more) {
+  ScratchTaker take(nullptr);
+  const Scratch scratch(*layout, p, more..., take);
+  Kernel kernel;
+  kernel.run = run;
+  kernel.units = Rows<S>(p, Args{}).row_count();
+  kernel.scratch_bytes = take.used();
+  kernel.layout = std::move(layout);
+  return kernel;
+}
 
 // The outputs of row r of the result that a fast kernel must not decide: by the rules, or not at all. See RunExactRow
 // in exact-inl.h.

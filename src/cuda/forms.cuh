@@ -48,7 +48,8 @@ struct Form {
   constexpr int outputs() const {
     if (last()) return vector;
     if (mode == Mode::kFirst) return 4;
-    if (mode == Mode::kFirstStaged && stride[2] > 1 && routes && bits == 2) return 4;  // a byte
+    // Four make a byte of codes; further apart they would read far beyond the row's end, and meet in banks.
+    if (mode == Mode::kFirstStaged && stride[2] > 1 && stride[2] <= 4 && routes && bits == 2) return 4;
     if (mode == Mode::kLastStaged || (mode == Mode::kFirstStaged && stride[2] > 1)) return 4 / size;
     return mode == Mode::kFirstStaged && size == 2 && kernel[0] == 1 && taps() <= 16 ? 4 : byteful();
   }

@@ -54,7 +54,7 @@ int64_t CellsOfAxis(const Axis& a) { return (a.in - 1 + a.pad_lo) / a.stride + 1
 // Shared memory for a run that need not be aligned.
 int64_t Room(int64_t bytes) { return bytes == 0 ? 0 : CeilDiv(bytes + 15, 16) * 16; }
 // Threads whose last outputs do not exist still read their inputs (strip.cuh), a little beyond the last row, and words
-// of codes begin before the first and end after the last (cells.cuh). Nobody writes there meanwhile.
+// of halves and codes end after the last. Nobody writes there meanwhile.
 constexpr int64_t kBeyond = 256 - kReadBefore;
 
 // How a problem is cut into pieces whose arrays fit into shared memory: two that are read and two that are written.

@@ -202,7 +202,7 @@ class Courier {
 #endif
 };
 
-// Bytes before the first array that may be read: words of codes begin before the first code.
+// Bytes before the first array that may be read: words of halves and codes begin with those left of a row's first.
 inline constexpr int kReadBefore = 64;
 
 // How the work of a staged kernel is cut: a block has several planes, or some depths of one, or some rows of one depth.

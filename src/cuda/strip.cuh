@@ -570,6 +570,7 @@ __device__ void RunStrip(const StripParams& p) {
 template <class T, Form F>
 __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
   using S = Strip<T, F>;
+  shared += kReadBefore;
   const Pieces& pieces = p.pieces;
   const Piece piece(pieces, p.out[0], p.out[1]);
   const T* x = static_cast<const T*>(p.x) + piece.plane * p.x_plane;

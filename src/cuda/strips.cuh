@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
+#include <utility>
 
 #include "cuda/device.cuh"
 #include "cuda/fast.h"
@@ -53,15 +53,18 @@ struct Strips {
   // How many words of one bank of shared memory the threads of a warp ask for at once: neighbours are `column_bytes`
   // apart, strips of `rows` rows so many times `row_bytes`.
   int Conflicts(int rows, int64_t column_bytes, int64_t row_bytes) const {
-    std::array<std::set<int64_t>, 32> banks;
-    size_t most = 1;
+    std::array<std::pair<int64_t, int64_t>, 32> asked;  // bank and word of each lane
     for (int64_t lane = 0; lane < 32; ++lane) {
       const int64_t word = (lane % columns * column_bytes + lane / columns * rows * row_bytes) / 4;
-      std::set<int64_t>& bank = banks[static_cast<size_t>(word % 32)];
-      bank.insert(word);
-      most = std::max(most, bank.size());
+      asked[static_cast<size_t>(lane)] = {word % 32, word};
     }
-    return static_cast<int>(most);
+    std::sort(asked.begin(), asked.end());
+    int most = 1;
+    for (size_t i = 1, words = 1; i < asked.size(); ++i) {
+      words = asked[i].first != asked[i - 1].first ? 1 : words + (asked[i] != asked[i - 1]);
+      most = std::max(most, static_cast<int>(words));
+    }
+    return most;
   }
 
   // A block for each piece. Strips are as long as makes its threads finish soonest, each beginning with `warm_up` rows

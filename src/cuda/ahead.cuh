@@ -5,9 +5,9 @@
 
 #include <utility>
 
-#include "cuda/roll.cuh"
+#include "cuda/cell_blocks.cuh"
 #include "cuda/small_window.h"
-#include "cuda/strip.cuh"
+#include "cuda/strip_blocks.cuh"
 
 namespace poolgrad::cuda {
 

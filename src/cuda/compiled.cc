@@ -167,7 +167,8 @@ std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& f) {
   const SmallWindowTuning tuning = backward ? BackwardTuning(f) : ForwardTuning(f);
   const std::string bounds =
       std::to_string(backward ? kCellThreads : kStripThreads) + ", " + std::to_string(std::max(1, tuning.blocks));
-  return std::string("#include \"cuda/prelude.cuh\"\n#include \"cuda/") + (backward ? "roll.cuh" : "strip.cuh") +
+  return std::string("#include \"cuda/prelude.cuh\"\n#include \"cuda/") +
+         (backward ? "cell_blocks.cuh" : "strip_blocks.cuh") +
          "\"\nusing namespace poolgrad::cuda;\nextern \"C\" __global__ void __launch_bounds__(" + bounds + ") " +
          kKernel + "(const __grid_constant__ " + (backward ? "CellParams" : "StripParams") + " p) {\n  " +
          (backward ? "RunCellsForm" : "RunStripForm") + "<" + NameOf(dtype) + ", " + form + ">(p);\n}\n";

@@ -36,9 +36,9 @@ constexpr Form CommonForm(const int (&window)[4], int size, bool routes) {
   return f;
 }
 
-constexpr void AddRows(Forms* forms, const Form& f) {
+constexpr void AddRows(Forms* forms, const Form& f, bool backward) {
   if (f.stride[2] > 1) forms->Add(f, Mode::kFirst, 0, 1);
-  if (f.kernel[2] > f.stride[2]) forms->Add(f, Mode::kFirst, f.kernel[2] / 2, 1);
+  if (f.kernel[2] > f.stride[2] && (f.stride[2] > 1 || backward)) forms->Add(f, Mode::kFirst, f.kernel[2] / 2, 1);
   forms->Add(f, Mode::kFirstStaged, 0, 1);
 }
 
@@ -48,7 +48,7 @@ constexpr Forms StripForms(int size) {
     for (const bool routes : {false, true}) {
       const Form f = CommonForm(window, size, routes);
       forms.Add(f, Mode::kLast, 0, 16 / size);
-      AddRows(&forms, f);
+      AddRows(&forms, f, false);
       if (size == 4 && f.kernel[0] == 1 && f.stride[2] == 2) forms.Add(f, Mode::kFirstOdd, 0, 1);
     }
   }
@@ -60,7 +60,7 @@ constexpr Forms CellForms(int size) {
   for (const auto& window : kCommon) {
     const Form f = CommonForm(window, size, true);
     forms.Add(f, Mode::kLast, 0, size == 4 || f.taps() > 9 || f.stride[2] == 1 ? 4 : 8);
-    AddRows(&forms, f);
+    AddRows(&forms, f, true);
   }
   const Form f = CommonForm(kCommonBackward, size, true);
   forms.Add(f, Mode::kLast, 0, 4);

@@ -162,7 +162,7 @@ cudaError_t RunAnyBackward(const Problem& p, const Args& args, void* stream) {
   const int64_t others = tiles_c * tiles_w * tiles_b * CeilDiv(axes.planes, tile.p);
   // Warps that a multiprocessor holds when a block has so many of them: registers allow 16.
   const auto held = [&](int64_t warps) {
-    return std::min(16 / warps, (227 << 10) / (tile.bytes * warps + 1024)) * warps;
+    return std::min(16 / warps, kSharedMost / (tile.bytes * warps + 1024)) * warps;
   };
   const int64_t warps = held(4) >= std::max(held(2), held(1)) ? 4 : held(2) >= held(1) ? 2 : 1;
   const int64_t enough = enough_threads / 4096 * held(warps);

@@ -126,6 +126,7 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
 // A kernel's body.
 template <class T, Form F>
 __device__ void RunCellsForm(const CellParams& p) {
+  WaitForEarlier();
   if constexpr (Cells<T, F>::kShared) {
     extern __shared__ __align__(16) unsigned char cells_shared[];
     RunStagedCells<T, F>(p, cells_shared);

@@ -201,4 +201,13 @@ struct FastDiv {
   }
 };
 
+// A kernel that begins with this may be launched early (LaunchPointers): its blocks find their places while the kernel
+// before it on the stream ends, and that of the next may do so from now on. Short kernels are 2 to 5 % faster one after
+// the other.
+__device__ inline void WaitForEarlier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 }  // namespace poolgrad::cuda

@@ -76,7 +76,7 @@ const char* RefuseRing(const Problem& p) {
   const int64_t bytes = ShapeRing(p).bytes;
   if (bytes > kRingBytesMost) return "the rows under a window do not fit into shared memory";
   // A block goes through its planes alone, so that the device should be full of them most of the time.
-  const int64_t held = std::max<int64_t>(1, enough_threads / 4096) * ((227 << 10) / bytes);
+  const int64_t held = std::max<int64_t>(1, enough_threads / 4096) * (kSharedMost / bytes);
   const int64_t blocks =
       p.channels_last() ? p.batch * CeilDiv(p.channels, kRingLanes) : CeilDiv(p.batch * p.channels, kRingLanes);
   return 5 * blocks < 3 * CeilDiv(blocks, held) * held ? "too few planes to keep the device busy" : nullptr;

@@ -40,9 +40,10 @@ Status ErrorStatus(cudaError_t error, const std::string& while_doing);
 inline constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;
 
 // Launches on the current device a kernel that was compiled ahead, or while the program runs. Grids are
-// one-dimensional; `blocks` of 0 launches nothing.
+// one-dimensional; `blocks` of 0 launches nothing. early: the kernel itself waits for what is before it on the stream
+// (WaitForEarlier), so that its blocks may be there when that ends.
 inline cudaError_t LaunchPointers(const void* kernel, int64_t blocks, int threads, size_t shared_bytes, void* stream,
-                                  void** params) {
+                                  void** params, bool early = false) {
   if (blocks <= 0) return cudaSuccess;
   if (blocks > kMaxBlocks) return cudaErrorInvalidConfiguration;
   if (shared_bytes > 48 * 1024) {
@@ -50,8 +51,14 @@ inline cudaError_t LaunchPointers(const void* kernel, int64_t blocks, int thread
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (error != cudaSuccess) return error;
   }
-  return cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), params,
-                          shared_bytes, static_cast<cudaStream_t>(stream));
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(blocks)), config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes, config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute, config.numAttrs = early ? 1 : 0;
+  return cudaLaunchKernelExC(&config, kernel, params);
 }
 
 inline bool Aligned(const void* pointer, int64_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }

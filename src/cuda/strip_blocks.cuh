@@ -94,6 +94,7 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
 // A kernel's body.
 template <class T, Form F>
 __device__ void RunStripForm(const StripParams& p) {
+  WaitForEarlier();
   if constexpr (Strip<T, F>::kShared) {
     extern __shared__ __align__(16) unsigned char strip_shared[];
     RunStagedStrip<T, F>(p, strip_shared);

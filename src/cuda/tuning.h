@@ -42,6 +42,8 @@ inline int64_t bytes_worth_compiling = 1 << 20;
 // Shared memory of a block of staged strips or cells. The GPU tests lower it, so that small planes are cut into pieces.
 // With 36 KB six fit on a multiprocessor; 256 bytes are for what is read beyond.
 inline int64_t staged_bytes = (36 << 10) - 256;
+// Shared memory of a multiprocessor.
+inline constexpr int64_t kSharedMost = 227 << 10;
 // The most that a piece of one row may take: one block on a multiprocessor could not overlap loading with computing.
 inline constexpr int64_t kStagedBytesMost = 100 << 10;
 // Shared memory of a block of global pooling's planes.
@@ -143,9 +145,12 @@ constexpr SmallWindowTuning BackwardTuning(const Form& f) {
     t.rows = taps > 9 ? 8 : halves ? 4 : 2;
     t.ahead = taps > 9 ? 2 : 1;
     t.streamed = true;
+    if (halves && taps <= 9 && f.kept() <= 48) t.blocks = 3;
   } else {
     t.rows = taps > 9 && !halves ? 2 : 4;
     t.ahead = taps > 9 ? 1 : 2;
+    // As many as spill nothing: left alone the compiler takes a fifth more registers than it needs.
+    if (f.kept() <= 40) t.blocks = halves ? 3 : 4;
   }
   return t;
 }

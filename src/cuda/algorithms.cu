@@ -253,15 +253,19 @@ Status LaunchAnyOp(const Problem& p, poolgrad_op op, const Args& args, void*, vo
 
 // ---- windows by table, averages ----
 
-// Large windows that hardly overlap. Channels first: shared memory is filled and emptied in runs, and most of dx is 0.
-// Channels last, backward: every input asks the one or two outputs over it.
+// Large windows that hardly overlap. Channels first: shared memory is filled and emptied in runs, and most of dx is 0;
+// backward also where up to four overlap, if inputs are many times the outputs (twice as fast as gather.cuh).
+// Channels last, backward: every input asks the one or two outputs over it, up to four along an axis where it has one
+// channel, which leaves sums.cuh a lane of each warp.
 bool LargeAndApart(const Problem& p, bool forward) {
+  const int64_t most = forward || (p.channels_last() && p.channels > 1) ? 3 : 8;  // twice of what may overlap
   for (const Axis& a : p.axis) {
-    if (a.out > 1 && 2 * a.kernel > 3 * a.stride) return false;
+    if (a.out > 1 && 2 * a.kernel > most * a.stride) return false;
   }
+  if (!forward && p.in_plane() < 16 * p.out_plane()) return false;
   if (forward && p.out_plane() == 1) return false;  // one row, which lanes cannot share
-  if (p.channels_last()) return !forward && p.taps() >= kTableLargeLast;
-  return p.taps() >= (forward ? kTableLargeForward : kTableLargeBackward);
+  if (p.channels_last()) return !forward && p.taps() >= table_large_last;
+  return p.taps() >= (forward ? kTableLargeForward : table_large_backward);
 }
 
 CudaKernel MakeTablesOp(const Problem& p, poolgrad_op op);

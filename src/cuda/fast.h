@@ -42,5 +42,7 @@ const char* RefuseRing(const Problem& p);
 const char* RefuseAny(const Problem& p);
 const char* RefuseGather(const Problem& p);
 const char* RefuseTables(const Problem& p, bool forward);
+// Backward by table: whether an output has hundreds of inputs, so that dx is cleared first (tables_cleared.cuh).
+bool TablesClear(const Problem& p);
 
 }  // namespace poolgrad::cuda

@@ -93,10 +93,16 @@ const char* RefuseAny(const Problem& p) {
   return nullptr;
 }
 
+bool TablesClear(const Problem& p) {
+  int64_t intervals = 0;  // of 8 bytes, in shared memory
+  for (const Axis& a : p.axis) intervals += a.in + a.out;
+  return p.kind == POOLGRAD_MAX && table_cleared * p.out_plane() <= p.in_plane() && intervals <= 4096;
+}
+
 const char* RefuseTables(const Problem& p, bool forward) {
   constexpr int64_t limit = int64_t{1} << 30;
   for (const Axis& a : p.axis) {
-    if (a.dilation != 1 && a.kernel > 1) return "the window is dilated";
+    if (a.dilation != 1 && a.kernel > 1 && (forward || !TablesClear(p))) return "the window is dilated";
     if (a.table && (a.in + 1) * (a.out + 1) >= limit) return "an axis is too long for numbers of 32 bits";
     const bool sized = a.table && !IsAdaptive(a) && HasSizes(a);
     if (sized && p.kind == POOLGRAD_AVERAGE && !forward && !p.channels_last()) {

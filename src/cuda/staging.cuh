@@ -111,6 +111,19 @@ __device__ void StageOut(const unsigned char* shared, T* global, int count) {
   CopyEnds(run, from, count, global);
 }
 
+// global[0, count) becomes 0.
+template <class T>
+__device__ void ClearRun(T* global, int count) {
+  const Run16<T> run(global, count);
+  constexpr int kPer16 = 16 / sizeof(T);
+  for (int i = threadIdx.x; i < run.pieces; i += blockDim.x) {
+    *reinterpret_cast<uint4*>(global + run.head + i * kPer16) = make_uint4(0, 0, 0, 0);
+  }
+  const int i = threadIdx.x, tail = run.head + run.pieces * kPer16;
+  if (i < run.head) global[i] = T(0.0f);
+  if (i < count - tail) global[tail + i] = T(0.0f);
+}
+
 __device__ inline uint32_t SharedAddress(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
 
 // Moves a block's runs in and out, once each. Devices that can (compute capability 9) are asked for a whole run by one

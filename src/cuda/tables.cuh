@@ -96,9 +96,11 @@ struct TableParams {
   TableAxis axis[3];
   FastDiv out[3], in[3];  // divide by the sizes
   FastDiv across;         // channels last: groups of channels at a place
+  FastDiv by_channels;
   int channels;
   uint32_t threads;
   FastDiv kernel[2];  // of height and width
+  FastDiv dilation[3];
   uint32_t taps;
   int bits;
   uint32_t none;
@@ -110,7 +112,7 @@ struct TableParams {
   // Channels last, backward: inputs of a run, and runs of a row.
   int run;
   FastDiv runs;
-  // Channels first.
+  // Channels first, and scattered.
   Pieces cut;
   FastDiv padded;    // outputs of a line, rounded up to whole bytes of routes
   int rows_at_once;  // backward: rows of inputs that the threads of a block do at once

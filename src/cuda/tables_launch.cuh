@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cuda/fast.h"
+#include "cuda/tables_cleared.cuh"
 #include "cuda/tables_first.cuh"
 #include "cuda/tables_last.cuh"
 #include "cuda/tuning.h"
@@ -57,17 +58,18 @@ TableParams<T> MakeTableParams(const Problem& p) {
   for (int i = 0; i < 3; ++i) {
     const Axis& from = p.axis[i];
     const auto to = [](int64_t n) { return static_cast<int>(n); };
-    v.axis[i] = {
-        to(from.in), to(from.out), to(from.kernel), to(from.stride), to(from.pad_lo), to(from.pad_hi), 0, 0, false, {},
-        {}};
-    v.out[i] = FastDiv(from.out), v.in[i] = FastDiv(from.in);
+    // Scattered windows may be dilated: an axis knows how far they reach.
+    const int64_t reach = from.table ? from.kernel : from.extent();
+    v.axis[i] = {to(from.in), to(from.out), to(reach), to(from.stride), to(from.pad_lo), to(from.pad_hi), 0, 0,
+                 false,       {},           {}};
+    v.out[i] = FastDiv(from.out), v.in[i] = FastDiv(from.in), v.dilation[i] = FastDiv(from.dilation);
   }
   FillLists(p, v.axis, v.lists);
   for (int i = 0; i < 3; ++i) {
     TableAxis& a = v.axis[i];
     a.by_out = FastDiv(a.out), a.by_in = FastDiv(a.form == kAdaptive ? a.in : a.stride);
   }
-  v.channels = static_cast<int>(p.channels);
+  v.channels = static_cast<int>(p.channels), v.by_channels = FastDiv(p.channels);
   v.kernel[0] = FastDiv(p.axis[1].kernel), v.kernel[1] = FastDiv(p.axis[2].kernel);
   v.taps = static_cast<uint32_t>(p.taps());
   v.bits = p.kind == POOLGRAD_MAX ? p.routes.bits : 8;
@@ -176,6 +178,20 @@ bool CutScatter(const Problem& p, TableJob<T>& job) {
   return taken <= kStagedBytesMost;
 }
 
+// Pieces that leave the device several blocks to a multiprocessor, but not so small that outputs are met in many.
+template <class T>
+void CutCleared(const Problem& p, TableJob<T>& job) {
+  TableParams<T>& v = job.params;
+  const int64_t row = v.axis[2].in * (p.channels_last() ? p.channels : 1) * static_cast<int64_t>(sizeof(T));
+  const int64_t wanted = std::clamp<int64_t>(p.x_bytes() / kTableClearedBlocks, staged_bytes / 4, staged_bytes * 7 / 4);
+  CutTable(v.cut, v.axis[0].in, v.axis[1].in, p.batch * (p.channels_last() ? 1 : p.channels), wanted,
+           [&](int64_t planes, int depths, int rows) { return planes * depths * rows * row; });
+  job.blocks = BlocksOf(v.cut);
+  int64_t intervals = 0;
+  for (const Axis& a : p.axis) intervals += a.in + a.out;
+  job.shared_bytes = static_cast<size_t>(intervals) * sizeof(Interval);
+}
+
 // False if what a single row needs does not fit.
 template <class T>
 bool CutBackward(const Problem& p, TableJob<T>& job) {
@@ -221,11 +237,15 @@ inline Problem FoldedGlobal(const Problem& p) {
 
 template <class T>
 std::shared_ptr<const void> MakeTableJob(const Problem& original, bool forward) {
-  const Problem p = FoldedGlobal(original);
+  const bool clears = !forward && TablesClear(original);
+  const Problem p = clears ? original : FoldedGlobal(original);
   auto job = std::make_shared<TableJob<T>>();
   job->params = MakeTableParams<T>(p);
-  if (p.channels_last()) return job;
-  if (forward) {
+  if (clears) {
+    CutCleared(p, *job);
+  } else if (p.channels_last()) {
+    return job;
+  } else if (forward) {
     CutForward(p, *job);
   } else if (!(Scatters(p) ? CutScatter(p, *job) : CutBackward(p, *job))) {
     return nullptr;
@@ -258,6 +278,10 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
   v.result = static_cast<T*>(args.result);
   v.routes = args.routes;
   const bool average = p.kind == POOLGRAD_AVERAGE, last = p.channels_last();
+  if (!forward && TablesClear(p)) {
+    return Launch(last ? TableCleared<T, true> : TableCleared<T, false>, job.blocks, kTableThreads, job.shared_bytes,
+                  stream, v);
+  }
   bool vector = false, staged = job.staged;
   int64_t blocks = job.blocks;
   int threads = job.threads;

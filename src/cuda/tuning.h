@@ -79,8 +79,13 @@ inline constexpr int64_t kTableBytes = 20 << 10;
 // Channels last, forward: taps from which whole blocks fetch a window, where outputs are few (at 100 taps it took twice
 // as long as a thread for 16 bytes of channels, at 400 three quarters of its time).
 inline constexpr int64_t kTableLong = 256;
-// Taps from which windows that are alike and hardly overlap are taken, too.
-inline constexpr int64_t kTableLargeForward = 256, kTableLargeBackward = 64, kTableLargeLast = 256;
+// Backward: inputs for each output from which dx is cleared first (the GPU tests lower it), and blocks that it is cut
+// into then if it is large.
+inline int64_t table_cleared = 256;
+inline constexpr int64_t kTableClearedBlocks = 132 * 16;
+// Taps from which windows that are alike and hardly overlap are taken, too; backward, the GPU tests lower them.
+inline constexpr int64_t kTableLargeForward = 256;
+inline int64_t table_large_backward = 64, table_large_last = 256;
 // Inputs along the width that a thread of the channels-last backward does.
 inline constexpr int64_t kTableRun = 8;
 

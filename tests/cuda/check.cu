@@ -461,6 +461,7 @@ int Main(int argc, char** argv) {
   // Problems as they come, where strips are short, or with strips as long as they get and planes cut into bands and
   // tiles; most by kernels compiled ahead, some by kernels compiled for them. None of it may change a bit.
   const int64_t usual = cuda::enough_threads, staged = cuda::staged_bytes, tile = cuda::separable_tile;
+  const int64_t cleared = cuda::table_cleared, large = cuda::table_large_backward, last = cuda::table_large_last;
   struct Phase {
     bool long_strips, compiled;
     int until;  // of 100 problems
@@ -470,6 +471,9 @@ int Main(int argc, char** argv) {
     cuda::enough_threads = phase.long_strips ? 1 : usual;
     cuda::staged_bytes = phase.long_strips ? 2048 : staged;
     cuda::separable_tile = phase.long_strips ? 16 : tile;
+    cuda::table_cleared = phase.long_strips ? 2 : cleared;
+    cuda::table_large_backward = phase.long_strips ? 4 : large;
+    cuda::table_large_last = phase.long_strips ? 4 : last;
     cuda::bytes_worth_compiling = phase.compiled ? 0 : int64_t{1} << 60;
     const int end = problems * phase.until / 100;
     next = begin, begin = end;
@@ -490,6 +494,7 @@ int Main(int argc, char** argv) {
   cuda::enough_threads = usual;
   cuda::staged_bytes = staged;
   cuda::separable_tile = tile;
+  cuda::table_cleared = cleared, cuda::table_large_backward = large, cuda::table_large_last = last;
   CheckGraphAndStreams();
   CheckErrors();
   CheckPlan("max f32 nhwc 2x20x20x8 k3 s2 p1 cuda");

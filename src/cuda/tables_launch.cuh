@@ -18,6 +18,7 @@ template <class T>
 struct TableJob {
   TableParams<T> params{};  // without pointers
   bool staged = true;
+  bool clears = false;  // tables_cleared.cuh
   int64_t blocks = 0;
   int threads = kTableThreads;
   size_t shared_bytes = 0;
@@ -237,11 +238,11 @@ inline Problem FoldedGlobal(const Problem& p) {
 
 template <class T>
 std::shared_ptr<const void> MakeTableJob(const Problem& original, bool forward) {
-  const bool clears = !forward && TablesClear(original);
-  const Problem p = clears ? original : FoldedGlobal(original);
   auto job = std::make_shared<TableJob<T>>();
+  job->clears = !forward && TablesClear(original);
+  const Problem p = job->clears ? original : FoldedGlobal(original);
   job->params = MakeTableParams<T>(p);
-  if (clears) {
+  if (job->clears) {
     CutCleared(p, *job);
   } else if (p.channels_last()) {
     return job;
@@ -278,7 +279,7 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
   v.result = static_cast<T*>(args.result);
   v.routes = args.routes;
   const bool average = p.kind == POOLGRAD_AVERAGE, last = p.channels_last();
-  if (!forward && TablesClear(p)) {
+  if (job.clears) {
     return Launch(last ? TableCleared<T, true> : TableCleared<T, false>, job.blocks, kTableThreads, job.shared_bytes,
                   stream, v);
   }

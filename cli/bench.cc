@@ -189,7 +189,7 @@ Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memor
       break;
     case POOLGRAD_OP_BACKWARD: {
       const Exec forward(plan, POOLGRAD_OP_FORWARD_ROUTES, options.threads);
-      for (int64_t i = 0; i < subject.sets; ++i) {
+      for (int64_t i = 0; i < subject.sets && info.route_bytes > 0; ++i) {  // averages have none
         Forward(plan, x(i), y(i), routes(i), forward.get());
       }
       timing = Measure(options.seconds,

@@ -35,8 +35,10 @@ except ImportError:  # before Python 3.11; pyproject.toml asks for tomli there
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "bindings" / "python" / "poolgrad"
 NAME = "poolgrad"
-# What travels beside libpoolgrad, with the licence that must go along; and what every Linux has (PEP 600).
-_CARRIED = {"libhwy.so": "packaging/licenses/highway-apache-2.0.txt"}
+# What travels beside libpoolgrad where it is needed (a release does not), and what every Linux has (PEP 600). The kernels are
+# Highway's templates, so its licence always goes along.
+_CARRIED = ("libhwy.so",)
+_LICENCE = ROOT / "packaging" / "licenses" / "highway-apache-2.0.txt"
 _EVERYWHERE = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libstdc++.so.6", "libgcc_s.so.1"}
 # The glibc of the oldest distributions that have a libstdc++ this new.
 _GLIBC_BY_GLIBCXX = {19: 17, 24: 27, 25: 28, 28: 31, 29: 34, 30: 35, 32: 38, 33: 39}
@@ -92,7 +94,7 @@ def _build_library() -> Tuple[List[Path], str]:
     library = build / "libpoolgrad.so"
     cache = (build / "CMakeCache.txt").read_text()
     folders = {Path(found).parents[1] for found in re.findall(r"^hwy_DIR:PATH=(/.+)$", cache, re.MULTILINE)}  # of LIB/cmake/hwy
-    carried = [folder / name for name in _needed(library) if name.startswith(tuple(_CARRIED)) for folder in sorted(folders)]
+    carried = [folder / name for name in _needed(library) if name.startswith(_CARRIED) for folder in sorted(folders)]
     local = ""
     compiler = re.search(r"^CMAKE_CUDA_COMPILER:\w+=(.+)$", cache, re.MULTILINE)
     if compiler and "wheel-cuda" in build.name:
@@ -141,9 +143,7 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     files[f"{NAME}/include/poolgrad/poolgrad.h"] = (ROOT / "include" / "poolgrad" / "poolgrad.h").read_bytes()
     for library in libraries:
         files[f"{NAME}/{library.name}"] = library.resolve().read_bytes()
-        for name, licence in _CARRIED.items():
-            if library.name.startswith(name):
-                files[f"{info}/{Path(licence).name}"] = (ROOT / licence).read_bytes()
+        files[f"{info}/{_LICENCE.name}"] = _LICENCE.read_bytes()
     files[f"{info}/METADATA"] = _metadata(project, version).encode()
     purelib = "false" if libraries else "true"
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: poolgrad\nRoot-Is-Purelib: {purelib}\nTag: {tag}\n".encode()

@@ -325,6 +325,8 @@ TEST_F(Command, BenchGivesOneObjectPerLine) {
   EXPECT_EQ(Run("bench --case nothing").err.find("poolgrad: --case is 'nothing'; expected one of resnet_stem, "), 0u);
   EXPECT_EQ(Run("bench --nothing").status, 2);
   EXPECT_EQ(Run("bench --case tiny --dtype f32,bf16 --op fwd --seconds 0.001 --copy-gbps 100 --rectified").status, 0);
+  const std::string average = "--problem 'avg f32 nchw 1x2x9x9 k3 s2 p1'";  // without routes
+  EXPECT_EQ(Run("bench --seconds 0.001 --copy-gbps 100 " + average).status, 0);
 }
 
 }  // namespace

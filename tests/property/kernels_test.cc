@@ -126,8 +126,12 @@ TEST(Kernels, EveryKernelOfEveryTypeRanOnDrawnProblems) {
   }
   ASSERT_GT(missing.size(), 40u);
   ForgetRuns();
-  // Large windows over many channels of halves are hardly ever drawn.
-  ASSERT_EQ(CheckProblem(*ParseProblem("max bf16 nhwc 1x7x8x33 k13x9 s2x1 p6x4"), 1, {{2}, false}).failure, "");
+  // Hardly ever drawn: large windows over many channels of halves, long signals, windows as large as the plane.
+  for (const char* line :
+       {"max bf16 nhwc 1x7x8x33 k13x9 s2x1 p6x4", "max f64 nwc 1x4100x3 k3 s2 p1", "max bf16 nwc 1x16400x3 k3 s2 p1",
+        "max bf16 nchw 3x5x7x9 k7x9", "max f32 nchw 3x5x7x9 k7x9"}) {
+    ASSERT_EQ(CheckProblem(*ParseProblem(line), 1, {{2}, false}).failure, "");
+  }
   for (uint64_t seed = 1; seed < 6000 && !missing.empty(); ++seed) {
     XorShift draw(seed);
     const poolgrad_problem problem = DrawProblem(draw);

@@ -1,5 +1,5 @@
 // Forward kernels for f64 and i32.
-#define POOLGRAD_WIDER HWY_AVX2  // AVX-512 is rare for them, and 8 s of every build for each
+#define POOLGRAD_WIDER HWY_AVX2  // table.h says why
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE

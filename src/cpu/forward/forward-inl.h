@@ -26,11 +26,11 @@ inline constexpr Sets kThisSet = HWY_TARGET == HWY_AVX3   ? kOnAvx3
 
 template <class S>
 inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
-                              : std::is_same_v<S, double>   ? Held::kF64
-                              : std::is_same_v<S, int16_t>  ? Held::kHalves
                               : std::is_same_v<S, uint32_t> ? Held::kBits32
                               : std::is_same_v<S, uint16_t> ? Held::kBits16
-                                                            : Held::kInt;
+                              : sizeof(S) == 1              ? Held::kBytes
+                              : sizeof(S) == 2              ? Held::kHalves
+                                                            : Held::kWide;
 
 #undef POOLGRAD_IF_BUILT
 #define POOLGRAD_IF_BUILT(kWay)                    \
@@ -42,7 +42,8 @@ inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
 
-// What a file of kernels for one type holds: NAME, which takes the instruction set's `make`.
+// What a file of kernels for one type holds: NAME, which takes the instruction set's `make`; on AVX-512 AVX2's, where
+// table.h has no other.
 #undef POOLGRAD_FORWARD
 #define POOLGRAD_FORWARD(NAME, make)                                                              \
   HWY_BEFORE_NAMESPACE();                                                                         \
@@ -60,7 +61,9 @@ inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
   namespace poolgrad {                                                     \
   HWY_EXPORT(NAME##Here);                                                  \
   Made NAME(ForwardWay way, const Problem& p, bool routes, int64_t simd) { \
-    return POOLGRAD_DISPATCH(NAME##Here, simd)(way, p, routes);            \
+    const Made made = POOLGRAD_DISPATCH(NAME##Here, simd)(way, p, routes); \
+    const bool narrower = made.refusal == kNotBuilt && simd == kAvx3;      \
+    return narrower ? NAME(way, p, routes, kAvx2) : made;                  \
   }                                                                        \
   }
 #else

@@ -35,6 +35,6 @@ Made MakeForwardTransposed(const Problem& problem, poolgrad_op op, const Host& h
 Made MakeForwardCut(const Problem& problem, poolgrad_op op, const Host& host);
 
 inline constexpr const char* kNoSimdHere = "this processor has none of the SIMD instruction sets that were built";
-inline constexpr const char* kNotBuilt = "it is not built for this type and instruction set";
+inline constexpr char kNotBuilt[] = "it is not built for this type and instruction set";  // one address for all
 
 }  // namespace poolgrad

@@ -1,5 +1,5 @@
 // Forward kernels for i8 and u8. (i32 is in f64.cc.)
-#define POOLGRAD_WIDER HWY_AVX2  // AVX-512 is 1.04 to 1.17 times as fast, and 5 s of every build
+#define POOLGRAD_WIDER HWY_AVX2  // table.h says why
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE

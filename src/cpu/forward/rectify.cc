@@ -4,6 +4,7 @@
 // winners are rectified where they are stored (Watch::ToY): to go over y once more took 1.1 to 2 times as long as plain
 // pooling. This is for what is not: rows that rules decide, and everything where there is a bias, which kernels do not
 // know. They call it (Kernel::finish) for outputs as they make them, while these are in cache.
+#define POOLGRAD_WIDER HWY_AVX2  // a pass over what lies in the cache
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE

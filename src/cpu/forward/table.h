@@ -24,13 +24,13 @@ enum class ForwardWay {
 };
 
 // How elements are held: as themselves; or, where no value of x is negative, as the bits of floats (simd/order-inl.h).
-// `halves` are f16 and bf16.
-enum class Held { kF32, kHalves, kF64, kInt, kBits32, kBits16 };
+// `halves` are f16 and bf16, `wide` f64 and i32, `bytes` i8 and u8.
+enum class Held { kF32, kHalves, kWide, kBytes, kBits32, kBits16 };
 
 using Sets = uint32_t;  // of instruction sets
 inline constexpr Sets kOnNone = 0, kOnSse4 = 1, kOnAvx2 = 2, kOnAvx3 = 4, kOnNeon = 8, kOnWasm = 16;
-inline constexpr Sets kOnWide = kOnAvx2 | kOnAvx3, kOnFast = kOnWide | kOnNeon, kOnNative = kOnFast | kOnSse4,
-                      kOnAll = kOnNative | kOnWasm;
+inline constexpr Sets kOnMost = kOnAvx2 | kOnNeon, kOnOld = kOnMost | kOnSse4, kOnFast = kOnMost | kOnAvx3,
+                      kOnNative = kOnFast | kOnSse4;
 
 struct ForwardRow {
   ForwardWay way;
@@ -38,26 +38,29 @@ struct ForwardRow {
   Sets built[6];  // by Held
 };
 
-// WebAssembly has f32 alone, for the size of the module. Bits of f32 are worth it where winners of zero ask for a look
-// at the inputs (Arm), bits of halves there too, where they have no instructions of their own; on x86 they gain 1.0 to
-// 1.1.
-// f64.cc and ints.cc leave AVX-512 out, to build faster: f64, i32 and bytes run AVX2 there. (f64: values as fast,
-// routes up to 1.4 times slower; bytes: 1.04 to 1.07 and 1.05 to 1.17 times.)
+// Why some have few. What was measured is in docs/performance/x86-avx512.md (2026-11-17):
+//   AVX-512  Processors that have it run AVX2's kernels where there is no other. Halves have all, and gain 1.1 to 3.9
+//            times; f32 those that gain with routes; wide and bytes none, to build faster and smaller.
+//   SSE4     f32, and the values of bytes, for quantized networks. What else is pooled there goes by the letter
+//            (fwd_exact), averages by the reference.
+//   WASM     f32 alone, for the size of the module.
+//   bits     worth it where winners of zero ask for a look at the inputs (Arm), and for halves there, which have no
+//            instructions of their own; on x86 they gain 1.0 to 1.1.
 // clang-format off
 inline constexpr ForwardRow kForwardTable[] = {
-    //                                           f32        halves     f64        integers   bits32     bits16
-    {ForwardWay::kCut, "fwd_cl_cut",            {kOnNative, kOnNative, kOnNative, kOnNative, kOnNone,   kOnNone}},
-    {ForwardWay::kGlobal, "fwd_global",         {kOnFast,   kOnFast,   kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
-    {ForwardWay::kTiled, "fwd_cf_tiled",        {kOnFast,   kOnFast,   kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
-    {ForwardWay::kRows, "fwd_cl_rows",          {kOnFast | kOnWasm, kOnFast,     kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
-    {ForwardWay::kLarge, "fwd_cl_large",        {kOnFast,   kOnAvx3 | kOnNeon,   kOnNone,   kOnNone,   kOnNone,   kOnNone}},
-    {ForwardWay::kRoutes3x3, "fwd_cf_routes3x3", {kOnNeon,  kOnNone,   kOnNone,   kOnNone,   kOnNeon,   kOnNone}},
-    {ForwardWay::kTransposed, "fwd_cf_transposed", {kOnNative, kOnNative, kOnNative, kOnNative, kOnNone,  kOnNone}},
-    {ForwardWay::kValues, "fwd_values",         {kOnAll,    kOnNative, kOnNative, kOnNative, kOnNeon,   kOnNeon}},
-    {ForwardWay::kRoutes, "fwd_routes",         {kOnAll,    kOnNative, kOnNative, kOnNative, kOnNone,   kOnNone}},
-    {ForwardWay::kAverage, "fwd_average",       {kOnAll,    kOnNative, kOnNative, kOnNone,   kOnNone,   kOnNone}},
-    {ForwardWay::kTables, "fwd_tables",         {kOnNative, kOnNative, kOnNative, kOnNone,   kOnNone,   kOnNone}},
-    {ForwardWay::kExact, "fwd_exact",           {kOnAll,    kOnNative, kOnNative, kOnNative, kOnNone,   kOnNone}},
+    //                                             f32                  halves             wide       bytes      bits32     bits16
+    {ForwardWay::kCut, "fwd_cl_cut",              {kOnNative,           kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
+    {ForwardWay::kGlobal, "fwd_global",           {kOnMost,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
+    {ForwardWay::kTiled, "fwd_cf_tiled",          {kOnMost,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
+    {ForwardWay::kRows, "fwd_cl_rows",            {kOnFast | kOnWasm,   kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
+    {ForwardWay::kLarge, "fwd_cl_large",          {kOnMost,             kOnAvx3 | kOnNeon, kOnNone,   kOnNone,   kOnNone,   kOnNone}},
+    {ForwardWay::kRoutes3x3, "fwd_cf_routes3x3",  {kOnNeon,             kOnNone,           kOnNone,   kOnNone,   kOnNeon,   kOnNone}},
+    {ForwardWay::kTransposed, "fwd_cf_transposed", {kOnNative,          kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
+    {ForwardWay::kValues, "fwd_values",           {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnOld,    kOnNeon,   kOnNeon}},
+    {ForwardWay::kRoutes, "fwd_routes",           {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnMost,   kOnNone,   kOnNone}},
+    {ForwardWay::kAverage, "fwd_average",         {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
+    {ForwardWay::kTables, "fwd_tables",           {kOnNative,           kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
+    {ForwardWay::kExact, "fwd_exact",             {kOnNative | kOnWasm, kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
 };
 // clang-format on
 

@@ -5,7 +5,7 @@
 #define HWY_TARGET_INCLUDE "cpu/lanes/lanes.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target
-#include "cpu/forward/forward.h"
+#include "cpu/forward/forward-inl.h"
 #include "cpu/lanes/average-inl.h"
 #include "cpu/lanes/lanes.h"
 #include "cpu/lanes/tables-inl.h"
@@ -21,15 +21,23 @@ Made MakeTablesOf(const Problem&, const Kernel&) { return kNoSimdHere; }
 
 #else
 
-// The kernel that `make` gives for the problem's type.
-template <class Make>
+// The kernel that `make` gives for T, where forward/table.h has it.
+template <ForwardWay kWay, class T, class Make>
+Made MakeOf([[maybe_unused]] const Make& make) {
+  if constexpr (IsBuilt(kWay, kHeld<T>, kThisSet)) {
+    return make(T());
+  } else {
+    return kNotBuilt;
+  }
+}
+
+// And for the problem's type.
+template <ForwardWay kWay, class Make>
 Made MakeOfType(const Problem& p, const Make& make) {
-  if (p.dtype == POOLGRAD_F32) return make(float());
-#ifndef POOLGRAD_SMALL
-  if (p.dtype == POOLGRAD_F64) return make(double());
-  if (p.dtype == POOLGRAD_F16) return make(F16());
-  if (p.dtype == POOLGRAD_BF16) return make(BF16());
-#endif
+  if (p.dtype == POOLGRAD_F32) return MakeOf<kWay, float>(make);
+  if (p.dtype == POOLGRAD_F64) return MakeOf<kWay, double>(make);
+  if (p.dtype == POOLGRAD_F16) return MakeOf<kWay, F16>(make);
+  if (p.dtype == POOLGRAD_BF16) return MakeOf<kWay, BF16>(make);
   return kNotBuilt;
 }
 
@@ -42,7 +50,7 @@ Made MadeOf(const Problem& p, RunFn run, int64_t units, int64_t bytes, std::shar
 }
 
 Made MakeAverageOf(const Problem& p, bool back) {
-  return MakeOfType(p, [&](auto type) {
+  return MakeOfType<ForwardWay::kAverage>(p, [&](auto type) {
     using T = decltype(type);
     const int64_t lanes = LaneCount<Wide<T> >();
     auto layout = std::make_shared<const LaneLayout>(LayOutLanes(p, back, lanes, sizeof(Wide<T>), back, true));
@@ -50,11 +58,8 @@ Made MakeAverageOf(const Problem& p, bool back) {
   });
 }
 
-Made MakeTablesOf([[maybe_unused]] const Problem& p, [[maybe_unused]] const Kernel& exact) {
-#ifdef POOLGRAD_SMALL
-  return kNotBuilt;
-#else
-  return MakeOfType(p, [&](auto type) {
+Made MakeTablesOf(const Problem& p, [[maybe_unused]] const Kernel& exact) {
+  return MakeOfType<ForwardWay::kTables>(p, [&](auto type) {
     using T = decltype(type);
     const int64_t lanes = LaneCount<Wide<T> >();
     auto layout = std::make_shared<TablesLayout>();
@@ -62,7 +67,6 @@ Made MakeTablesOf([[maybe_unused]] const Problem& p, [[maybe_unused]] const Kern
     layout->exact = exact;
     return MadeOf(p, RunTables<T>, layout->lanes.units(lanes), Tables<T>(p, *layout, Args{}, nullptr).bytes, layout);
   });
-#endif
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
@@ -74,6 +78,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace poolgrad {
 
+// f64 has AVX2's on AVX-512 (forward/table.h).
+static int64_t SetOf(const Problem& p, const Host& host) {
+  return p.dtype == POOLGRAD_F64 && host.simd == kAvx3 ? kAvx2 : host.simd;
+}
+
 Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host) {
   const bool back = op == POOLGRAD_OP_BACKWARD;
   if (!back && op != POOLGRAD_OP_FORWARD) return "it pools forward and backward only";
@@ -84,11 +93,11 @@ Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host) {
   for (const Axis& a : p.axis) {
     if (back && !EndsInOrder(a)) return "a window ends before an earlier one does";
   }
-  return POOLGRAD_DISPATCH(MakeAverageOf, host.simd)(p, back);
+  return POOLGRAD_DISPATCH(MakeAverageOf, SetOf(p, host))(p, back);
 }
 
 Made MakeTables(const Problem& p, const Host& host, const Kernel& exact) {
-  return POOLGRAD_DISPATCH(MakeTablesOf, host.simd)(p, exact);
+  return POOLGRAD_DISPATCH(MakeTablesOf, SetOf(p, host))(p, exact);
 }
 
 }  // namespace poolgrad

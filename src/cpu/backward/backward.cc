@@ -3,7 +3,7 @@
 //                    f32 f16 bf16        f64               i8 u8 i32        what for
 //   bwd_disjoint     f16 bf16 but SSE4   -                 -                windows that share no input
 //   bwd_scatter      all                 all               all (unpool)     any window, also sets of ties
-//   bwd_average      all                 all               -                averages
+//   bwd_average      all; SSE4 f32 alone but SSE4          -                averages (forward/table.h)
 //   bwd_from_x       all                 all               -                backward from x, in pieces
 //   gather_winners   all                 all               all              gather (tangents)
 //   bias_sums        all                 all               -                the gradient of a bias

@@ -39,8 +39,8 @@ struct ForwardRow {
 };
 
 // Why some have few. What was measured is in docs/performance/x86-avx512.md (2026-11-17):
-//   AVX-512  Processors that have it run AVX2's kernels where there is no other. Halves have all, and gain 1.1 to 3.9
-//            times; f32 those that gain with routes; wide and bytes none, to build faster and smaller.
+//   AVX-512  Processors that have it run AVX2's kernels where there is no other. Halves have all; f32
+//            the general ones and fwd_cl_rows, which were seen to gain with routes; wide and bytes none, for size.
 //   SSE4     f32, and the values of bytes, for quantized networks. What else is pooled there goes by the letter
 //            (fwd_exact), averages by the reference.
 //   WASM     f32 alone, for the size of the module.

@@ -1,6 +1,7 @@
 // bwd_scatter: outputs that each name their winner, one scalar addition each: any window, stride, dilation, rank,
 // layout and width of codes. The cost does not depend on the window's size. Codes become places by vectors
-// (places-inl.h); then one loop adds, or copies (unpool), into dx or into the sums of the halves (sums.h).
+// (places-inl.h); then one loop adds, or copies (unpool, and halves whose windows share no
+// input), into dx or into the sums of the halves (sums.h).
 //
 // Neighbouring windows often have the same winner, and a sum that was just stored is not there yet when it is loaded
 // again (9 cycles). Where lanes are few, four images in step put three other additions in between; channels last,

@@ -2,7 +2,7 @@
 // target.
 //
 // A unit owns a box of inputs of one image (channels first: of one plane, or of a few planes at once; channels last: of
-// all channels, or of a block of them). Outputs come in row-major order. f32, f64 and copies (unpool) are added
+// all channels, or of a block of them). Outputs come in row-major order. f32, f64 and copies are added
 // straight into dx, which is zeroed a little ahead. The halves are summed as f32 in scratch, of which only a ring of
 // slices of the outermost axis, the rolling one, is kept: what no later window reaches is rounded into dx and zeroed
 // for the slices that take its place. So scratch is never more than x and a constant.

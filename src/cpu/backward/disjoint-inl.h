@@ -7,8 +7,9 @@
 //   channels last   vectors over channels, position after position; any window
 //   channels first  windows of up to four columns that tile the width: one vector per column, interleaved when stored
 // What is written are bits: dy as 0 + dy makes it (unpool: as it is) and the codes are spread to lanes of scratch
-// first. Everything else is bwd_scatter's: short rows, few channels, wide windows channels first. Halves gain because
-// they need no sums of 4 bytes: 1.3 to 1.6 times channels last, where f32 gained 0.9 to 1.1 (AVX-512 and AVX2).
+// first. Everything else is bwd_scatter's, which copies such halves one by one: short rows, few channels, large
+// windows, wide ones channels first. This takes 0.6 to 0.7 of its time in 2x2, 2x1 and 2x3, 0.85 in 3x3 and as long in
+// 4x4 (AVX-512).
 //
 // Tried and left: dx written past the caches where it is larger than they are; it took 1.2 times as long (f32, AVX-512,
 // one thread). Lines of dx asked for ahead, as bwd_scatter does where it zeroes: no gain channels last.
@@ -56,6 +57,7 @@ struct DisjointLayout {
 // bf16, AVX-512: rows of 28 outputs 0.6 to 0.9 times as fast as bwd_scatter, 44 1.1, 56 1.4, 112 1.6.)
 inline constexpr int64_t kLeastColumns = 48;
 inline constexpr int64_t kLeastChannels = 32;
+inline constexpr int64_t kMostInputs = 20;  // for an output: with more, most of dx is only zeroed
 
 inline Range OwnedBy(const Axis& a, int64_t o) {
   return {o == 0 ? 0 : std::clamp<int64_t>(a.start(o), 0, a.in),
@@ -273,6 +275,7 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   layout->one_row = !p.channels_last() && rows_alone && w.in == w.out * w.kernel && w.out <= layout->piece;
   const bool wide = p.channels_last() ? p.channels >= kLeastChannels : layout->one_row || w.out >= kLeastColumns;
   if (!wide) return "bwd_scatter is faster for rows this short, or so few channels";
+  if (p.x_elements() > kMostInputs * p.y_elements()) return "bwd_scatter is faster for windows this large";
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
   Kernel kernel{RunDisjoint, images * p.depth().out * p.height().out, Disjoint(p, Args{}, *layout, nullptr).bytes};
   kernel.layout = std::move(layout);

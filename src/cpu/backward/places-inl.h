@@ -78,6 +78,9 @@ class Places {
     const int64_t row = ((s.image + b.image + i) * p_.depth().out + b.od) * p_.height().out + b.oh;
     Job job{};
     job.n = rows * b.ow.size() * s.lanes;
+    const Sums::Origin origin = s.OriginOf(b);
+    job.from = static_cast<uint32_t>(origin.from);
+    job.ring = static_cast<uint32_t>(origin.ring);
     const int64_t o[] = {b.od, b.oh, b.ow.begin};
     const int64_t last[] = {b.od, b.oh + rows - 1, b.ow.end - 1};
     if (p_.by_table() && !std::equal(o, o + 3, first_)) FindRamps(s, o);
@@ -99,6 +102,7 @@ class Places {
     int64_t n;
     int32_t start[3];  // of the first output's window, from the box's first input on
     uint32_t size[3];
+    uint32_t from, ring;
     bool over[3];  // whether windows reach over the border
   };
 
@@ -194,6 +198,7 @@ class Places {
     const Axis* a = p_.axis;
     const VU taps = hn::Set(du, static_cast<uint32_t>(p_.taps()));
     const VU none = hn::Set(du, kNoPlace);
+    const VU from = hn::Set(du, job.from), ring = hn::Set(du, job.ring);
     const bool deep = a[0].kernel > 1;
     const VU table = hn::LoadU(du, table_places_);
     const VI table0 = hn::LoadU(di, table_[0]), table1 = hn::LoadU(di, table_[1]), table2 = hn::LoadU(di, table_[2]);
@@ -252,7 +257,12 @@ class Places {
           if (job.over[0]) valid = hn::And(valid, inside(0, hn::Mul(slice, dilation0), at));
         }
       }
-      hn::StoreU(hn::IfThenElse(valid, hn::Add(place, hn::LoadU(du, ramp_ + at)), none), du, to + at);
+      place = hn::Add(place, hn::LoadU(du, ramp_ + at));
+      if (job.ring != 0) {
+        place = hn::Add(place, from);
+        place = hn::Min(place, hn::Sub(place, ring));
+      }
+      hn::StoreU(hn::IfThenElse(valid, place, none), du, to + at);
       if (at + lanes > job.n) valid = hn::Or(valid, hn::Not(hn::FirstN(du, static_cast<size_t>(job.n - at))));
       all = hn::And(all, valid);
     }

@@ -1,6 +1,7 @@
 // bwd_scatter: outputs that each name their winner, one scalar addition each: any window, stride, dilation, rank,
 // layout and width of codes. The cost does not depend on the window's size. Codes become places by vectors
-// (places-inl.h); then one loop adds, or copies (unpool), into dx or into the sums of the halves (sums.h).
+// (places-inl.h); then one loop adds, or copies (unpool, and halves whose windows share no
+// input), into dx or into the sums of the halves (sums.h).
 //
 // Neighbouring windows often have the same winner, and a sum that was just stored is not there yet when it is loaded
 // again (9 cycles). Where lanes are few, four images in step put three other additions in between; channels last,
@@ -44,7 +45,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct ScatterForm {
   // n outputs from `source` on; `all`: every one of them has a place.
   void (*one)(std::byte* sums, const std::byte* source, const uint32_t* places, int64_t n, bool all);
-  // Four runs of n outputs each, in step; they add to different images.
+  // Four runs of n outputs each, in step; they add to different images. Null for copies, which wait for nothing.
   void (*four)(std::byte* sums, int64_t plane, const std::byte* source, int64_t source_step, const uint32_t* places,
                int64_t step, int64_t n);
   void (*share)(std::byte* sum, const std::byte* source, int64_t ties);  // one of as many equal parts
@@ -55,33 +56,48 @@ struct ScatterLayout : SumsLayout {
   const ScatterForm* form = nullptr;
 };
 
-// T: the element type, or for unpool the unsigned integer of its size. S: what sums are made in.
+// T: the element type, or for unpool the unsigned integer of its size. S: what sums are made in; copies of halves,
+// where windows share no input, are what one sum would be.
 template <class T, class S, bool kCopy>
 struct ScatterOf {
-  static HWY_INLINE S Value(T value) {
-    if constexpr (kCopy) {
+  static constexpr bool kHalfCopies = std::is_same_v<T, S> && !std::is_arithmetic_v<T>;
+
+  static HWY_INLINE S Value(T value, [[maybe_unused]] int64_t ties = 1) {
+    if constexpr (kHalfCopies) {
+      return Narrow<T>(Widen(value) / static_cast<float>(ties) + 0.0f);
+    } else if constexpr (kCopy) {
       return value;
     } else {
-      return Widen(value);
+      return static_cast<S>(Widen(value) / static_cast<S>(ties));
     }
   }
-  static HWY_INLINE void Put(S& sum, S value) { sum = kCopy ? value : static_cast<S>(sum + value); }
+  static HWY_INLINE void Put(S& sum, S value) {
+    if constexpr (kCopy) {
+      sum = value;
+    } else {
+      sum = static_cast<S>(sum + value);
+    }
+  }
 
-  // n values, less or equal kRun, as they are added: where they lie, or widened.
+  // n values, less or equal kRun, as they are added: where they lie, or made so.
   static constexpr int64_t kRun = 16;
   static HWY_INLINE const S* Values(const T* source, int64_t n, S* wide) {
-    if constexpr (std::is_same_v<T, S>) {
+    if constexpr (std::is_same_v<T, S> && !kHalfCopies) {
       return source;
+    } else if (n < kRun) {
+      for (int64_t k = 0; k < n; ++k) wide[k] = Value(source[k]);
+    } else if constexpr (kHalfCopies) {
+      const hn::CappedTag<uint16_t, kRun> d;
+      for (int64_t k = 0; k < kRun; k += static_cast<int64_t>(hn::Lanes(d))) {
+        const auto bits = hn::LoadU(d, reinterpret_cast<const uint16_t*>(source + k));
+        hn::Store(HalfAsSum<T>(d, bits), d, reinterpret_cast<uint16_t*>(wide + k));
+      }
     } else {
       const hn::CappedTag<S, kRun> d;
       const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-      if (n == kRun) {
-        for (int64_t k = 0; k < kRun; k += lanes) hn::Store(LoadWide(d, source + k), d, wide + k);
-      } else {
-        for (int64_t k = 0; k < n; ++k) wide[k] = Widen(source[k]);
-      }
-      return wide;
+      for (int64_t k = 0; k < kRun; k += lanes) hn::Store(LoadWide(d, source + k), d, wide + k);
     }
+    return wide;
   }
 
   static void One(std::byte* sums_at, const std::byte* from, const uint32_t* HWY_RESTRICT places, int64_t n, bool all) {
@@ -91,14 +107,12 @@ struct ScatterOf {
     for (; n > 0; n -= kRun, source += kRun, places += kRun) {
       const int64_t run = std::min(n, kRun);
       const S* HWY_RESTRICT values = Values(source, run, wide);
-      if (!all) {
+      if (all && run == kRun) {
+        for (int64_t i = 0; i < kRun; ++i) Put(sums[places[i]], values[i]);
+      } else {
         for (int64_t i = 0; i < run; ++i) {
           if (places[i] != kNoPlace) Put(sums[places[i]], values[i]);
         }
-      } else if (run == kRun) {
-        for (int64_t i = 0; i < kRun; ++i) Put(sums[places[i]], values[i]);
-      } else {
-        for (int64_t i = 0; i < run; ++i) Put(sums[places[i]], values[i]);
       }
     }
   }
@@ -137,9 +151,7 @@ struct ScatterOf {
   }
 
   static void Share(std::byte* sum, const std::byte* source, int64_t ties) {
-    S value = Value(*reinterpret_cast<const T*>(source));
-    if constexpr (!kCopy) value = static_cast<S>(value / static_cast<S>(ties));
-    Put(*reinterpret_cast<S*>(sum), value);
+    Put(*reinterpret_cast<S*>(sum), Value(*reinterpret_cast<const T*>(source), ties));
   }
 
   static void Leave([[maybe_unused]] const std::byte* sums, [[maybe_unused]] int64_t n,
@@ -147,24 +159,32 @@ struct ScatterOf {
     if constexpr (!std::is_same_v<T, S>) RoundRun<T>(reinterpret_cast<const S*>(sums), n, reinterpret_cast<T*>(dx));
   }
 
-  static constexpr ScatterForm kForm = {One, Four, Share, Leave};
+  static constexpr ScatterForm kForm = {One, kCopy ? nullptr : Four, Share, Leave};
 };
 
-inline const ScatterForm* ScatterFormOf(const Problem& p, bool copy) {
+// `copy`: nothing is added.
+template <class T>
+const ScatterForm* HalfForm(bool unpool, bool copy) {
+  return unpool ? &ScatterOf<uint16_t, uint16_t, true>::kForm
+         : copy ? &ScatterOf<T, T, true>::kForm
+                : &ScatterOf<T, float, false>::kForm;
+}
+
+inline const ScatterForm* ScatterFormOf(const Problem& p, bool unpool, bool copy) {
 #ifdef POOLGRAD_SMALL
-  return p.dtype == POOLGRAD_F32 && !copy ? &ScatterOf<float, float, false>::kForm : nullptr;
+  return p.dtype == POOLGRAD_F32 && !unpool ? &ScatterOf<float, float, false>::kForm : nullptr;
 #else
   switch (p.dtype) {
     case POOLGRAD_F32:
-      return copy ? &ScatterOf<uint32_t, uint32_t, true>::kForm : &ScatterOf<float, float, false>::kForm;
+      return unpool ? &ScatterOf<uint32_t, uint32_t, true>::kForm : &ScatterOf<float, float, false>::kForm;
     case POOLGRAD_F64:
-      return copy ? &ScatterOf<uint64_t, uint64_t, true>::kForm : &ScatterOf<double, double, false>::kForm;
+      return unpool ? &ScatterOf<uint64_t, uint64_t, true>::kForm : &ScatterOf<double, double, false>::kForm;
     case POOLGRAD_F16:
-      return copy ? &ScatterOf<uint16_t, uint16_t, true>::kForm : &ScatterOf<F16, float, false>::kForm;
+      return HalfForm<F16>(unpool, copy);
     case POOLGRAD_BF16:
-      return copy ? &ScatterOf<uint16_t, uint16_t, true>::kForm : &ScatterOf<BF16, float, false>::kForm;
+      return HalfForm<BF16>(unpool, copy);
     default:
-      if (!copy) return nullptr;
+      if (!unpool) return nullptr;
       return SizeOf(p.dtype) == 1 ? &ScatterOf<uint8_t, uint8_t, true>::kForm
                                   : &ScatterOf<uint32_t, uint32_t, true>::kForm;
   }
@@ -202,12 +222,10 @@ class Scatter {
     if (one_by_one_) return TapByTap(s, b);
     const int64_t n = b.rows * b.ow.size() * s.lanes;
     const std::byte* const source = s.Source(s.OutputOf(b.image, b.od, b.oh, b.ow.begin));
-    // Where the first output's window begins; it may lie before the memory that is added to.
-    std::byte* const first =
-        s.At(b.image, p_.depth().start(b.od), p_.height().start(b.oh), p_.width().start(b.ow.begin));
+    std::byte* const first = s.OriginOf(b).sums;
     if (b.whole) {
       const bool all = places_.Find(s, b, 0, b.images * b.rows, to_);
-      if (b.images % kImagesInStep != 0 || !all) return form_.one(first, source, to_, b.images * n, all);
+      if (b.images % kImagesInStep != 0 || !all || !form_.four) return form_.one(first, source, to_, b.images * n, all);
       const int64_t quarter = b.images / kImagesInStep * n;
       return form_.four(first, 0, source, quarter, to_, quarter, quarter);
     }
@@ -216,7 +234,8 @@ class Scatter {
     bool all[kImagesInStep];
     bool every = true;
     for (int64_t i = 0; i < b.images; ++i) every &= all[i] = places_.Find(s, b, i, b.rows, to_ + i * step);
-    if (b.images == kImagesInStep && every) return form_.four(first, s.plane, source, source_step, to_, step, n);
+    if (b.images == kImagesInStep && every && form_.four)
+      return form_.four(first, s.plane, source, source_step, to_, step, n);
     for (int64_t i = 0; i < b.images; ++i) {
       std::byte* const sums_at = first + i * s.plane * s.l.sum_bytes;
       const std::byte* const from = source + i * source_step * s.l.bytes;
@@ -320,11 +339,12 @@ inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
   if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
   if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
-  const ScatterForm* const form = ScatterFormOf(p, op == POOLGRAD_OP_UNPOOL);
+  const bool unpool = op == POOLGRAD_OP_UNPOOL, copy = unpool || p.disjoint();
+  const ScatterForm* const form = ScatterFormOf(p, unpool, copy);
   if (!form) return kNoVectors;
-  const bool half = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD;
+  const bool staged = SizeOf(p.dtype) == 2 && !copy;
   auto layout =
-      std::make_shared<ScatterLayout>(ScatterLayout{LayOutSums(p, host, !half, half ? 4 : SizeOf(p.dtype)), form});
+      std::make_shared<ScatterLayout>(ScatterLayout{LayOutSums(p, host, !staged, staged ? 4 : SizeOf(p.dtype)), form});
   if (SpansTooMuch(p, *layout)) return "the windows span too much";
   Kernel kernel{RunScatter, layout->units(), Scatter(p, *layout, nullptr).bytes};
   kernel.layout = std::move(layout);

@@ -2,10 +2,10 @@
 // target.
 //
 // A unit owns a box of inputs of one image (channels first: of one plane, or of a few planes at once; channels last: of
-// all channels, or of a block of them). Outputs come in row-major order. f32, f64 and copies (unpool) are added
-// straight into dx, which is zeroed a little ahead. The halves are summed as f32 in scratch, of which only a stretch of
-// slices of the outermost axis, the rolling one, is kept: what no later window reaches is rounded into dx. So scratch
-// is never more than x and a constant.
+// all channels, or of a block of them). Outputs come in row-major order. f32, f64 and copies are added
+// straight into dx, which is zeroed a little ahead. The halves are summed as f32 in scratch, of which only a ring of
+// slices of the outermost axis, the rolling one, is kept: what no later window reaches is rounded into dx and zeroed
+// for the slices that take its place. So scratch is never more than x and a constant.
 //
 // Boxes are cut along the axis behind the rolling one where slices are too large for the cache, and along the rolling
 // one where there are fewer units than threads. Windows across a cut are visited on both sides; what lands outside the
@@ -31,6 +31,8 @@ namespace poolgrad {
 inline constexpr int64_t kSumSlack = 128;  // sums behind, that vectors may reach
 inline constexpr int64_t kImagesInStep = 4;
 inline constexpr int64_t kLanesApart = 16;  // neighbours that are different channels need no images in step
+inline constexpr int64_t kSeldomMeet = 8;   // nor those of which so many inputs share one
+inline constexpr int64_t kMostlyZeros = 4;  // inputs for an output: what is done to each input is most of the work then
 inline constexpr int64_t kLeastBlock = 64;
 
 // One axis of a box: the inputs that it owns and the outputs over them.
@@ -97,9 +99,11 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     l.sums = direct ? 0 : p.in_plane() * l.lanes * l.group + kSumSlack;
     return l;
   }
-  l.group = l.lanes < kLanesApart ? std::min(kImagesInStep, l.images) : 1;
+  const int64_t inputs = p.x_elements() / p.y_elements();  // for an output
+  l.group = l.lanes < kLanesApart && inputs < kSeldomMeet ? std::min(kImagesInStep, l.images) : 1;
 
-  // What the windows of one output reach has to stay in the second-level cache.
+  // What the windows of one output reach has to stay in the second-level cache, unless outputs are far between: then
+  // long runs count for more.
   const Axis& r = p.axis[l.roll];
   const auto slice = [&] {
     int64_t elements = l.block;
@@ -107,7 +111,8 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     return elements;
   };
   const int64_t reach = std::min(r.extent(), r.in);
-  const auto weight = [&] { return reach * slice() * sum_bytes * l.group; };
+  const auto weight = [&] { return inputs < kMostlyZeros ? reach * slice() * sum_bytes * l.group : 0; };
+  if (weight() > tuning.sums_cache_2) l.group = 1;
   if (!direct && weight() > tuning.sums_cache_2) {  // blocks of about the same size
     const int64_t fitting = std::max(kLeastBlock, tuning.sums_cache_2 / (weight() / l.block) / 16 * 16);
     const int64_t fair = CeilDiv(l.lanes, CeilDiv(l.lanes, fitting));
@@ -134,10 +139,10 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
   const int64_t fitting = tuning.sums_cache / (slice() * sum_bytes * l.group);
   if (direct) {
     l.ahead = std::max<int64_t>(1, fitting);
-  } else {  // slices that still get sums are moved to the front when there is no more room: not too often
-    const int64_t moved = std::max<int64_t>(0, reach - r.stride);
-    l.ahead = l.roll == 2 ? l.band[2] : std::min(l.band[l.roll], std::max(reach + 4 * moved, fitting));
-    l.sums = (l.roll == 2 ? l.band[2] * l.block : l.ahead * slice()) * l.group + kSumSlack;
+  } else {
+    const int64_t rows = std::max<int64_t>(1, tuning.sums_piece / (p.width().out * l.block));
+    l.ahead = l.roll == 2 ? l.band[2] : std::min(l.band[l.roll], std::max(reach + rows * r.stride, fitting));
+    l.sums = l.ahead * slice() * l.group + kSumSlack;
   }
   l.piece = std::max<int64_t>(1, tuning.sums_piece / l.block);
   return l;
@@ -164,6 +169,7 @@ class Sums {
 
   template <class Adder>
   void Run(int64_t begin, int64_t end, Adder& adder) {
+    if (!l.direct) Clear(scratch_, l.sums);
     for (int64_t unit = begin; unit < end; ++unit) RunUnit(unit, adder);
   }
 
@@ -178,10 +184,22 @@ class Sums {
   int64_t step[3];        // sums from place to place along an axis
   int64_t plane;          // and from image to image
 
-  // The sum of input (d, h, w) of image i; it may lie outside the box, if only others inside are reached from it.
+  // The sum of input (d, h, w) of image i, in the box.
   std::byte* At(int64_t i, int64_t d, int64_t h, int64_t w) const {
-    return sums_ + (i * plane + (d - origin_[0]) * step[0] + (h - origin_[1]) * step[1] + (w - origin_[2]) * step[2]) *
-                       l.sum_bytes;
+    return sums_ + (i * plane + Offset(d, h, w) - Turns(l.roll == 0 ? d : h)) * l.sum_bytes;
+  }
+
+  // What places of a batch are counted from. Without a ring it is where the first output's window begins, which may lie
+  // before the memory that is added to; else the image's sums: then `from` is added, and `ring` taken off past the end.
+  struct Origin {
+    std::byte* sums;
+    int64_t from, ring;
+  };
+  Origin OriginOf(const Batch& b) const {
+    const int64_t start[] = {p.axis[0].start(b.od), p.axis[1].start(b.oh), p.axis[2].start(b.ow.begin)};
+    const int64_t offset = Offset(start[0], start[1], start[2]);
+    if (!ring_) return {sums_ + (b.image * plane + offset) * l.sum_bytes, 0, 0};
+    return {sums_, offset - Turns(std::max(start[l.roll], span[l.roll].in.begin)), plane};
   }
 
   // Output (od, oh, ow) of image i in y, without lanes.
@@ -248,12 +266,18 @@ class Sums {
     step[2] = lanes;
     step[1] = span[2].in.size() * lanes;
     step[0] = l.roll == 0 ? step[1] * span[1].in.size() : 0;
-    slices_ = l.roll == 2 ? span[2].in.size() : std::min(l.ahead, span[l.roll].in.size());
-    plane = l.roll == 2 ? step[1] : slices_ * step[l.roll];
+    slices_ = std::min(l.ahead, span[l.roll].in.size());
+    ring_ = slices_ < span[l.roll].in.size();
+    plane = slices_ * step[l.roll];
     for (int i = 0; i < 3; ++i) origin_[i] = span[i].in.begin;
     sums_ = scratch_;
-    Clear(sums_, images * plane + kSumSlack);
   }
+
+  int64_t Offset(int64_t d, int64_t h, int64_t w) const {
+    return (d - origin_[0]) * step[0] + (h - origin_[1]) * step[1] + (w - origin_[2]) * step[2];
+  }
+  // How far slices before `slice` have gone round.
+  int64_t Turns(int64_t slice) const { return ring_ ? (slice - origin_[l.roll]) / slices_ * plane : 0; }
 
   void Clear(std::byte* sums, int64_t n) const { std::memset(sums, 0, static_cast<size_t>(n * l.sum_bytes)); }
 
@@ -322,17 +346,7 @@ class Sums {
       begun_ = past;
       return;
     }
-    int64_t& origin = origin_[l.roll];
-    if (past <= origin + slices_) return;
-    Finish(adder, first);
-    const int64_t gone = std::min(first - origin, slices_) * step[l.roll];
-    const int64_t left = plane - gone;
-    for (int64_t i = 0; i < images; ++i) {
-      std::byte* const sums = sums_ + i * plane * l.sum_bytes;
-      std::memmove(sums, sums + gone * l.sum_bytes, static_cast<size_t>(left * l.sum_bytes));
-      Clear(sums + left * l.sum_bytes, gone);
-    }
-    origin = first;
+    if (past > done_ + slices_) Finish(adder, first);
   }
 
   // ---- The way out.
@@ -380,17 +394,20 @@ class Sums {
   void Finish(Adder& adder, int64_t end) {
     if (l.direct) return MakeRoom(adder, end, end);  // what no window reached
     if (done_ >= end) return;
-    const int64_t kept = l.roll == 2 ? end : std::clamp(origin_[l.roll] + slices_, done_, end);
-    if (kept > done_) {
-      // Runs of dx are runs of sums; images are further apart there than what has been written of them.
-      int64_t from = l.roll == 2 ? 0 : (done_ - origin_[l.roll]) * step[l.roll];
-      const int64_t written = l.roll == 2 ? plane : (kept - done_) * step[l.roll];
-      int64_t begin = from;
-      ForRuns(done_, kept, [&](std::byte* dx, int64_t n) {
+    const int64_t kept = std::min(done_ + slices_, end);
+    while (done_ < kept) {
+      // Runs of dx are runs of sums, up to the ring's end; images are further apart there than what has been written of
+      // them.
+      const int64_t first = (done_ - origin_[l.roll]) % slices_;
+      const int64_t past = std::min(kept, done_ + slices_ - first);
+      const int64_t written = (past - done_) * step[l.roll];
+      int64_t from = first * step[l.roll], begin = from;
+      ForRuns(done_, past, [&](std::byte* dx, int64_t n) {
         Leave(adder, sums_ + from * l.sum_bytes, n, dx);
         from += n;
         if (from == begin + written && written != plane) from = begin += plane;
       });
+      done_ = past;
     }
     if (kept < end) Zero(kept, end);
     done_ = end;
@@ -398,20 +415,22 @@ class Sums {
 
   // n sums, side by side.
   template <class Adder>
-  void Leave(Adder& adder, const std::byte* from, int64_t n, std::byte* dx) const {
+  void Leave(Adder& adder, std::byte* from, int64_t n, std::byte* dx) const {
     const int64_t block = 1024 / l.bytes;
     const int64_t ahead = flat() ? kBytesAhead : 8 * l.lanes * l.bytes;  // blocks of lanes: some positions
     for (int64_t i = 0; i < n; i += block) {
       const int64_t some = std::min(n - i, block);
       AskFor(dx + i * l.bytes, ahead, some * l.bytes);
       adder.Leave(from + i * l.sum_bytes, some, dx + i * l.bytes);
+      Clear(from + i * l.sum_bytes, some);
     }
   }
 
   std::byte* const scratch_;
   std::byte* sums_ = nullptr;  // of origin_
-  int64_t origin_[3] = {};     // of the rolling axis, if staged, it moves
-  int64_t slices_ = 0;         // kept, if staged
+  int64_t origin_[3] = {};
+  int64_t slices_ = 0;  // kept, if staged
+  bool ring_ = false;   // and they are fewer than the box has
   Range inside_ = {};
   int64_t begun_ = 0;  // slices before are zeroed, if direct
   int64_t done_ = 0;   // slices before have left, if staged

@@ -321,7 +321,7 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
   if (Status status = ParseShape(words[3], &p); !status.ok()) return status;
   std::string_view said[kMatters];  // by which word
   for (size_t i = 4; i < words.size(); ++i) {
-    Matter matter;
+    Matter matter{};
     if (Status status = ParseOption(words[i], &p, &matter); !status.ok()) return status;
     if (!said[matter].empty()) {
       return Status::Invalid("the words " + Quoted(said[matter]) + " and " + Quoted(words[i]) + " both say " +

@@ -17,9 +17,8 @@ namespace {
 int64_t Supported() { return HWY_STATIC_TARGET; }
 #else
 // What Highway lets the compiler use on each set, but for LZCNT and F16C, which clang 14 cannot ask for: what has BMI2
-// and FMA has them. Asked by the compiler's own means, once per process, so that a
-// release needs nothing of Highway's library; which runs CPUID anew each time, and in a virtual machine each one traps
-// (0.1 ms).
+// and FMA has them. The compiler's runtime asks the processor once per process, so that a release needs nothing of
+// Highway's library, which runs CPUID anew each time; in a virtual machine each one traps (0.1 ms).
 int64_t Supported() {
 #define POOLGRAD_HAS(feature) (__builtin_cpu_supports(feature) != 0)
   const bool sse4 = POOLGRAD_HAS("sse4.2") && POOLGRAD_HAS("pclmul") && POOLGRAD_HAS("aes");

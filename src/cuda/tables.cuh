@@ -5,8 +5,8 @@
 // has 16 bytes of channels of one output (forward) or of one input (backward), and goes through the taps, or the
 // outputs over that input, in row-major order. Channels first (tables_first.cuh): a block holds a piece of x in shared
 // memory (forward), or for every output that reaches a piece of dx what it adds and where (backward); everything that
-// is read or written is a run. Where windows have hundreds of inputs, dx is cleared and few gradients are put in, either
-// layout (tables_cleared.cuh).
+// is read or written is a run. Where windows have hundreds of inputs, dx is cleared and few gradients are put in,
+// either layout (tables_cleared.cuh).
 //
 // A winner is found by every rule at once: `nan_wins` says who wins where a NaN takes part, so that no window has to be
 // done again.

@@ -127,10 +127,11 @@ Status LaunchFamily(const Problem& p, poolgrad_op op, const Args& args, void* st
 
 const char* RefuseLargeWindow(const Problem& p, poolgrad_op op);
 
-// Windows of 7x7 and more that move by one: maxima that they share are found once (1.4 times faster for 7x7, forward).
+// Windows of 8x8 that move by one, channels last: maxima that they share are found once (0.40 of copy against 0.21 to
+// 0.28; 7x7 and channels first are the other way round, 0.22 against 0.33 and 0.34 against 0.45).
 bool SharesMaxima(const Problem& p, poolgrad_op op) {
-  const auto shares = [](const Axis& a) { return a.kernel >= 7 && a.stride == 1; };
-  return IsForward(op) && shares(p.axis[1]) && shares(p.axis[2]) && !RefuseLargeWindow(p, op);
+  const auto shares = [](const Axis& a) { return a.kernel >= 8 && a.stride == 1; };
+  return IsForward(op) && p.channels_last() && shares(p.axis[1]) && shares(p.axis[2]) && !RefuseLargeWindow(p, op);
 }
 
 const char* RefuseForms(const Problem& p, poolgrad_op op) {

@@ -123,13 +123,83 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
   courier.Leave();
 }
 
+// The same where rows are long: a block has some columns of some rows, which come and go one by one.
+template <class T, Form F>
+__device__ void RunCutCells(const CellParams& p, unsigned char* shared) {
+  using C = Cells<T, F>;
+  shared += kReadBefore;
+  constexpr int SD = C::SD, SH = C::SH, SW = C::SW, TD = C::TD, TH = C::TH, TW = C::TW;
+  const Pieces& pieces = p.pieces;
+  const CutPiece piece(pieces, p.cells_d, p.cells_h - p.first[1]);
+  const int each = C::kFlat ? p.channels : 1;  // elements of a column
+  const int qd = p.first[0] + piece.depth, qh = p.first[1] + piece.row, qw = p.first[2] + piece.column;
+  const T* all = static_cast<const T*>(p.dy);
+  const T* dy = all + piece.plane * p.y_plane;
+  const uint8_t* codes = p.routes + piece.plane * p.route_plane;
+  Courier courier;
+  courier.Open();
+  typename C::Depths at = {};
+  if constexpr (C::kSharedOutputs) {
+    const int low = max(0, qh - (TH - 1)), rows = max(0, min(p.out[1], qh + piece.rows) - low);
+    const int from = max(0, qw - (TW - 1)), to = max(from, min(p.out[2], qw + piece.columns));
+    const int byte = C::kFlat ? from * static_cast<int>(p.line_bytes) : from * C::kBits / 8;
+    const int bytes = (C::kFlat ? to * static_cast<int>(p.line_bytes) : (to * C::kBits + 7) / 8) - byte;
+#pragma unroll
+    for (int a = 0; a < TD; ++a) {
+      const int od = qd - (TD - 1) + a;
+      if (static_cast<unsigned>(od) >= static_cast<unsigned>(p.out[0])) continue;
+      const T* first =
+          courier.AskRows({all, all + pieces.planes * p.y_plane}, dy + od * p.y_depth + low * p.y_row + from * each,
+                          p.y_row, rows, (to - from) * each, shared + a * pieces.slab_bytes[0], pieces.pitch[0]);
+      at.dy[a] = Kept(SharedAddress(first) - low * pieces.pitch[0] - from * each * C::kSize);
+      const uint8_t* code = courier.AskRows(
+          {p.routes, p.routes + pieces.planes * p.route_plane}, codes + od * p.route_depth + low * p.route_row + byte,
+          p.route_row, rows, bytes, shared + pieces.place[0] + a * pieces.slab_bytes[1], pieces.pitch[1]);
+      at.routes[a] = Kept(SharedAddress(code) - low * pieces.pitch[1] - byte);
+    }
+  }
+  const int low = max(0, qh * SH - p.pad[1]), rows = min(p.in[1], (qh + piece.rows) * SH - p.pad[1]) - low;
+  const int from = max(0, qw * SW - p.pad[2]), columns = min(p.in[2], (qw + piece.columns) * SW - p.pad[2]) - from;
+  T* dx = static_cast<T*>(p.dx) + piece.plane * p.x_plane + low * p.x_row + from * each;
+  const auto slab = [&](int rd) { return dx + (qd * SD + rd - p.pad[0]) * p.x_depth; };
+  unsigned char* shared_dx = shared + pieces.place[1];
+#pragma unroll
+  for (int rd = 0; rd < SD; ++rd) {
+    at.shared_dx[rd] = Kept(SharedAddress(shared_dx + rd * pieces.slab_bytes[2] + Misalignment(slab(rd))) -
+                            low * pieces.pitch[2] - from * each * C::kSize);
+  }
+  at.end = qh + piece.rows;
+  courier.WaitForRows();
+  const int64_t od = qd - (TD - 1);
+  const uint32_t strips = p.columns.divisor * p.strips.divisor;
+  for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
+    uint32_t column = i, channel = 0;
+    const int row = static_cast<int>(p.columns.take(&column)) * p.rows;
+    if constexpr (C::kFlat) channel = column, column = p.by_channels.take(&channel);
+    if (row >= piece.rows || static_cast<int>(column) * C::kGroup >= piece.columns) continue;
+    C::Run(p, dy + od * p.y_depth, codes + od * p.route_depth, at, qd, qh + row,
+           qw + static_cast<int>(column) * C::kGroup, static_cast<int>(channel));
+  }
+  courier.Made();
+  for (int rd = 0; rd < SD; ++rd) {
+    const int d = qd * SD + rd - p.pad[0];
+    if (static_cast<unsigned>(d) >= static_cast<unsigned>(p.in[0])) continue;
+    courier.SendRows(shared_dx + rd * pieces.slab_bytes[2], slab(rd), p.x_row, rows, columns * each, pieces.pitch[2]);
+  }
+  courier.Leave();
+}
+
 // A kernel's body.
 template <class T, Form F>
 __device__ void RunCellsForm(const CellParams& p) {
   WaitForEarlier();
   if constexpr (Cells<T, F>::kShared) {
     extern __shared__ __align__(16) unsigned char cells_shared[];
-    RunStagedCells<T, F>(p, cells_shared);
+    if constexpr (F.cut) {
+      RunCutCells<T, F>(p, cells_shared);
+    } else {
+      RunStagedCells<T, F>(p, cells_shared);
+    }
   } else {
     RunCells<T, F>(p);
   }

@@ -373,8 +373,10 @@ struct Cells {
     const int od = qd - (TD - 1);
     int oh = qh - (TH - 1);                                                // the next output row to load
     using Offset = std::conditional_t<kSharedOutputs, uint32_t, int64_t>;  // shared: bytes, modulo 2^32
-    const Offset dy_step = static_cast<Offset>(p.y_row) * (kSharedOutputs ? kSize : 1);
-    const Offset routes_step = static_cast<Offset>(p.route_row);
+    constexpr bool kCut = F.cut && kSharedOutputs;
+    const Offset dy_step = static_cast<Offset>(kCut ? p.pieces.pitch[0] : p.y_row * (kSharedOutputs ? kSize : 1));
+    const Offset routes_step = static_cast<Offset>(kCut ? p.pieces.pitch[1] : p.route_row);
+    const auto dx_step = static_cast<uint32_t>(F.cut ? p.pieces.pitch[2] : p.x_row * kSize);
     Offset next_dy = oh * dy_step, next_routes = oh * routes_step;
     const Columns columns(qw, p.out[2]);
     const auto load = [&](int a, bool wanted) {
@@ -395,7 +397,7 @@ struct Cells {
       if (static_cast<unsigned>(d) < static_cast<unsigned>(p.in[0]) &&
           static_cast<unsigned>(h) < static_cast<unsigned>(p.in[1])) {
         if constexpr (kShared) {
-          StoreShared(p, at.shared_dx[rd] + h * static_cast<uint32_t>(p.x_row) * kSize, column, left, sum);
+          StoreShared(p, at.shared_dx[rd] + h * dx_step, column, left, sum);
         } else {
           StoreRow(p, at.dx[rd] + h * p.x_row, column, left, sum);
         }

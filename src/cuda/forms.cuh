@@ -25,6 +25,7 @@ struct Form {
   bool routes;
   bool relu;    // of the outputs
   bool inside;  // forward, staged: no window reaches beyond the input, so that nothing need be asked
+  bool cut;     // staged: pieces have some columns of their rows, which are moved one by one
 
   constexpr bool operator==(const Form&) const = default;
 
@@ -35,8 +36,8 @@ struct Form {
   constexpr bool whole() const { return mode == Mode::kLast || mode == Mode::kFirst; }
   constexpr bool disjoint() const { return extent(0) <= stride[0] && extent(1) <= stride[1] && extent(2) <= stride[2]; }
   constexpr bool dilated() const { return dilation[0] > 1 || dilation[1] > 1 || dilation[2] > 1; }
-  // Elements whose codes fill whole bytes, taken one by one.
-  constexpr int byteful() const { return bits == 2 ? 4 : 2; }
+  // Elements whose codes, were they side by side, fill whole bytes; taken one by one.
+  constexpr int byteful() const { return codes == 2 ? 4 : 2; }
 
   // ---- forward: strips of outputs ----
 

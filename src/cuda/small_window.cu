@@ -56,6 +56,8 @@ int64_t Room(int64_t bytes) { return bytes == 0 ? 0 : CeilDiv(bytes + 15, 16) * 
 // Threads whose last outputs do not exist still read their inputs (strip.cuh), a little beyond the last row, and words
 // of halves and codes end after the last. Nobody writes there meanwhile.
 constexpr int64_t kBeyond = 256 - kReadBefore;
+// Rows are cut at multiples of so many columns: whole bytes of codes, and whole threads.
+constexpr int64_t CutUnit(int64_t channels_each) { return channels_each > 1 ? 2 : 8; }
 
 // How a problem is cut into pieces whose arrays fit into shared memory: two that are read and two that are written.
 struct Staging {
@@ -63,12 +65,17 @@ struct Staging {
     int64_t row_bytes, rows, depths;  // of a plane
     // Rows for each row of a piece, and beyond; the same for depths; and depths of which a piece of rows has some.
     int64_t each_h, more_h, each_d, more_d, slabs;
+    int64_t column_bits, more_bytes;  // where rows are cut, too: of a column, and beyond
     int64_t Planes(int64_t n) const { return Room(n * depths * rows * row_bytes); }
     int64_t Depths(int64_t n) const { return Room(std::min(depths, n * each_d + more_d) * rows * row_bytes); }
     int64_t Slab(int64_t n) const { return Room((n * each_h + more_h) * row_bytes); }
     int64_t Slabs(int64_t n) const { return slabs * Slab(n); }
+    int64_t Pitch(int64_t columns) const {  // that of global memory modulo 16
+      return rows == 0 ? 0 : Room(CeilDiv(columns * column_bits, 8) + more_bytes) + row_bytes % 16;
+    }
+    int64_t CutSlab(int64_t n, int64_t columns) const { return Room((n * each_h + more_h) * Pitch(columns)); }
   };
-  int64_t planes, depths, rows;  // in all
+  int64_t planes, depths, rows, columns, columns_unit;  // in all; columns are cut at whole units
   Side read[2] = {}, written[2] = {};
 
   using Bytes = int64_t (Side::*)(int64_t) const;
@@ -98,12 +105,12 @@ struct Staging {
       const int64_t enough_blocks = std::max<int64_t>(1, enough_threads / 2048);
       const int64_t n = std::min(Most(planes, most_bytes, &Side::Planes), std::max<int64_t>(1, planes / enough_blocks));
       p->planes_each = static_cast<int>(n);
-      return Place(&Side::Planes, n, p);
+      return Place([n](const Side& side) { return side.Planes(n); }, p);
     }
     if (depths > 1 && Sum(&Side::Depths, 1) <= most_bytes) {
       const int64_t n = Most(depths, most_bytes, &Side::Depths);
       p->depths_each = static_cast<int>(n), p->depths = FastDiv(CeilDiv(depths, n));
-      return Place(&Side::Depths, n, p);
+      return Place([n](const Side& side) { return side.Depths(n); }, p);
     }
     if (rows < 2 || Sum(&Side::Slabs, 1) > kStagedBytesMost) return 0;
     const int64_t n = Most(rows, most_bytes, &Side::Slabs, true);
@@ -111,15 +118,59 @@ struct Staging {
     p->rows_each = static_cast<int>(n), p->rows = FastDiv(CeilDiv(rows, n));
     p->slab_bytes[0] = static_cast<int>(read[0].Slab(n)), p->slab_bytes[1] = static_cast<int>(read[1].Slab(n));
     p->slab_bytes[2] = static_cast<int>(written[0].Slab(n));
-    return Place(&Side::Slabs, n, p);
+    return Place([n](const Side& side) { return side.Slabs(n); }, p);
+  }
+
+  // The same, pieces having about `some` rows and as many of their columns as fit.
+  int64_t CutColumns(int64_t most_bytes, int64_t some, Pieces* p) const {
+    const int64_t n = CeilDiv(rows, CeilDiv(rows, std::min(rows, some)));
+    const auto bytes = [&](const Side& side, int64_t units) {
+      return side.slabs * side.CutSlab(n, units * columns_unit);
+    };
+    const auto sum = [&](int64_t units) {
+      return bytes(read[0], units) + bytes(read[1], units) + bytes(written[0], units) + bytes(written[1], units);
+    };
+    if (sum(1) > most_bytes) return 0;
+    const int64_t all = CeilDiv(columns, columns_unit);
+    int64_t low = 1, high = all;
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      if (sum(middle) <= most_bytes) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    const int64_t units = CeilDiv(all, CeilDiv(all, low)), each = units * columns_unit;
+    *p = {};
+    p->planes = planes, p->planes_each = 1;
+    p->depths_each = 1, p->depths = FastDiv(depths);
+    p->rows_each = static_cast<int>(n), p->rows = FastDiv(CeilDiv(rows, n));
+    p->all_columns = static_cast<int>(columns), p->columns_each = static_cast<int>(each);
+    p->columns = FastDiv(CeilDiv(columns, each));
+    const Side& second = written[1].rows > 0 ? written[1] : read[1];
+    p->pitch[0] = static_cast<int>(read[0].Pitch(each)), p->pitch[1] = static_cast<int>(second.Pitch(each));
+    p->pitch[2] = static_cast<int>(written[0].Pitch(each));
+    p->slab_bytes[0] = static_cast<int>(read[0].CutSlab(n, each));
+    p->slab_bytes[1] = static_cast<int>(read[1].CutSlab(n, each));
+    p->slab_bytes[2] = static_cast<int>(written[0].CutSlab(n, each));
+    return Place([&](const Side& side) { return bytes(side, units); }, p);
+  }
+  int64_t RowsMoved(int64_t n) const {
+    int64_t moved = 0;
+    for (const Side& side : {read[0], read[1], written[0], written[1]}) {
+      moved += side.slabs * (n * side.each_h + side.more_h);
+    }
+    return moved;
   }
 
  private:
-  int64_t Place(Bytes bytes, int64_t n, Pieces* p) const {  // in the order they are declared
-    p->place[0] = static_cast<int>((read[0].*bytes)(n));
-    p->place[1] = p->place[0] + static_cast<int>((read[1].*bytes)(n) + kBeyond);
-    p->place[2] = p->place[1] + static_cast<int>((written[0].*bytes)(n));
-    return kReadBefore + Sum(bytes, n) + kBeyond;
+  template <class F>
+  int64_t Place(const F& bytes, Pieces* p) const {  // in the order they are declared
+    p->place[0] = static_cast<int>(bytes(read[0]));
+    p->place[1] = p->place[0] + static_cast<int>(bytes(read[1]) + kBeyond);
+    p->place[2] = p->place[1] + static_cast<int>(bytes(written[0]));
+    return kReadBefore + p->place[2] + bytes(written[1]);
   }
 };
 
@@ -142,10 +193,15 @@ Staging ForwardStaging(const Problem& p, const Form& staged) {
   const Axis &d = p.axis[0], &h = p.axis[1], &w = p.axis[2];
   const Places places = PlacesOf(staged, p);
   const int64_t size = SizeOf(p.dtype);
-  Staging s{places.planes, d.out, h.out};
-  s.read[0] = {w.in * places.each * size, h.in, d.in, h.stride, Beyond(h), d.stride, Beyond(d), d.kernel};
-  s.written[0] = {places.line * size, h.out, d.out, 1, 0, 1, 0, 1};
-  if (staged.routes) s.written[1] = {staged.apart() ? places.line : places.line_bytes, h.out, d.out, 1, 0, 1, 0, 1};
+  const int64_t each = places.each * size * 8;
+  Staging s{places.planes, d.out, h.out, w.out, CutUnit(places.each)};
+  s.read[0] = {
+      w.in * places.each * size, h.in, d.in, h.stride, Beyond(h), d.stride, Beyond(d), d.kernel, w.stride * each,
+      Beyond(w) * each / 8};
+  s.written[0] = {places.line * size, h.out, d.out, 1, 0, 1, 0, 1, each, 0};
+  const int64_t code = (staged.apart() ? 8 : staged.bits) * places.each;
+  if (staged.routes)
+    s.written[1] = {staged.apart() ? places.line : places.line_bytes, h.out, d.out, 1, 0, 1, 0, 1, code, 0};
   return s;
 }
 
@@ -153,12 +209,14 @@ Staging BackwardStaging(const Problem& p, const Form& staged) {
   const Axis &d = p.axis[0], &h = p.axis[1], &w = p.axis[2];
   const Places places = PlacesOf(staged, p);
   const int64_t size = SizeOf(p.dtype), over_h = OverCell(h) - 1, over_d = OverCell(d) - 1;
-  Staging s{places.planes, CellsOfAxis(d), CellsOfAxis(h)};
+  const int64_t each = places.each * size * 8, over_w = OverCell(w) - 1;
+  Staging s{places.planes, CellsOfAxis(d), CellsOfAxis(h), CellsOfAxis(w), CutUnit(places.each)};
   if (staged.stages_outputs()) {
-    s.read[0] = {places.line * size, h.out, d.out, 1, over_h, 1, over_d, over_d + 1};
-    s.read[1] = {places.line_bytes, h.out, d.out, 1, over_h, 1, over_d, over_d + 1};
+    const int64_t code = places.each > 1 ? p.routes.line_bytes * 8 : staged.bits;
+    s.read[0] = {places.line * size, h.out, d.out, 1, over_h, 1, over_d, over_d + 1, each, over_w * each / 8};
+    s.read[1] = {places.line_bytes, h.out, d.out, 1, over_h, 1, over_d, over_d + 1, code, over_w * code / 8 + 2};
   }
-  s.written[0] = {w.in * places.each * size, h.in, d.in, h.stride, 0, d.stride, 0, d.stride};
+  s.written[0] = {w.in * places.each * size, h.in, d.in, h.stride, 0, d.stride, 0, d.stride, w.stride * each, 0};
   return s;
 }
 
@@ -183,11 +241,36 @@ bool Inside(const Problem& p) {
 // Floats of windows that move by two or three are as fast read one by one from global memory: y is small beside x.
 bool StagesFirst(const Form& f, const Problem& p, poolgrad_op op) {
   const bool direct = f.size == 4 && f.kernel[0] == 1 && (f.stride[2] == 2 || f.stride[2] == 3) && p.axis[2].out >= 16;
-  if (!IsBackward(op) && direct) return false;
+  return IsBackward(op) || !direct;
+}
+
+Grid Prepare(const Form& f, const Problem& p, StripParams* params);
+Grid Prepare(const Form& f, const Problem& p, CellParams* params);
+
+// Whether a form can be staged in this mode; where a piece would have a few whole rows only, they are cut if that costs
+// less, unless it is to be `plain`.
+bool Stages(const Problem& p, poolgrad_op op, Mode mode, bool plain, Form* f) {
+  Form staged = *f;
+  staged.mode = mode;
   Pieces pieces;
-  Form staged = f;
-  staged.mode = Mode::kFirstStaged;
-  return (IsBackward(op) ? BackwardStaging(p, staged) : ForwardStaging(p, staged)).Cut(staged_bytes, &pieces) > 0;
+  const int64_t bytes =
+      (IsBackward(op) ? BackwardStaging(p, staged) : ForwardStaging(p, staged)).Cut(staged_bytes, &pieces);
+  // Channels last, forward: where windows skip most inputs, they are not read at all if nothing is staged.
+  const bool skips =
+      mode == Mode::kLastStaged && !IsBackward(op) && 2 * f->taps() <= f->stride[0] * f->stride[1] * f->stride[2];
+  if (skips && bytes == 0) return false;
+  if (!plain && (bytes == 0 || pieces.rows.divisor > 1)) {
+    const auto cost = [&](bool cut) {
+      StripParams strips{};
+      CellParams cells{};
+      staged.cut = cut;
+      const Grid grid = IsBackward(op) ? Prepare(staged, p, &cells) : Prepare(staged, p, &strips);
+      return grid.blocks > 0 ? grid.cost : 0;
+    };
+    const double whole = bytes > 0 ? cost(false) : 0, cut = cost(true);
+    f->cut = cut > 0 && (whole == 0 || cut < whole);
+  }
+  return f->cut || bytes > 0;
 }
 
 // Windows that move by one: neighbouring threads read the same again, which is faster from shared memory, aligned or
@@ -198,35 +281,23 @@ bool PrefersStaged(const Form& f, const Problem& p, poolgrad_op op) {
   return f.stride[2] == 1 && !(IsBackward(op) && aligned.rolls());
 }
 
-// Rows of many channels are long, so that pieces have few of them: not where half of what a piece reads is read again.
-bool StagesLast(const Form& f, const Problem& p, poolgrad_op op) {
-  if (f.kernel[2] > kFlatWidthMost) return false;
-  Pieces pieces;
-  Form staged = f;
-  staged.mode = Mode::kLastStaged;
-  const Staging staging = IsBackward(op) ? BackwardStaging(p, staged) : ForwardStaging(p, staged);
-  const int64_t bytes = staging.Cut(staged_bytes, &pieces);
-  if (bytes == 0 || bytes > staged_bytes + kReadBefore + kBeyond) return false;
-  const Staging::Side& read = staging.read[0];
-  return pieces.rows.divisor == 1 || 2 * read.more_h <= pieces.rows_each * read.each_h;
-}
-
 std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   const Problem p = Folded(whole);
   Form f{};
   if (p.routes.bits > 8 || !OfAxes(p, &f)) return {};
   f.size = static_cast<int>(SizeOf(p.dtype));
-  f.codes = p.routes.bits, f.bits = BytePerCode(p) ? 8 : f.codes;
+  f.codes = p.routes.bits, f.bits = BytePerCode(p) && op != POOLGRAD_OP_FORWARD ? 8 : f.codes;
   f.vector = 1;
   f.routes = op != POOLGRAD_OP_FORWARD;
   f.relu = p.relu && !IsBackward(op);
   if (IsBackward(op) && f.stride[2] > kCellMost) return {};
   if (!ChannelsLast(p)) {
-    const bool staged = StagesFirst(f, p, op), aligned = !plain && RowsAligned(f, p, op);
-    const bool direct = aligned && !(staged && PrefersStaged(f, p, op));
-    f.mode = direct ? Mode::kFirst : staged ? Mode::kFirstStaged : Mode::kFirstOdd;
+    const bool aligned = !plain && RowsAligned(f, p, op), direct = aligned && !PrefersStaged(f, p, op);
+    const bool staged = !direct && StagesFirst(f, p, op) && Stages(p, op, Mode::kFirstStaged, plain, &f);
+    f.mode = staged ? Mode::kFirstStaged : aligned ? Mode::kFirst : Mode::kFirstOdd;
     if (f.mode == Mode::kFirst) f.pad = static_cast<int>(p.axis[2].pad_lo);
-    f.inside = !plain && !IsBackward(op) && f.mode == Mode::kFirstStaged && Inside(p);
+    f.inside = !plain && !IsBackward(op) && f.mode == Mode::kFirstStaged && Inside(p) &&
+               !(f.cut && p.axis[2].out % f.outputs() != 0);  // what follows a cut row may look like a NaN
     if (IsBackward(op) && !f.keeps() && !f.rolls()) return {};
     return f;
   }
@@ -237,8 +308,10 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   if (IsBackward(op) && (f.taps() > 9 || rows_kept || f.bits == 8)) f.vector = 4;
   if (p.channels % f.vector != 0) f.vector = 4;
   if (p.channels % f.vector != 0) {
-    const bool staged = StagesLast(f, p, op);
-    f.mode = staged ? Mode::kLastStaged : Mode::kLastOdd, f.vector = staged ? 1 : f.byteful();
+    f.vector = 1;
+    const bool staged = f.kernel[2] <= kFlatWidthMost && Stages(p, op, Mode::kLastStaged, plain, &f);
+    f.mode = staged ? Mode::kLastStaged : Mode::kLastOdd;
+    if (!staged) f.vector = f.byteful();
   }
   if (IsBackward(op) && !f.keeps() && !f.rolls()) return {};
   return f;
@@ -254,8 +327,29 @@ Grid CutAndShareOut(const Staging& staging, const Strips& strips, int warm_up, i
     Params s = before;
     const int64_t bytes = staging.Cut(staged_bytes * sixths / 6, &s.pieces);
     if (bytes == 0) continue;
-    const Grid grid = strips.Staged(warm_up, column_bytes, row_bytes, size, tuning, bytes, &s);
+    const Grid grid = strips.Staged(warm_up, column_bytes, row_bytes, size, tuning, bytes, 0, &s);
     if (grid.blocks > 0 && (least.blocks == 0 || grid.cost < least.cost)) least = grid, *params = s;
+  }
+  return least;
+}
+
+// The same where rows are cut. groups: of so many columns; row_bytes: from a row that a strip reads to the next.
+template <class Params, class Groups, class RowBytes>
+Grid CutColumnsAndShareOut(const Staging& staging, Strips strips, int warm_up, int64_t column_bytes, int size,
+                           const SmallWindowTuning& tuning, const Groups& groups, const RowBytes& row_bytes,
+                           Params* params) {
+  Grid least;
+  const Params before = *params;
+  for (const int64_t sixths : {6, 5, 4}) {
+    for (const int64_t rows : {1, 2, 4, 8, 16}) {
+      Params s = before;
+      const int64_t bytes = staging.CutColumns(staged_bytes * sixths / 6, rows, &s.pieces);
+      if (bytes == 0) continue;
+      strips.columns = groups(s.pieces.columns_each);
+      const Grid grid = strips.Staged(warm_up, column_bytes, row_bytes(s.pieces.pitch), size, tuning, bytes,
+                                      staging.RowsMoved(s.pieces.rows_each), &s);
+      if (grid.blocks > 0 && (least.blocks == 0 || grid.cost < least.cost)) least = grid, *params = s;
+    }
   }
   return least;
 }
@@ -288,6 +382,12 @@ Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
   const SmallWindowTuning tuning = ForwardTuning(f);
   if (!f.staged()) return strips.Plain(kStripThreads, tuning, &s);
   const int64_t column = f.outputs() * (places.each > 1 ? 1 : f.stride[2]);
+  if (f.cut) {
+    return CutColumnsAndShareOut(
+        ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), column * f.size, f.size, tuning,
+        [&](int64_t columns) { return CeilDiv(columns * places.each, f.outputs()); },
+        [&](const int* pitch) { return int64_t{f.stride[1]} * pitch[0]; }, &s);
+  }
   return CutAndShareOut(ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), column * f.size,
                         f.stride[1] * s.x_row * f.size, f.size, tuning, &s);
 }
@@ -326,6 +426,12 @@ Grid Prepare(const Form& f, const Problem& p, CellParams* params) {
   s.by_channels = FastDiv(p.channels);
   if (!f.staged()) return strips.Plain(kCellThreads, tuning, &s);
   const int64_t cell = f.stages_outputs() ? 1 : f.stride[2], row = f.stages_outputs() ? s.y_row : f.stride[1] * s.x_row;
+  if (f.cut) {
+    return CutColumnsAndShareOut(
+        BackwardStaging(p, f), strips, f.over(1) - 1, f.group() * cell * f.size, f.size, tuning,
+        [&](int64_t columns) { return CeilDiv(columns, f.group()) * places.each; },
+        [&](const int* pitch) { return int64_t{f.stages_outputs() ? pitch[0] : f.stride[1] * pitch[2]}; }, &s);
+  }
   return CutAndShareOut(BackwardStaging(p, f), strips, f.over(1) - 1, f.group() * cell * f.size, row * f.size, f.size,
                         tuning, &s);
 }

@@ -59,8 +59,8 @@ __device__ void WaitForAllBut() {
 
 // The elements of a run before and after its whole pieces; there are fewer than 16 of each.
 template <class T>
-__device__ void CopyEnds(const Run16<T>& run, const T* from, int count, T* to) {
-  const int i = threadIdx.x, tail = run.head + run.pieces * (16 / static_cast<int>(sizeof(T)));
+__device__ void CopyEnds(const Run16<T>& run, const T* from, int count, T* to, int i = threadIdx.x) {
+  const int tail = run.head + run.pieces * (16 / static_cast<int>(sizeof(T)));
   if (i < run.head) to[i] = from[i];
   if (i < count - tail) to[tail + i] = from[tail + i];
 }
@@ -126,6 +126,12 @@ __device__ void ClearRun(T* global, int count) {
 
 __device__ inline uint32_t SharedAddress(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
 
+// Of an array in global memory.
+template <class T>
+struct Whole {
+  const T *begin, *end;
+};
+
 // Moves a block's runs in and out, once each. Devices that can (compute capability 9) are asked for a whole run by one
 // thread, which costs the others no instruction; on the others every thread moves its pieces.
 class Courier {
@@ -146,20 +152,48 @@ class Courier {
   __device__ T* Ask(const T* global, int count, unsigned char* shared) {
 #if __CUDA_ARCH__ >= 900
     T* to = reinterpret_cast<T*>(shared + Misalignment(global));
-    const Run16<T> run(global, count);
-    if (threadIdx.x == 0 && run.pieces > 0) {
-      asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(arrived_), "r"(run.pieces * 16)
-                   : "memory");
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                       SharedAddress(to + run.head)),
-                   "l"(global + run.head), "r"(run.pieces * 16), "r"(arrived_)
-                   : "memory");
-    }
-    CopyEnds(run, global, count, to);
+    Ask(global, count, to, static_cast<int>(threadIdx.x));
     return to;
 #else
     return AskFor(global, count, shared);
 #endif
+  }
+
+  // The same for rows of an array, `step` elements apart in global memory and `pitch` bytes in shared memory, equal
+  // modulo 16: a warp for each. Before: Open; after: WaitForRows.
+  template <class T>
+  __device__ T* AskRows(const Whole<T>& array, const T* global, int64_t step, int rows, int count,
+                        unsigned char* shared, int pitch) {
+    unsigned char* first = shared + Misalignment(global);
+#if __CUDA_ARCH__ >= 900
+    for (int row = threadIdx.x / 32; row < rows; row += blockDim.x / 32) {
+      const T* from = global + row * step;
+      unsigned char* to = first + row * pitch;
+      // With its neighbours up to whole pieces, where there are some, it need not be waited for.
+      const int before = Misalignment(from) / static_cast<int>(sizeof(T));
+      const int after = (16 - Misalignment(from + count)) % 16 / static_cast<int>(sizeof(T));
+      const bool wide = from - before >= array.begin && from + count + after <= array.end;
+      Ask(wide ? from - before : from, wide ? before + count + after : count,
+          reinterpret_cast<T*>(wide ? to - before * static_cast<int>(sizeof(T)) : to), threadIdx.x % 32);
+    }
+#else
+    for (int row = 0; row < rows; ++row) {
+      const T* from = global + row * step;
+      AskFor(from, count, first + row * pitch - Misalignment(from));
+    }
+#endif
+    return reinterpret_cast<T*>(first);
+  }
+  __device__ void Open() {
+#if __CUDA_ARCH__ >= 900
+    __syncthreads();
+#endif
+  }
+  __device__ void WaitForRows() {
+#if __CUDA_ARCH__ >= 900
+    __syncthreads();  // every warp has said how much will arrive
+#endif
+    Wait();
   }
 
   // Everything that was asked for is there, for every thread of the block.
@@ -190,27 +224,63 @@ class Courier {
 #if __CUDA_ARCH__ >= 900
     const T* from = reinterpret_cast<const T*>(shared + Misalignment(global));
     const Run16<T> run(global, count);
-    if (threadIdx.x == 0 && run.pieces > 0) {
-      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global + run.head),
-                   "r"(SharedAddress(from + run.head)), "r"(run.pieces * 16)
-                   : "memory");
-    }
-    CopyEnds(run, from, count, global);
+    Send(from, global, count, static_cast<int>(threadIdx.x));
 #else
     StageOut(shared, global, count);
 #endif
   }
 
-  // The block may end.
+  // As AskRows.
+  template <class T>
+  __device__ void SendRows(const unsigned char* shared, T* global, int64_t step, int rows, int count, int pitch) {
+    const unsigned char* first = shared + Misalignment(global);
+#if __CUDA_ARCH__ >= 900
+    for (int row = threadIdx.x / 32; row < rows; row += blockDim.x / 32) {
+      Send(reinterpret_cast<const T*>(first + row * pitch), global + row * step, count, threadIdx.x % 32);
+    }
+#else
+    for (int row = 0; row < rows; ++row) {
+      T* to = global + row * step;
+      StageOut(first + row * pitch - Misalignment(to), to, count);
+    }
+#endif
+  }
+
+  // The block may end, when every thread that sent something has seen that it was read.
   __device__ void Leave() {
 #if __CUDA_ARCH__ >= 900
-    if (threadIdx.x != 0) return;
+    if (threadIdx.x % 32 != 0) return;
     asm volatile("cp.async.bulk.commit_group;\n cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
   }
 
  private:
 #if __CUDA_ARCH__ >= 900
+  // By the threads 0 to 31 of a group, or more.
+  template <class T>
+  __device__ void Ask(const T* global, int count, T* to, int thread) {
+    const Run16<T> run(global, count);
+    if (thread == 0 && run.pieces > 0) {
+      asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(arrived_), "r"(run.pieces * 16)
+                   : "memory");
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                       SharedAddress(to + run.head)),
+                   "l"(global + run.head), "r"(run.pieces * 16), "r"(arrived_)
+                   : "memory");
+    }
+    CopyEnds(run, global, count, to, thread);
+  }
+  template <class T>
+  __device__ void Send(const T* from, T* global, int count, int thread) {
+    const Run16<T> run(global, count);
+    if (thread == 0 && run.pieces > 0) {
+      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global + run.head),
+                   "r"(SharedAddress(from + run.head)), "r"(run.pieces * 16)
+                   : "memory");
+    }
+    CopyEnds(run, from, count, global, thread);
+  }
+
   uint32_t arrived_;  // the barrier's address
 #endif
 };
@@ -225,20 +295,36 @@ struct Pieces {
   int64_t planes;
   int place[3];       // in shared memory, of what is read second, and of what is written first and second
   int slab_bytes[3];  // pieces of rows: of one depth of the two that are read and of what is written first
+  // Where rows are cut, too: pieces along the width, their columns, all columns, and bytes from a row to the next of
+  // what is read first and second (or written second) and of what is written first.
+  FastDiv columns;
+  int columns_each, all_columns, pitch[3];
 };
 
 // A block's piece.
 struct Piece {
   int64_t plane;
   int planes, depth, depths, row, rows;
-  __device__ Piece(const Pieces& p, int all_depths, int all_rows) {
-    uint32_t r = blockIdx.x, d;
+  __device__ Piece(const Pieces& p, int all_depths, int all_rows, uint32_t number = blockIdx.x) {
+    uint32_t r = number, d;
     uint32_t rest = p.rows.take(&r);
     d = rest, rest = p.depths.take(&d);
     plane = static_cast<int64_t>(rest) * p.planes_each;
     planes = static_cast<int>(min(static_cast<int64_t>(p.planes_each), p.planes - plane));
     depth = static_cast<int>(d) * p.depths_each, depths = min(p.depths_each, all_depths - depth);
     row = static_cast<int>(r) * p.rows_each, rows = min(p.rows_each, all_rows - row);
+  }
+};
+
+// The same where rows are cut: some columns of some rows of one depth.
+struct CutPiece : Piece {
+  int column, columns;
+  __device__ CutPiece(const Pieces& p, int all_depths, int all_rows) : CutPiece(p, all_depths, all_rows, blockIdx.x) {}
+
+ private:
+  __device__ CutPiece(const Pieces& p, int all_depths, int all_rows, uint32_t c)
+      : Piece(p, all_depths, all_rows, p.columns.take(&c)) {
+    column = static_cast<int>(c) * p.columns_each, columns = min(p.columns_each, p.all_columns - column);
   }
 };
 

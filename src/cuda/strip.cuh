@@ -54,7 +54,7 @@ struct Strip {
   static constexpr SmallWindowTuning kTuning = ForwardTuning(F);
   static constexpr int kOutputs = F.outputs();  // of a thread in one row
   static constexpr int kPacks = kOutputs / P::kElements;
-  static constexpr int kExtent = F.extent(1), kExtentD = F.extent(0);
+  static constexpr int kExtent = F.extent(1), kExtentD = F.extent(0), kExtentW = F.extent(2);
   static constexpr int kNew = SH;                                // input rows from an output row to the next
   static constexpr int kKept = kExtent > SH ? kExtent - SH : 0;  // reduced rows that the next one needs too
   static constexpr int kRowElements = SW * (kOutputs - 1) + F.extent(2);
@@ -373,9 +373,11 @@ struct Strip {
   }
 
   // From a row of outputs to the next, in shared memory.
-  __device__ static uint32_t YStep(const StripParams& p) { return static_cast<uint32_t>(p.y_row) * kSize; }
+  __device__ static uint32_t YStep(const StripParams& p) {
+    return F.cut ? static_cast<uint32_t>(p.pieces.pitch[2]) : static_cast<uint32_t>(p.y_row) * kSize;
+  }
   __device__ static uint32_t RouteStep(const StripParams& p) {
-    return static_cast<uint32_t>(kApart ? p.y_row : p.route_row);
+    return static_cast<uint32_t>(F.cut ? p.pieces.pitch[1] : kApart ? p.y_row : p.route_row);
   }
 
   // plane: the first element of this thread's plane (or sample, at its channels). Staged: where row 0 of the window's
@@ -419,7 +421,7 @@ struct Strip {
     Reg lowest = P::FromBits(0);
     const int64_t first_column = kLast ? column * p.x_column : column;
     const T* next = kShared ? nullptr : plane + depth * p.x_depth + ih * p.x_row + first_column;  // row ih, first depth
-    const uint32_t row_bytes = static_cast<uint32_t>(p.x_row) * kSize;
+    const uint32_t row_bytes = static_cast<uint32_t>(F.cut ? p.pieces.pitch[0] : p.x_row * kSize);
     uint32_t next_row = static_cast<uint32_t>(ih) * row_bytes + (kFlat ? 0u : static_cast<uint32_t>(column) * kSize);
     const Columns columns(p, kFlat ? ow : column);
     const auto load = [&](int kd, bool wanted) {

@@ -17,6 +17,20 @@ __device__ void RunStrip(const StripParams& p) {
          static_cast<int>(at.strip) * p.rows, static_cast<int>(at.column) * (S::kLast ? 1 : S::kOutputs), c);
 }
 
+// Byte i of lines of codes, each of `in_line`, which have a byte each in shared memory.
+template <class T, Form F>
+__device__ uint8_t PackedCodes(const StripParams& p, const unsigned char* codes, uint32_t i, uint32_t in_line) {
+  constexpr uint32_t kPerByte = 8 / F.bits;
+  const uint32_t from = p.by_code_bytes.take(&i) * in_line;
+  uint32_t packed = 0;
+#pragma unroll
+  for (uint32_t k = 0; k < kPerByte; ++k) {
+    const uint32_t at = i * kPerByte + k;
+    if (at < in_line) packed |= static_cast<uint32_t>(codes[from + at]) << (k * F.bits);
+  }
+  return static_cast<uint8_t>(packed);
+}
+
 // The same, a block holding its piece of x, y and codes in shared memory: all that it reads and writes are runs.
 template <class T, Form F>
 __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
@@ -74,19 +88,72 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
   if (p.y) courier.Send(shared + pieces.place[1], y, lines * static_cast<int>(p.line));
   if constexpr (S::kRoutes && S::kApart) {
     for (uint32_t i = threadIdx.x; i < lines * static_cast<uint32_t>(p.line_bytes); i += blockDim.x) {
-      uint32_t byte = i;
-      const uint32_t from = p.by_code_bytes.take(&byte) * static_cast<uint32_t>(p.code_line);
-      uint32_t packed = 0;
-#pragma unroll
-      for (uint32_t k = 0; k < 8 / S::kBits; ++k) {
-        const uint32_t at = byte * (8 / S::kBits) + k;
-        if (at < static_cast<uint32_t>(p.code_line))
-          packed |= static_cast<uint32_t>(codes[from + at]) << (k * S::kBits);
-      }
-      routes[i] = static_cast<uint8_t>(packed);
+      routes[i] = PackedCodes<T, F>(p, codes, i, p.code_line);
     }
   } else if constexpr (S::kRoutes) {
     courier.Send(codes, routes, lines * static_cast<int>(p.line_bytes));
+  }
+  courier.Leave();
+}
+
+// The same where rows are long: a block has some columns of some rows, which come and go one by one.
+template <class T, Form F>
+__device__ void RunCutStrip(const StripParams& p, unsigned char* shared) {
+  using S = Strip<T, F>;
+  shared += kReadBefore;
+  const Pieces& pieces = p.pieces;
+  const CutPiece piece(pieces, p.out[0], p.out[1]);
+  const int each = S::kFlat ? p.channels : 1;  // elements of a column
+  const int depth = piece.depth * S::SD - p.pad[0], row = piece.row * S::SH - p.pad[1];
+  const int low = max(0, row), high = min(p.in[1], row + (piece.rows - 1) * S::SH + S::kExtent);
+  const int column = piece.column * S::SW - p.pad[2], from = max(0, column);
+  const int columns = (piece.columns + S::kOutputs - 1) / S::kOutputs * S::kOutputs;  // what threads look at
+  const int count = max(0, min(p.in[2], column + (columns - 1) * S::SW + S::kExtentW) - from) * each;
+  const T* all = static_cast<const T*>(p.x);
+  const T* x = all + piece.plane * p.x_plane + low * p.x_row + from * each;
+  Courier courier;
+  courier.Open();
+  typename S::Shared staged = {};
+#pragma unroll
+  for (int kd = 0; kd < S::KD; ++kd) {
+    const int d = depth + kd * S::DD;
+    if (static_cast<unsigned>(d) >= static_cast<unsigned>(p.in[0])) continue;
+    const T* first = courier.AskRows({all, all + pieces.planes * p.x_plane}, x + d * p.x_depth, p.x_row,
+                                     max(0, high - low), count, shared + kd * pieces.slab_bytes[0], pieces.pitch[0]);
+    staged.depth[kd] = Kept(SharedAddress(first) - low * pieces.pitch[0] - from * each * S::kSize);
+  }
+  const int64_t line = (piece.plane * p.out[0] + piece.depth) * p.out[1] + piece.row;
+  const int outputs = piece.column * each, codes_before = S::kApart ? outputs : outputs * S::kBits / 8;
+  T* y = static_cast<T*>(p.y) + (p.y ? line * p.line + outputs : 0);
+  uint8_t* routes = p.routes + (S::kRoutes ? line * p.line_bytes : 0);
+  if (S::kRoutes) routes += S::kFlat && S::kApart ? piece.column * p.by_code_bytes.divisor : outputs * S::kBits / 8;
+  unsigned char* codes = shared + pieces.place[2];
+  const uint32_t shared_y = Kept(SharedAddress(shared + pieces.place[1] + Misalignment(y)) - outputs * S::kSize);
+  const uint32_t shared_routes = Kept(SharedAddress(S::kApart ? codes : codes + Misalignment(routes)) - codes_before);
+  staged.end = piece.row + piece.rows;
+  courier.WaitForRows();
+  const uint32_t strips = p.columns.divisor * p.strips.divisor;
+  for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
+    uint32_t group = i;
+    const int below = static_cast<int>(p.columns.take(&group)) * p.rows, ow = static_cast<int>(group) * S::kOutputs;
+    if (below >= piece.rows || ow >= piece.columns * each) continue;
+    staged.y = shared_y + below * S::YStep(p), staged.routes = shared_routes + below * S::RouteStep(p);
+    S::Run(p, nullptr, staged, piece.plane, piece.depth, piece.row + below, outputs + ow, 0);
+  }
+  courier.Made();
+  if (p.y) courier.SendRows(shared + pieces.place[1], y, p.line, piece.rows, piece.columns * each, pieces.pitch[2]);
+  if constexpr (S::kRoutes && S::kApart) {
+    const int in_line = S::kFlat ? p.channels : piece.columns;
+    const int bytes =
+        S::kFlat ? piece.columns * static_cast<int>(p.by_code_bytes.divisor) : (piece.columns * S::kBits + 7) / 8;
+    for (int r = threadIdx.x / 32; r < piece.rows; r += blockDim.x / 32) {
+      for (int i = threadIdx.x % 32; i < bytes; i += 32) {
+        routes[r * p.line_bytes + i] = PackedCodes<T, F>(p, codes + r * pieces.pitch[1], i, in_line);
+      }
+    }
+  } else if constexpr (S::kRoutes) {
+    courier.SendRows(codes, routes, p.line_bytes, piece.rows, (piece.columns * each * S::kBits + 7) / 8,
+                     pieces.pitch[1]);
   }
   courier.Leave();
 }
@@ -97,7 +164,11 @@ __device__ void RunStripForm(const StripParams& p) {
   WaitForEarlier();
   if constexpr (Strip<T, F>::kShared) {
     extern __shared__ __align__(16) unsigned char strip_shared[];
-    RunStagedStrip<T, F>(p, strip_shared);
+    if constexpr (F.cut) {
+      RunCutStrip<T, F>(p, strip_shared);
+    } else {
+      RunStagedStrip<T, F>(p, strip_shared);
+    }
   } else {
     RunStrip<T, F>(p);
   }

@@ -72,12 +72,13 @@ struct Strips {
   }
 
   // A block for each piece. Strips are as long as makes its threads finish soonest, each beginning with `warm_up` rows
-  // that another strip has as well. size: bytes of an element.
+  // that another strip has as well. size: bytes of an element. rows_moved: one by one.
   template <class Params>
   Grid Staged(int warm_up, int64_t column_bytes, int64_t row_bytes, int size, const SmallWindowTuning& tuning,
-              int64_t bytes, Params* s) const {
-    constexpr int kStart = 2;   // what finding a strip costs, in rows
-    constexpr int kHidden = 2;  // so many conflicts take no longer than the computing
+              int64_t bytes, int64_t rows_moved, Params* s) const {
+    constexpr int kRowMoved = 600;  // what moving a row costs, in bytes
+    constexpr int kStart = 2;       // what finding a strip costs, in rows
+    constexpr int kHidden = 2;      // so many conflicts take no longer than the computing
     Pieces& pieces = s->pieces;
     Strips piece = *this;
     piece.rows = pieces.rows_each, piece.depths = pieces.depths_each;
@@ -92,7 +93,8 @@ struct Strips {
       if (best == 0 || time <= least) best = rows, least = time;
     }
     piece.Describe(best, s);
-    const int64_t blocks = CeilDiv(numbers, pieces.planes_each) * pieces.depths.divisor * pieces.rows.divisor;
+    const int64_t blocks =
+        CeilDiv(numbers, pieces.planes_each) * pieces.depths.divisor * pieces.rows.divisor * pieces.columns.divisor;
     if (blocks >= kFastThreads) return {};
     const int64_t threads = std::clamp<int64_t>(CeilDiv(strips(best), 32) * 32, 64, kStagedThreads);
     // Fitted to 79 cells in six sizes each: all bytes are moved and computed on, which takes longer where threads have
@@ -102,8 +104,8 @@ struct Strips {
     const double busy = std::min(1.0, held * static_cast<double>(threads) / 800);
     const double computed = static_cast<double>(CeilDiv(strips(best), threads) * threads * (best + warm_up + kStart)) /
                             static_cast<double>(strips(best) * best);
-    const double cost = static_cast<double>(blocks * bytes) * (1 + 4.0 / size * computed / busy) *
-                        (1 + 13.2 * held / static_cast<double>(blocks));
+    const double cost = static_cast<double>(blocks * (bytes + kRowMoved * rows_moved)) *
+                        (1 + 4.0 / size * computed / busy) * (1 + 13.2 * held / static_cast<double>(blocks));
     return {blocks, static_cast<int>(threads), bytes, cost};
   }
 };

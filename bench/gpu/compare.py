@@ -232,33 +232,38 @@ def make_cell(options, name, case, dtype, layout):
     return adaptive.Cell(name, case, dtype, layout, TYPES[dtype], LAYOUTS) if options.adaptive else Cell(name, case, dtype, layout)
 
 
-def measure(ours, peers, options, bandwidth, rows, cases):
-    """Appends to rows, cell by cell; yields after each."""
+def chosen(options, cases):
+    """The cells to measure: name, case, type and layout."""
     for name, case in cases.items():
         for dtype in options.types.split(","):
             for layout in ("first", "last"):
-                if options.filter and options.filter not in f"{name} {dtype} {layout}":
-                    continue
-                cell = make_cell(options, name, case, dtype, layout)
-                times = {op: {} for op in OPS}
-                for peer in [ours] + peers:
-                    host_timed = getattr(peer, "host_timed", False)
-                    try:
-                        for op, run in peer(cell).items():
-                            ms = (host_time if host_timed else event_time)(run, cell.sets)
-                            times[op][peer.name] = (ms, repeats_bits(run, host_timed))
-                    except Exception as reason:  # a peer that fails one cell stays in for the others
-                        print(f"{peer.name} cannot do {name} {dtype} {layout}: {str(reason).splitlines()[0]}", file=sys.stderr)
-                eager = adaptive.Eager() if options.adaptive else gpu_peers.Eager()
-                if (options.random or options.adaptive) and not same_values(ours, eager, cell):
-                    print(f"DIFFERENT VALUES: {cell.text}", flush=True)
-                for op in OPS:
-                    if ours.name in times[op]:
-                        rows.append(row_of(cell, op, times[op], ours, bandwidth))
-                        print(line_of(rows[-1]), flush=True)
-                del cell
-                torch.cuda.empty_cache()
-                yield
+                if options.filter in f"{name} {dtype} {layout}":
+                    yield name, case, dtype, layout
+
+
+def measure(ours, peers, options, bandwidth, rows, cases):
+    """Appends to rows, cell by cell; yields after each."""
+    for name, case, dtype, layout in chosen(options, cases):
+        cell = make_cell(options, name, case, dtype, layout)
+        times = {op: {} for op in OPS}
+        for peer in [ours] + peers:
+            host_timed = getattr(peer, "host_timed", False)
+            try:
+                for op, run in peer(cell).items():
+                    ms = (host_time if host_timed else event_time)(run, cell.sets)
+                    times[op][peer.name] = (ms, repeats_bits(run, host_timed))
+            except Exception as reason:  # a peer that fails one cell stays in for the others
+                print(f"{peer.name} cannot do {name} {dtype} {layout}: {str(reason).splitlines()[0]}", file=sys.stderr)
+        eager = adaptive.Eager() if options.adaptive else gpu_peers.Eager()
+        if (options.random or options.adaptive) and not same_values(ours, eager, cell):
+            print(f"DIFFERENT VALUES: {cell.text}", flush=True)
+        for op in OPS:
+            if ours.name in times[op]:
+                rows.append(row_of(cell, op, times[op], ours, bandwidth))
+                print(line_of(rows[-1]), flush=True)
+        del cell
+        torch.cuda.empty_cache()
+        yield
 
 
 def row_of(cell, op, times, ours, bandwidth):
@@ -282,6 +287,12 @@ def line_of(row):
     return f"{row['case']:<14} {row['dtype']:<4} {row['layout']:<5} {row['op']:<5} {row['ms']:7.3f}{mark} {row['fraction']:.2f} {ratio} {row['algorithm']} | {peers}"
 
 
+def report_refusals(peers):
+    for peer in peers:
+        for reason, count in sorted(getattr(peer, "refused", {}).items()):
+            print(f"{peer.name} refuses {count} cells, {reason}")
+
+
 def save(options, machine, rows):
     for path, text in (
         (options.json, lambda: json.dumps({"machine": machine, "cells": rows}, indent=1)),
@@ -299,6 +310,7 @@ def main():
     parser.add_argument("--types", default="f32,bf16", help="of f32, bf16, f16 (default %(default)s)")
     parser.add_argument("--filter", default="", help="only cells whose 'case type layout' has this in it")
     parser.add_argument("--inductor-seconds", type=float, default=60, help="compiling time to spend on inductor in all")
+    parser.add_argument("--inductor-workers", type=int, default=12, help="processes that compile for it beforehand")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="N windows drawn at random instead of the cases")
     parser.add_argument("--adaptive", action="store_true", help="adaptive pooling instead of the cases")
     parser.add_argument("--seed", type=int, default=1, help="of the draws (default %(default)s)")
@@ -329,6 +341,8 @@ def main():
         "cudnn": torch.backends.cudnn.version(), "date": datetime.date.today().isoformat(), "missing_peers": missing,
     }
     print(json.dumps(machine))
+    if any(peer.name == "inductor" for peer in peers):
+        gpu_peers.compile_ahead(Cell, list(chosen(options, cases)), options.inductor_workers)
     rows = []
     begin = time.perf_counter()
     for _ in measure(Poolgrad(options.library), peers, options, bandwidth, rows, cases):
@@ -337,12 +351,17 @@ def main():
             break
     if options.random or options.adaptive:
         for peer in peers:
-            print("\n".join(draws.report(rows, peer.name)))
+            print("\n".join(draws.against(rows, [peer.name])))
+        if len(peers) > 2:
+            print("\n".join(draws.against(rows, [peer.name for peer in peers if peer.name != "torch"])))
+        print("\n".join(draws.fractions(rows)))
+        report_refusals(peers)
         return 0
     for op in OPS:
         ratios = [r["ratio"] for r in rows if r["op"] == op and r["ratio"]]
         if ratios:
             print(f"{op}: geometric mean {geometric_mean(ratios):.2f}x the best peer, least {min(ratios):.2f}x, of {len(ratios)} cells")
+    report_refusals(peers)
     for name in ["poolgrad"] + [peer.name for peer in peers]:
         repeats = [r["repeats"] if name == "poolgrad" else r["peers"][name]["repeats"] for r in rows if name in ("poolgrad", *r["peers"])]
         if repeats:

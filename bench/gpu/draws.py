@@ -37,19 +37,27 @@ def at_quantile(values, share):
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def report(rows, peer):
-    """Lines: against `peer` by operation, then quantiles of the fraction of copy by taps, type and layout."""
+def against(rows, peers):
+    """Lines: against the fastest of `peers`, by operation."""
+    label = peers[0] if len(peers) == 1 else f"the best of {', '.join(peers)}"
     for op in ("fwd", "train", "bwd"):
-        ratios = [(r["peers"][peer]["ms"] / r["ms"], r) for r in rows if r["op"] == op and peer in r["peers"]]
+        ratios = [
+            (min(r["peers"][peer]["ms"] for peer in peers if peer in r["peers"]) / r["ms"], r)
+            for r in rows if r["op"] == op and any(peer in r["peers"] for peer in peers)
+        ]
         if not ratios:
             continue
         behind = sum(ratio < 1 for ratio, _ in ratios)
         worst, row = min(ratios, key=lambda item: item[0])
         mean = math.exp(statistics.fmean(math.log(ratio) for ratio, _ in ratios))
         yield (
-            f"{op}: behind {peer} in {behind} of {len(ratios)} cells, geometric mean {mean:.2f}x, "
+            f"{op}: behind {label} in {behind} of {len(ratios)} cells, geometric mean {mean:.2f}x, "
             f"worst {worst:.2f}x ({row['algorithm']}: {row['text']})"
         )
+
+
+def fractions(rows):
+    """Lines: quantiles of the fraction of copy by taps, type and layout."""
     for label, low, high in CLASSES:
         for dtype in sorted({r["dtype"] for r in rows}):
             for layout in ("first", "last"):

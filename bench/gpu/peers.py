@@ -1,15 +1,19 @@
-"""The GPU peers, each as functions of one cell: PyTorch eager, inductor, cuDNN's legacy pooling and JAX.
+"""The GPU peers, each as functions of one cell: PyTorch eager, inductor, cuDNN's legacy pooling, its graph API and JAX.
 
 A peer's factory takes a Cell and returns {op: run}, where run(set) works on the cell's buffers of that set and returns
 the result tensor (for the check that its bits repeat). A peer that cannot do a cell leaves the operation out.
 """
+import collections
 import ctypes
+import multiprocessing
 import os
 import pathlib
 import time
 
 import torch
 import torch.nn.functional as F
+
+import cudnn_graph
 
 POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
@@ -67,6 +71,30 @@ class Inductor:
             "train": lambda s: train(cell.x[s])[0],
             "bwd": lambda s: backward(cell.dy[s], cell.x[s], indices[s]),
         }
+
+
+def compile_ahead(make, cells, workers):
+    """Fills inductor's cache with the kernels of cells, by processes side by side; make(*cell) gives the Cell."""
+    if not cells or workers < 2:
+        return
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=compile_some, args=(make, cells[i::workers])) for i in range(min(workers, len(cells)))
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+
+def compile_some(make, cells):
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    inductor = Inductor(float("inf"))
+    for cell in cells:
+        try:
+            inductor(make(*cell))
+        except Exception as reason:  # the measuring process says so again
+            print(f"inductor cannot compile {cell[0]}: {str(reason).splitlines()[0]}")
 
 
 class Cudnn:
@@ -131,6 +159,22 @@ class Cudnn:
         return {"fwd": forward, "bwd": backward} if self.name == "cudnn" else {"bwd": backward}
 
 
+class CudnnGraph(Cudnn):
+    """The newer way, which keeps an index; `refused` counts what no engine takes, by operation and reason."""
+
+    def __init__(self):
+        super().__init__("cudnn_graph")
+        self.refused = collections.Counter()
+
+    def __call__(self, cell):
+        if cell.ceil or any(d != 1 for d in cell.dilation):
+            self.refused["any: it has neither ceil nor dilation"] += 1
+            return {}
+        runs, refused = cudnn_graph.operations(self.lib, self.handle, cell)
+        self.refused.update(f"{op}: {reason}" for op, reason in refused.items())
+        return runs
+
+
 class Jax:
     """Channels last only: JAX has no other layout for windows. Timed from the host over many calls in flight."""
 
@@ -177,7 +221,7 @@ def available(inductor_seconds, names=None):
     """The peers that can be imported here (of `names`, if given), and why the others cannot."""
     makers = {
         "torch": Eager, "inductor": lambda: Inductor(inductor_seconds), "cudnn": lambda: Cudnn("cudnn"),
-        "cudnn_det": lambda: Cudnn("cudnn_det"), "jax": Jax,
+        "cudnn_det": lambda: Cudnn("cudnn_det"), "cudnn_graph": CudnnGraph, "jax": Jax,
     }
     peers, missing = [], []
     for name, make in makers.items():

@@ -49,7 +49,6 @@ constexpr Forms StripForms(int size) {
       const Form f = CommonForm(window, size, routes);
       forms.Add(f, Mode::kLast, 0, 16 / size);
       AddRows(&forms, f, false);
-      if (size == 4 && f.kernel[0] == 1 && f.stride[2] == 2) forms.Add(f, Mode::kFirstOdd, 0, 1);
     }
   }
   return forms;

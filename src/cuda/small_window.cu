@@ -29,7 +29,7 @@ Problem Folded(const Problem& p) {
   if (ChannelsLast(p)) {  // few channels would leave neighbouring threads far apart, unless they are staged
     if (p.channels * SizeOf(p.dtype) >= 64 || p.channels % 4 != 0) std::swap(folded.axis[1], folded.axis[2]);
   } else if (planes < int64_t{1} << 30) {
-    folded.axis[1].in = folded.axis[1].out = planes;
+    folded.axis[1].in = folded.axis[1].out = planes, folded.axis[1].stride = 1;
     folded.batch = folded.channels = 1;
   }
   return folded;
@@ -238,14 +238,25 @@ bool Inside(const Problem& p) {
   return true;
 }
 
-// Floats of windows that move by two or three are as fast read one by one from global memory: y is small beside x.
-bool StagesFirst(const Form& f, const Problem& p, poolgrad_op op) {
-  const bool direct = f.size == 4 && f.kernel[0] == 1 && (f.stride[2] == 2 || f.stride[2] == 3) && p.axis[2].out >= 16;
-  return IsBackward(op) || !direct;
+// Floats of windows that skip inputs are read one by one from global memory: what is skipped is not read at all.
+bool StagesFirst(const Form& f, poolgrad_op op) {
+  const bool skips = f.taps() < f.stride[0] * f.stride[1] * f.stride[2];
+  return IsBackward(op) || f.size != 4 || f.kernel[0] != 1 || !skips;
 }
 
 Grid Prepare(const Form& f, const Problem& p, StripParams* params);
 Grid Prepare(const Form& f, const Problem& p, CellParams* params);
+
+// Whether pieces read everything twice or more, because neighbouring ones share it.
+bool ReadsTwice(const Problem& p, poolgrad_op op, const Pieces& pieces) {
+  const auto read = [&](const Axis& a, int64_t each) {  // for each that is new
+    const int64_t step = IsBackward(op) ? 1 : a.stride, more = IsBackward(op) ? OverCell(a) - 1 : Beyond(a);
+    return 1 + static_cast<double>(more) / static_cast<double>(each * step);
+  };
+  const double rows = pieces.rows.divisor > 1 ? read(p.axis[1], pieces.rows_each) : 1;
+  const double all = rows * (pieces.columns.divisor > 1 ? read(p.axis[2], pieces.columns_each) : 1);
+  return all > (IsBackward(op) ? 4 : 2);  // backward, what is written is more
+}
 
 // Whether a form can be staged in this mode; where a piece would have a few whole rows only, they are cut if that costs
 // less, unless it is to be `plain`.
@@ -260,17 +271,22 @@ bool Stages(const Problem& p, poolgrad_op op, Mode mode, bool plain, Form* f) {
       mode == Mode::kLastStaged && !IsBackward(op) && 2 * f->taps() <= f->stride[0] * f->stride[1] * f->stride[2];
   if (skips && bytes == 0) return false;
   if (!plain && (bytes == 0 || pieces.rows.divisor > 1)) {
-    const auto cost = [&](bool cut) {
+    const auto make = [&](bool cut, Pieces* made) {  // its cost, 0 if there is none
       StripParams strips{};
       CellParams cells{};
       staged.cut = cut;
       const Grid grid = IsBackward(op) ? Prepare(staged, p, &cells) : Prepare(staged, p, &strips);
+      *made = IsBackward(op) ? cells.pieces : strips.pieces;
       return grid.blocks > 0 ? grid.cost : 0;
     };
-    const double whole = bytes > 0 ? cost(false) : 0, cut = cost(true);
-    f->cut = cut > 0 && (whole == 0 || cut < whole);
+    Pieces of_columns;
+    const double rows = bytes > 0 ? make(false, &pieces) : 0, columns = make(true, &of_columns);
+    f->cut = columns > 0 && (rows == 0 || columns < rows);
+    if (f->cut) pieces = of_columns;
   }
-  return f->cut || bytes > 0;
+  const bool stages = (f->cut || bytes > 0) && !(mode == Mode::kLastStaged && ReadsTwice(p, op, pieces));
+  f->cut = f->cut && stages;
+  return stages;
 }
 
 // Windows that move by one: neighbouring threads read the same again, which is faster from shared memory, aligned or
@@ -293,7 +309,7 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   if (IsBackward(op) && f.stride[2] > kCellMost) return {};
   if (!ChannelsLast(p)) {
     const bool aligned = !plain && RowsAligned(f, p, op), direct = aligned && !PrefersStaged(f, p, op);
-    const bool staged = !direct && StagesFirst(f, p, op) && Stages(p, op, Mode::kFirstStaged, plain, &f);
+    const bool staged = !direct && StagesFirst(f, op) && Stages(p, op, Mode::kFirstStaged, plain, &f);
     f.mode = staged ? Mode::kFirstStaged : aligned ? Mode::kFirst : Mode::kFirstOdd;
     if (f.mode == Mode::kFirst) f.pad = static_cast<int>(p.axis[2].pad_lo);
     f.inside = !plain && !IsBackward(op) && f.mode == Mode::kFirstStaged && Inside(p) &&

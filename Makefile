@@ -96,6 +96,7 @@ explorer-serve: explorer
 
 install: build
 	@cmake --install $(BUILD)
+	@[ "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig  # or programs would not find the library
 
 clean:
 	rm -rf build dist

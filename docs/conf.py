@@ -52,5 +52,5 @@ html_search_scorer = str(Path(__file__).parent / "search_scorer.js")
 html_extra_path = [str(BUILD / "extra")]
 html_copy_source = False
 html_show_sphinx = False
-pygments_style = "friendly"
+pygments_style = "default"  # of those with colours the one whose comments can be read: 4.5 to 1
 pygments_dark_style = "native"

@@ -2,7 +2,7 @@
 
 Debian 12's furo was made with tools that leave three things undone: its script is a module that is loaded as none (so the switch between light
 and dark does nothing), its style takes a file from the server's root (so the site would need one), and the rule for those whose system is
-dark is missing. Another furo has none of these faults, and then nothing is changed.
+dark is missing. Its Sphinx gives the captions of the menu no level. Others have none of these faults, and then nothing is changed.
 """
 
 import re
@@ -24,3 +24,8 @@ if "prefers-color-scheme" not in text:
     colours = re.search(r'body\[data-theme="dark"\] (\{.*?\})', text, re.DOTALL)
     text += f'\n@media not print {{ @media (prefers-color-scheme: dark) {{ body:not([data-theme="light"]) {colours[1]} }} }}\n'
 style.write_text(text, encoding="utf-8")
+
+for page in static.parent.rglob("*.html"):
+    if "explorer" not in page.parts:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(text.replace('class="caption" role="heading">', 'class="caption" role="heading" aria-level="2">'), encoding="utf-8")

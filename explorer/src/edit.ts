@@ -46,8 +46,10 @@ export class Editing {
     const node = picture.node;
     node.addEventListener('pointerover', (event) => this.target.point(placeOf(event.target as Element)));
     node.addEventListener('pointerleave', () => this.target.point(null));
-    // On the host, not the SVG: a listener for focus would make the SVG itself a stop in the tab order. The cell under the
-    // text field stays lit.
+    // A formula that grows under the picture must not scroll the cell it speaks of away from the pointer.
+    node.addEventListener('pointerenter', () => (document.body.style.overflowAnchor = 'none'));
+    node.addEventListener('pointerleave', () => (document.body.style.overflowAnchor = ''));
+    // On the host: the cell under its text field stays lit.
     host.addEventListener('focusin', (event) => {
       if (event.target !== this.field) this.target.point(placeOf(event.target as Element));
     });

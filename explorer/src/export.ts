@@ -1,4 +1,4 @@
-// The picture as a file: a copy of the SVG whose looks no longer depend on the page's style sheet, so that it can be put
+// The picture as a file: its sheets copied into one SVG whose looks no longer depend on the page's style sheet, so that it can be put
 // into slides or a paper as it is.
 import { svg } from './svg';
 
@@ -7,7 +7,7 @@ const FROZEN = [
   'fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-opacity', 'stroke-dasharray', 'stroke-linecap', 'opacity',
   'font-family', 'font-size', 'font-style', 'font-weight', 'text-anchor', 'dominant-baseline', 'display',
 ] as const;
-const DROPPED = ['class', 'style', 'tabindex', 'role', 'data-arrangement'];
+const DROPPED = ['class', 'style', 'tabindex', 'role'];
 
 function freeze(original: Element, copy: Element): void {
   const style = getComputedStyle(original);
@@ -21,13 +21,20 @@ function freeze(original: Element, copy: Element): void {
   Array.from(original.children).forEach((child, at) => freeze(child, copy.children[at]!));
 }
 
-export function pictureText(picture: SVGSVGElement, title: string): string {
-  const copy = picture.cloneNode(true) as SVGSVGElement;
-  freeze(picture, copy);
-  const { width, height } = picture.viewBox.baseVal;
+export function pictureText(picture: HTMLElement, title: string): string {
+  const sheets = picture.querySelectorAll<SVGSVGElement>('.sheet');
+  const { width, height } = sheets[0]!.viewBox.baseVal;
   const background = getComputedStyle(document.documentElement).getPropertyValue('--card').trim();
-  copy.prepend(svg('title', {}, [title]), svg('rect', { width, height, fill: background }));
-  copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
+  const copy = svg('svg', { width, height, viewBox: `0 0 ${width} ${height}` }, [
+    svg('title', {}, [title]), svg('rect', { width, height, fill: background }),
+  ]);
+  for (const sheet of sheets) {
+    for (const part of sheet.children) {
+      const frozen = part.cloneNode(true) as Element;
+      freeze(part, frozen);
+      copy.append(frozen);
+    }
+  }
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(copy)}\n`;
 }
 

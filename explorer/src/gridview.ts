@@ -1,9 +1,10 @@
 // One grid of the picture as SVG: cells with their numbers, row and column labels, keyboard reachable as an ARIA grid.
 //
-// A cell is one focusable group; exactly one cell of a grid is in the tab order, arrow keys move it (keys.ts). Positions
-// are in the picture's own pixels, so that arrows and outlines can be drawn over all grids at once.
+// A cell is one focusable group; exactly one cell of a grid is in the tab order, arrow keys move it (edit.ts). Positions
+// are in the picture's own pixels, so that arrows and outlines can be drawn over all grids at once. Every row is a sheet of its
+// own over the whole picture: a browser goes through all of an SVG when something in it changed, and so only through that row.
 import type { GridName } from './state';
-import { setAttributes, setText, svg } from './svg';
+import { html, setAttributes, setText, svg } from './svg';
 
 export interface Frame {
   /** Cells of padding drawn around the grid: on x only. */
@@ -46,7 +47,7 @@ export const TITLE_HEIGHT = 44;
 const MIN_LABELLED_CELL = 17;
 
 export class GridView {
-  readonly node: SVGGElement;
+  readonly node: HTMLElement;
   rows = 0;
   columns = 0;
   frame: Frame = NO_FRAME;
@@ -55,11 +56,11 @@ export class GridView {
   private top = 0;
   private side = 0;
   private cells: Cell[] = [];
-  private readonly body = svg('g');
-  private readonly labels = svg('g', { class: 'labels', 'aria-hidden': 'true' });
+  private readonly body = html('div', { role: 'grid' });
+  private readonly labels = svg('g', { class: 'labels' });
   /** Outside the cells: a cell's name for screen readers must hold all the text inside it. */
-  private readonly badges = svg('g', { class: 'badges', 'aria-hidden': 'true' });
-  private readonly padding = svg('g', { class: 'padding', 'aria-hidden': 'true' });
+  private readonly badges = svg('svg', { class: 'sheet', 'aria-hidden': 'true' });
+  private readonly padding = svg('g', { class: 'padding' });
   private readonly title: SVGTextElement;
   private readonly subtitle: SVGTextElement;
   private tabStop = 0;
@@ -70,14 +71,10 @@ export class GridView {
     private readonly describe: string,
     readonly editable: boolean,
   ) {
-    this.title = svg('text', { class: 'grid-title', 'aria-hidden': 'true' }, [title]);
-    this.subtitle = svg('text', { class: 'grid-subtitle', 'aria-hidden': 'true' });
-    this.body.setAttribute('role', 'grid');
-    this.node = svg('g', { class: `grid grid-${name}` }, [
-      this.title,
-      this.subtitle,
-      this.padding,
-      this.labels,
+    this.title = svg('text', { class: 'grid-title' }, [title]);
+    this.subtitle = svg('text', { class: 'grid-subtitle' });
+    this.node = html('div', { class: `grid grid-${name}` }, [
+      svg('svg', { class: 'sheet', 'aria-hidden': 'true' }, [this.title, this.subtitle, this.padding, this.labels]),
       this.body,
       this.badges,
     ]);
@@ -100,7 +97,7 @@ export class GridView {
     this.body.replaceChildren();
     this.badges.replaceChildren();
     for (let row = 0; row < rows; row += 1) {
-      const line = svg('g', { role: 'row', 'aria-rowindex': row + 1 });
+      const line = svg('svg', { class: 'sheet', role: 'row', 'aria-rowindex': row + 1 });
       for (let column = 0; column < columns; column += 1) line.append(this.makeCell(row, column).group);
       this.body.append(line);
     }

@@ -17,6 +17,7 @@ import { JacobianView } from './jacobian';
 import { exampleInput, exampleOutput, isInput, lightLine, lightOutput, lightPlace, placeIndex, type Lighting, type LineName } from './lighting';
 import { renderMemory } from './memory';
 import { count } from './numbers';
+import { Panels } from './panels';
 import { Picture } from './picture';
 import { pool, type Pooled } from './pool';
 import { PRESETS } from './presets';
@@ -52,7 +53,7 @@ class Page {
   private shownImage = '';
   private pixels: Pixels | null = null;
   private image: PooledImage | null = null;
-  private saveTimer = 0;
+  private restTimer = 0;
   /** What waits for the end of `together`; null outside of it. */
   private asked: Set<'light' | 'all'> | null = null;
   /** The address of each example, to tell which one is on the page. */
@@ -60,6 +61,7 @@ class Page {
   private explained = '';
   private measured = '';
 
+  private readonly panels = new Panels();
   private readonly picture = new Picture(byId('picture-host'));
   private readonly jacobian = new JacobianView(byId('jacobian-host'), (output) => this.pointOutput(output));
   private readonly routes = new RouteBitsView(byId('routes-host'), byId('routes-text'));
@@ -227,7 +229,6 @@ class Page {
       this.refuse(sentence);
     }
     this.ask('all');
-    this.save();
   }
 
   /** Draws now, or at the end of `together`. */
@@ -235,6 +236,7 @@ class Page {
     if (this.asked) this.asked.add(part);
     else if (part === 'all') this.draw();
     else this.drawLight();
+    this.rest();
   }
 
   /** Draws once what `act` asks for: an edit that moves on to the next cell changes numbers and light. */
@@ -269,9 +271,14 @@ class Page {
     }
   }
 
-  private save(): void {
-    window.clearTimeout(this.saveTimer);
-    this.saveTimer = window.setTimeout(() => history.replaceState(null, '', `#${encodeState(this.state)}`), 120);
+  /** What can wait until the hand rests: the panels out of sight, and the address. */
+  private rest(): void {
+    window.clearTimeout(this.restTimer);
+    this.restTimer = window.setTimeout(() => {
+      this.panels.catchUp();
+      const address = `#${encodeState(this.state)}`;
+      if (address !== location.hash) history.replaceState(null, '', address);
+    }, 120);
   }
 
   // Light -------------------------------------------------------------------------------------------------------------
@@ -291,7 +298,7 @@ class Page {
   private lightLine(line: LineName | null): void {
     this.line = line;
     this.floatPicture(line !== null);
-    this.drawLight();
+    this.ask('light');
   }
 
   /** Brings the picture along while something below it is pointed at and it is out of sight. */
@@ -369,7 +376,8 @@ class Page {
     this.controls.render(problemText(this.state, this.image.shape));
     this.imageView.render(this.image);
     this.drawCommon(this.image.info, this.image.explain);
-    this.codePanel.render(this.state.code, this.state, this.image.info, null, this.image.shape);
+    const { info, shape } = this.image;
+    this.panels.draw('code', () => this.codePanel.render(this.state.code, this.state, info, null, shape));
   }
 
   private drawGrids(): void {
@@ -378,14 +386,16 @@ class Page {
     this.controls.render(problemText(this.state, gridShape(this.state)));
     this.drawCommon(pooled.info, pooled.explain);
     this.steps.render(pooled.y.length, this.state.step);
-    this.codePanel.render(this.state.code, good.state, pooled.info, { x: good.state.x, dy });
-    this.derivation.render(pooled, dy, dx, this.example());
-    const entries = pooled.winners.reduce((sum, winners) => sum + winners.length, 0);
-    setText(
-      byId('jacobian-text'),
-      `${pooled.y.length} × ${pooled.wins.length} with ${count(entries, 'entry').replace('entrys', 'entries')} that ` +
-        `${entries === 1 ? 'is' : 'are'} not 0.`,
-    );
+    this.panels.draw('code', () => this.codePanel.render(this.state.code, good.state, pooled.info, { x: good.state.x, dy }));
+    this.panels.draw('lines', () => this.derivation.render(pooled, dy, dx, this.example()));
+    this.panels.draw('jacobian-text', () => {
+      const entries = pooled.winners.reduce((sum, winners) => sum + winners.length, 0);
+      setText(
+        byId('jacobian-text'),
+        `${pooled.y.length} × ${pooled.wins.length} with ${count(entries, 'entry').replace('entrys', 'entries')} that ` +
+          `${entries === 1 ? 'is' : 'are'} not 0.`,
+      );
+    });
     this.drawLight();
   }
 
@@ -429,8 +439,8 @@ class Page {
     const litOutputs = new Set(light?.outlines.map((outline) => outline.output) ?? []);
     const place = this.pointed ?? this.state.at;
     const litInput = light && place && isInput(place.grid) ? placeIndex(place, pooled) : null;
-    this.jacobian.render(pooled, litOutputs, litInput);
-    this.routes.render(pooled, litOutputs);
+    this.panels.draw('jacobian-host', () => this.jacobian.render(pooled, litOutputs, litInput));
+    this.panels.draw('routes-host', () => this.routes.render(pooled, litOutputs));
     this.derivation.setLit(this.line);
     this.formula.show(formula);
   }

@@ -1,13 +1,13 @@
-// The picture: x, y, dy and dx as four grids in one SVG, with windows outlined and routes drawn over them.
+// The picture: x, y, dy and dx as four grids, with windows outlined and routes drawn over them.
 //
-// One SVG holds everything, so an arrow may cross from grid to grid and the export is the picture itself. The layout is
+// It is a pile of SVG sheets of one size, so an arrow may cross from grid to grid and the export is the pile. The layout is
 // chosen by the width at hand: four in a row, two by two (x over dx, y over dy), or one under another on a phone.
 import { GridView, NO_FRAME, type Box, type CellLook, type Frame } from './gridview';
 import type { Lighting, Outline } from './lighting';
 import { longNumber, shortNumber } from './numbers';
 import type { Pooled } from './pool';
 import { GRID_NAMES, type GridName } from './state';
-import { setAttributes, svg } from './svg';
+import { html, setAttributes, svg } from './svg';
 import { wire, type WireEnd } from './wire';
 
 export interface PictureModel {
@@ -60,10 +60,10 @@ function windowFrame({ info, rows, columns, outRows, outColumns }: Pooled): Fram
 }
 
 export class Picture {
-  readonly node: SVGSVGElement;
+  readonly node: HTMLElement;
   readonly grids: Record<GridName, GridView>;
-  private readonly windows = svg('g', { class: 'windows', 'aria-hidden': 'true' });
-  private readonly overlay = svg('g', { class: 'overlay', 'aria-hidden': 'true' });
+  private readonly windows = svg('svg', { class: 'sheet', 'aria-hidden': 'true' });
+  private readonly overlay = svg('svg', { class: 'sheet', 'aria-hidden': 'true' });
   private model: PictureModel | null = null;
   private layoutKey = '';
   private width = 0;
@@ -76,7 +76,7 @@ export class Picture {
       dy: new GridView('dy', 'dy', 'Gradient dy that comes in', true),
       dx: new GridView('dx', 'dx', 'Gradient dx that goes on', false),
     };
-    this.node = svg('svg', { class: 'picture', role: 'group', 'aria-label': 'The grids x, y, dy and dx' }, [
+    this.node = html('div', { class: 'picture', role: 'group', 'aria-label': 'The grids x, y, dy and dx' }, [
       ...GRID_NAMES.map((name) => this.grids[name].node),
       this.windows,
       this.overlay,
@@ -148,7 +148,8 @@ export class Picture {
       y += Math.max(...sizes[at]!.map((size) => size.height)) + LINE_GAP;
     });
     const height = y - LINE_GAP + 6;
-    setAttributes(this.node, { width, height, viewBox: `0 0 ${width} ${height}`, 'data-arrangement': arrangement.name });
+    setAttributes(this.node, { style: `--width: ${width}px; aspect-ratio: ${width} / ${height}`, 'data-arrangement': arrangement.name });
+    for (const sheet of this.node.querySelectorAll('.sheet')) setAttributes(sheet, { viewBox: `0 0 ${width} ${height}` });
   }
 
   /** The look of every cell before any light falls on it. */

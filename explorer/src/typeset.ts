@@ -64,8 +64,6 @@ function set(tex: string): string {
 }
 
 export class FormulaView {
-  private wanted: Formula | null = null;
-  private asked = false;
   /** The lines on the page; none for the hint, null before anything is there. */
   private shown: string[] | null = null;
   private announceTimer = 0;
@@ -74,15 +72,7 @@ export class FormulaView {
 
   show(formula: Formula | null): void {
     this.host.dataset['plain'] = formula?.plain ?? '';
-    this.wanted = formula;
-    if (this.asked) return;
-    this.asked = true;
-    requestAnimationFrame(() => this.typeset());
-  }
-
-  private typeset(): void {
-    this.asked = false;
-    const lines = this.wanted?.tex.map((line) => line.map(set).join('')) ?? [];
+    const lines = formula?.tex.map((line) => line.map(set).join('')) ?? [];
     const old = this.shown;
     if (old?.length === lines.length && lines.every((line, at) => line === old[at])) return;
     this.shown = lines;
@@ -97,6 +87,6 @@ export class FormulaView {
       });
     }
     window.clearTimeout(this.announceTimer);
-    this.announceTimer = window.setTimeout(() => setText(this.announce, this.wanted?.plain ?? ''), 250);
+    this.announceTimer = window.setTimeout(() => setText(this.announce, formula?.plain ?? ''), 250);
   }
 }

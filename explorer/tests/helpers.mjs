@@ -85,7 +85,13 @@ export class Visitor {
     return this.page.evaluate(() => document.getElementById('formula').dataset.plain);
   }
 
-  text(id) {
+  /** Panels that are out of sight catch up when the hand rests. */
+  rested() {
+    return this.page.waitForFunction(() => !document.querySelector('[aria-busy]'));
+  }
+
+  async text(id) {
+    await this.rested();
     return this.page.evaluate((name) => document.getElementById(name).textContent, id);
   }
 

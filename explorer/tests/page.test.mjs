@@ -91,9 +91,31 @@ visit('pointing at an output lights its window and draws its route', {}, async (
   assert.equal(await visitor.page.locator('.window-lit').count(), 1);
   assert.equal(await visitor.page.locator('.grid-x .lit').count(), 4);
   assert.equal(await visitor.page.locator('.route').count(), 2);
+  await visitor.rested();
   assert.equal(await visitor.page.locator('.route-chip.lit').count(), 1);
   await visitor.page.hover('h1');
   assert.equal(await visitor.page.locator('.route').count(), 0);
+});
+
+visit('a formula that grows does not move the cell it speaks of', { viewport: { width: 390, height: 844 } }, async (visitor) => {
+  const { page } = visitor;
+  await visitor.preset('large');
+  await visitor.set({ 'stride-0': '1', 'stride-1': '1' });
+  // The pointer on the last line of dx, with the formula and what follows it in sight.
+  await visitor.cell('dx', 15, 8).evaluate((cell) => window.scrollBy(0, cell.getBoundingClientRect().top - 60));
+  const place = await visitor.cell('dx', 15, 8).boundingBox();
+  await page.mouse.move(place.x + place.width / 2, place.y + place.height / 2);
+  const tops = await visitor.cell('dx', 15, 8).evaluate(async (cell) => {
+    const seen = [];
+    for (let frame = 0; frame < 8; frame += 1) {
+      await new Promise((done) => requestAnimationFrame(done));
+      seen.push(cell.getBoundingClientRect().top);
+    }
+    return [...new Set(seen)];
+  });
+  assert.equal(tops.length, 1, `the cell was seen at ${tops.join(' and ')}`);
+  assert.ok(Math.abs(tops[0] - place.y) < 1, `the cell went from ${place.y} to ${tops[0]}`);
+  assert.match(await visitor.sum(), /^dx\[15,8\] = /);
 });
 
 visit('each tie rule sends dy where it says', {}, async (visitor) => {
@@ -129,6 +151,7 @@ visit('a ReLU in front: windows with nothing above 0 have no route and are greye
   const greyed = () => page.evaluate(() => ['.grid-y .no-route', '.grid-dy .no-route', '.window-faint.no-route']
     .map((selector) => document.querySelectorAll(selector).length));
   assert.deepEqual(await greyed(), [2, 2, 2]);
+  await visitor.rested();
   assert.deepEqual(await page.locator('.route-meaning').allTextContents(), ['no route', 'tap 3', 'tap 0', 'no route']);
   assert.deepEqual(await page.locator('.kept-who').allTextContents(), ['poolgrad', 'TensorFlow', 'PyTorch', 'TensorFlow.js']);
   assert.deepEqual(await page.locator('.kept-bytes').allTextContents(), ['2 bytes', '80 bytes', '96 bytes', '144 bytes']);
@@ -139,7 +162,6 @@ visit('a ReLU in front: windows with nothing above 0 have no route and are greye
   assert.equal(await page.locator('.window-lit.idle').count(), 1);
   assert.equal(await page.locator('.route').count(), 0);
   await page.focus('[data-line="relu"]');
-  await page.locator('.window-lit.idle').nth(1).waitFor({ state: 'attached' });  // drawn in the next frame
   assert.equal(await page.locator('.window-lit.idle').count(), 2);
   await page.uncheck('#relu');
   assert.deepEqual(await visitor.grid('y'), [['−1', '3'], ['4', '−1']]);
@@ -374,6 +396,7 @@ visit('each line of the derivation lights its part of the picture', {}, async (v
   assert.deepEqual(await lit('message'), [4, 1, 1, 1, 1]);
   assert.deepEqual(await lit('disjoint'), [4, 0, 0, 9, 0]);
   assert.deepEqual(await lit('matrix'), [0, 0, 4, 0, 4]);
+  await visitor.rested();
   assert.match(await page.locator('[data-line="message"] .line-here').textContent(), /x₁₁ lies in 4 windows and wins 1, so dx₁₁ = 1/);
   assert.match(await page.locator('[data-line="ties"] .line-here').textContent(), /no window has a tie/);
   // The picture comes along when it is out of sight.
@@ -417,13 +440,38 @@ visit('an edit that moves on to the next cell draws once, numbers and light toge
     observer.observe(document.querySelector('.picture'), { subtree: true, attributes: true, attributeFilter: ['class'] });
     document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true }));
     await new Promise((done) => requestAnimationFrame(done));
+    window.sheets = [new Set(records.map(({ target }) => target.closest('.sheet'))).size, document.querySelectorAll('.sheet').length];
     return records.map(({ target }) => target.getAttribute('aria-label')).filter((label) => label !== null);
   });
+  // A browser goes through every sheet that was written to, so most of the rows must be left alone.
+  const [touched, all] = await visitor.page.evaluate(() => window.sheets);
+  assert.ok(all > 40 && touched < all / 2, `${touched} of ${all} sheets were written to`);
   assert.ok(written.length > 5, `${written.length} cells changed their looks`);
   assert.deepEqual(written.filter((label, at) => written.indexOf(label) !== at), []);
   assert.equal((await visitor.grid('x'))[7][7], '99');
   assert.match(await visitor.sum(), /^dx\[8,7\] = /);
   assert.ok(await visitor.cell('x', 8, 7).evaluate((cell) => cell === document.activeElement));
+});
+
+visit('an edit draws the panels in sight at once, and those out of sight when the hand rests', { viewport: { width: 1280, height: 480 } },
+  async (visitor) => {
+  const { page } = visitor;
+  const edit = async (value) => {
+    await visitor.cell('dy', 0, 0).evaluate((cell) => cell.focus({ preventScroll: true }));
+    await page.keyboard.type(String(value));
+    return page.evaluate(() => {
+      document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true }));
+      return document.querySelector('[data-line="matrix"] .line-here').textContent;
+    });
+  };
+  const sums = (first) => `Here: dy adds up to ${first + 9}, dx to ${first + 9}.`;
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  assert.equal(await edit(100), sums(1));
+  await visitor.rested();
+  assert.equal(await page.locator('[data-line="matrix"] .line-here').textContent(), sums(100));
+  await page.locator('[data-line="matrix"]').scrollIntoViewIfNeeded();
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  assert.equal(await edit(200), sums(200));
 });
 
 visit('a problem line can be typed in', {}, async (visitor) => {

@@ -1,12 +1,15 @@
 // The built site as readers have it, in headless Chromium: node --test tests/docs/site.mjs, after make docs. From a server's sub-path and from
 // the file system, light and dark, on a phone, searched; docs/mend_furo.py, docs/static and docs/search_scorer.js are there for these.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { serve } from '../../explorer/serve.mjs';
 
-const { chromium } = createRequire(new URL('../../explorer/', import.meta.url))('playwright-core');
+const require = createRequire(new URL('../../explorer/', import.meta.url));
+const { chromium } = require('playwright-core');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 const dist = fileURLToPath(new URL('../../dist', import.meta.url));
 const places = { file: pathToFileURL(`${dist}/site/`).href };
 const pages = ['index.html', 'benchmarks.html', 'api/c.html', 'api/python.html', 'api/javascript/poolgrad.html', 'guides/dialects.html'];
@@ -71,6 +74,20 @@ for (const kind of ['file', 'sub-path']) {
     await page.waitForFunction(() => performance.getEntriesByName('first-result').length > 0);
     assert.equal(await page.locator('.grid-y').count() > 0, true);
   }));
+}
+
+for (const colorScheme of ['light', 'dark']) {
+  test(`axe-core finds nothing serious (${colorScheme})`, async () => {
+    for (const name of [...pages, 'start/python.html']) {
+      await visit(places['sub-path'] + name, { colorScheme }, async (page) => {
+        await page.evaluate(axe);
+        const { violations, passes } = await page.evaluate(() => window.axe.run());
+        const serious = violations.filter(({ impact }) => ['serious', 'critical'].includes(impact));
+        assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(' | ')}`), [], name);
+        assert.ok(passes.length > 10, 'axe looked at the page');
+      });
+    }
+  });
 }
 
 test('no page is wider than a phone, and its menu opens', async () => {

@@ -151,7 +151,7 @@ __device__ void RunCutCells(const CellParams& p, unsigned char* shared) {
       const T* first =
           courier.AskRows({all, all + pieces.planes * p.y_plane}, dy + od * p.y_depth + low * p.y_row + from * each,
                           p.y_row, rows, (to - from) * each, shared + a * pieces.slab_bytes[0], pieces.pitch[0]);
-      at.dy[a] = Kept(SharedAddress(first) - low * pieces.pitch[0] - from * each * C::kSize);
+      at.dy[a] = Kept(SharedAddress(first) - low * pieces.pitch[0] - static_cast<uint32_t>(from) * each * C::kSize);
       const uint8_t* code = courier.AskRows(
           {p.routes, p.routes + pieces.planes * p.route_plane}, codes + od * p.route_depth + low * p.route_row + byte,
           p.route_row, rows, bytes, shared + pieces.place[0] + a * pieces.slab_bytes[1], pieces.pitch[1]);
@@ -166,7 +166,7 @@ __device__ void RunCutCells(const CellParams& p, unsigned char* shared) {
 #pragma unroll
   for (int rd = 0; rd < SD; ++rd) {
     at.shared_dx[rd] = Kept(SharedAddress(shared_dx + rd * pieces.slab_bytes[2] + Misalignment(slab(rd))) -
-                            low * pieces.pitch[2] - from * each * C::kSize);
+                            low * pieces.pitch[2] - static_cast<uint32_t>(from) * each * C::kSize);
   }
   at.end = qh + piece.rows;
   courier.WaitForRows();

@@ -149,8 +149,8 @@ struct Staging {
     p->all_columns = static_cast<int>(columns), p->columns_each = static_cast<int>(each);
     p->columns = FastDiv(CeilDiv(columns, each));
     const Side& second = written[1].rows > 0 ? written[1] : read[1];
-    p->pitch[0] = static_cast<int>(read[0].Pitch(each)), p->pitch[1] = static_cast<int>(second.Pitch(each));
-    p->pitch[2] = static_cast<int>(written[0].Pitch(each));
+    p->pitch[0] = static_cast<uint32_t>(read[0].Pitch(each)), p->pitch[1] = static_cast<uint32_t>(second.Pitch(each));
+    p->pitch[2] = static_cast<uint32_t>(written[0].Pitch(each));
     p->slab_bytes[0] = static_cast<int>(read[0].CutSlab(n, each));
     p->slab_bytes[1] = static_cast<int>(read[1].CutSlab(n, each));
     p->slab_bytes[2] = static_cast<int>(written[0].CutSlab(n, each));
@@ -402,7 +402,7 @@ Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
     return CutColumnsAndShareOut(
         ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), column * f.size, f.size, tuning,
         [&](int64_t columns) { return CeilDiv(columns * places.each, f.outputs()); },
-        [&](const int* pitch) { return int64_t{f.stride[1]} * pitch[0]; }, &s);
+        [&](const uint32_t* pitch) { return int64_t{f.stride[1]} * pitch[0]; }, &s);
   }
   return CutAndShareOut(ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), column * f.size,
                         f.stride[1] * s.x_row * f.size, f.size, tuning, &s);
@@ -446,7 +446,7 @@ Grid Prepare(const Form& f, const Problem& p, CellParams* params) {
     return CutColumnsAndShareOut(
         BackwardStaging(p, f), strips, f.over(1) - 1, f.group() * cell * f.size, f.size, tuning,
         [&](int64_t columns) { return CeilDiv(columns, f.group()) * places.each; },
-        [&](const int* pitch) { return int64_t{f.stages_outputs() ? pitch[0] : f.stride[1] * pitch[2]}; }, &s);
+        [&](const uint32_t* pitch) { return f.stages_outputs() ? pitch[0] : int64_t{f.stride[1]} * pitch[2]; }, &s);
   }
   return CutAndShareOut(BackwardStaging(p, f), strips, f.over(1) - 1, f.group() * cell * f.size, row * f.size, f.size,
                         tuning, &s);

@@ -163,7 +163,7 @@ class Courier {
   // modulo 16: a warp for each. Before: Open; after: WaitForRows.
   template <class T>
   __device__ T* AskRows(const Whole<T>& array, const T* global, int64_t step, int rows, int count,
-                        unsigned char* shared, int pitch) {
+                        unsigned char* shared, uint32_t pitch) {
     unsigned char* first = shared + Misalignment(global);
 #if __CUDA_ARCH__ >= 900
     for (int row = threadIdx.x / 32; row < rows; row += blockDim.x / 32) {
@@ -232,7 +232,7 @@ class Courier {
 
   // As AskRows.
   template <class T>
-  __device__ void SendRows(const unsigned char* shared, T* global, int64_t step, int rows, int count, int pitch) {
+  __device__ void SendRows(const unsigned char* shared, T* global, int64_t step, int rows, int count, uint32_t pitch) {
     const unsigned char* first = shared + Misalignment(global);
 #if __CUDA_ARCH__ >= 900
     for (int row = threadIdx.x / 32; row < rows; row += blockDim.x / 32) {
@@ -298,7 +298,8 @@ struct Pieces {
   // Where rows are cut, too: pieces along the width, their columns, all columns, and bytes from a row to the next of
   // what is read first and second (or written second) and of what is written first.
   FastDiv columns;
-  int columns_each, all_columns, pitch[3];
+  int columns_each, all_columns;
+  uint32_t pitch[3];  // in shared memory addresses count modulo 2^32
 };
 
 // A block's piece.

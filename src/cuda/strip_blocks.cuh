@@ -120,7 +120,8 @@ __device__ void RunCutStrip(const StripParams& p, unsigned char* shared) {
     if (static_cast<unsigned>(d) >= static_cast<unsigned>(p.in[0])) continue;
     const T* first = courier.AskRows({all, all + pieces.planes * p.x_plane}, x + d * p.x_depth, p.x_row,
                                      max(0, high - low), count, shared + kd * pieces.slab_bytes[0], pieces.pitch[0]);
-    staged.depth[kd] = Kept(SharedAddress(first) - low * pieces.pitch[0] - from * each * S::kSize);
+    staged.depth[kd] =
+        Kept(SharedAddress(first) - low * pieces.pitch[0] - static_cast<uint32_t>(from) * each * S::kSize);
   }
   const int64_t line = (piece.plane * p.out[0] + piece.depth) * p.out[1] + piece.row;
   const int outputs = piece.column * each, codes_before = S::kApart ? outputs : outputs * S::kBits / 8;
@@ -128,7 +129,8 @@ __device__ void RunCutStrip(const StripParams& p, unsigned char* shared) {
   uint8_t* routes = p.routes + (S::kRoutes ? line * p.line_bytes : 0);
   if (S::kRoutes) routes += S::kFlat && S::kApart ? piece.column * p.by_code_bytes.divisor : outputs * S::kBits / 8;
   unsigned char* codes = shared + pieces.place[2];
-  const uint32_t shared_y = Kept(SharedAddress(shared + pieces.place[1] + Misalignment(y)) - outputs * S::kSize);
+  const uint32_t shared_y =
+      Kept(SharedAddress(shared + pieces.place[1] + Misalignment(y)) - static_cast<uint32_t>(outputs) * S::kSize);
   const uint32_t shared_routes = Kept(SharedAddress(S::kApart ? codes : codes + Misalignment(routes)) - codes_before);
   staged.end = piece.row + piece.rows;
   courier.WaitForRows();

@@ -8,7 +8,7 @@
 #define POOLGRAD_CPU_SPECIAL_INL_H_
 #endif
 
-#include "cpu/forward/channels_first/global-inl.h"
+#include "cpu/forward/channels_first/folded-inl.h"
 #include "cpu/forward/channels_first/routes3x3-inl.h"
 #include "cpu/forward/channels_first/tiled-inl.h"
 #include "cpu/forward/channels_last/large-inl.h"
@@ -24,7 +24,7 @@ namespace HWY_NAMESPACE {
 
 template <class S, bool kRoutes>
 Made MakeSpecialWith(ForwardWay way, const Problem& p) {
-  POOLGRAD_IF_BUILT(ForwardWay::kGlobal) return MakeGlobal<S, kRoutes>(p);
+  POOLGRAD_IF_BUILT(ForwardWay::kFolded) return MakeFolded<S, kRoutes>(p);
   POOLGRAD_IF_BUILT(ForwardWay::kTiled) return MakeTiled<S, kRoutes>(p);
   POOLGRAD_IF_BUILT(ForwardWay::kRows) return MakeRows<S, kRoutes>(p);
   POOLGRAD_IF_BUILT(ForwardWay::kLarge) return MakeLarge<S, kRoutes>(p);

@@ -10,7 +10,7 @@ namespace poolgrad {
 // The ways to pool forward, fastest first: the order in which a plan asks them.
 enum class ForwardWay {
   kCut,
-  kGlobal,
+  kFolded,
   kTiled,
   kRows,
   kLarge,
@@ -50,7 +50,7 @@ struct ForwardRow {
 inline constexpr ForwardRow kForwardTable[] = {
     //                                             f32                  halves             wide       bytes      bits32     bits16
     {ForwardWay::kCut, "fwd_cl_cut",              {kOnNative,           kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
-    {ForwardWay::kGlobal, "fwd_global",           {kOnFast,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
+    {ForwardWay::kFolded, "fwd_cf_folded",        {kOnFast,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
     {ForwardWay::kTiled, "fwd_cf_tiled",          {kOnFast,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
     {ForwardWay::kRows, "fwd_cl_rows",            {kOnFast | kOnWasm,   kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
     {ForwardWay::kLarge, "fwd_cl_large",          {kOnFast,             kOnAvx3 | kOnNeon, kOnNone,   kOnNone,   kOnNone,   kOnNone}},

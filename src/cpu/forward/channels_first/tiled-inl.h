@@ -1,9 +1,10 @@
 // fwd_cf_tiled: max pooling of channels first where the windows tile the width: kernel = stride = 2, 3 or 4, no padding
 // there. Nothing passes through scratch. With routes, de-interleaving loads bring every tap of a vector of outputs into
-// its own register, and four or eight taps meet in pairs (tile_routes-inl.h); without, rows meet first, and then
-// neighbours, which is one instruction on Arm.
+// its own register; without, rows meet first, and then neighbours, which is one instruction on Arm.
 //
-// Tried and left: loads that de-interleave in place of joining halves (k4 s4 with routes 5.3 ms against 4.3 on Arm);
+// Tried and left: with routes, four or eight taps that meet in pairs, and codes that are put together from masks (300
+// lines; as fast on AVX-512, 0.97 to 1.09 times).
+// Also: loads that de-interleave in place of joining halves (k4 s4 with routes 5.3 ms against 4.3 on Arm);
 // asking for lines a row at a time, or storing where it stands (it breaks the stream of writes: 0.58 to 0.64 of copy by
 // asking with every block); two halves of a task's range by turns (gains 5 % at 224 columns, loses at 112 and 56).
 
@@ -23,7 +24,6 @@
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/any/maxima-inl.h"
 #include "cpu/forward/any/padded-inl.h"
-#include "cpu/forward/channels_first/tile_routes-inl.h"
 #include "cpu/forward/common/codes-inl.h"
 #include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
@@ -212,42 +212,19 @@ HWY_NOINLINE void InterleavedRows(const InterleavedJob<S>& job, Watch<S>& shared
   shared_watch = watch;
 }
 
-// Whether codes leave the registers packed: on Arm, where that is free. Elsewhere a second pass in L1 costs as little,
-// and half the code.
-inline constexpr bool kPacksTiles = HWY_TARGET == HWY_NEON;
-
-// Whether TileRows takes rows of outputs from n input rows each: four or eight taps in row-major order, and at least as
-// many outputs as codes fit a vector.
+// What to ask for: something only if windows leave nothing out. Rows of several slices are so short that their runs of
+// addresses are followed better without.
 template <class S>
-bool TakesTiles(const Problem& p, const InterleavedJob<S>& job) {
-  return (p.taps() == 4 || (p.taps() == 8 && p.width().kernel == 2)) && job.n * p.width().kernel == p.taps() &&
-         !job.backwards && job.length >= LaneCount<uint8_t>();
-}
-
-// Returns whether the codes have reached their lines, the first of which is `line`.
-template <class S, int kStride, int kTaps>
-bool RunTiles(const Problem& p, const InterleavedJob<S>& job, uint8_t* line, Watch<S>& watch) {
-  const int32_t bits = p.routes.bits;
-  const bool packed = kPacksTiles && !p.channels_last() && bits == (kTaps == 4 ? 2 : 4) && job.length * bits % 8 == 0;
-  const TileJob<S> tiles = {job.inputs,
-                            job.runs,
-                            job.in_pitch,
-                            job.length,
-                            job.y,
-                            packed ? line : job.y_codes,
-                            packed ? p.routes.line_bytes : job.length,
-                            job.ahead,
-                            job.ahead_of};
-  if constexpr (kPacksTiles) {
-    if (packed) TileRows<S, kStride, kTaps, kTaps == 4 ? 2 : 4>(tiles, watch);
-  }
-  if (!packed) TileRows<S, kStride, kTaps, 8>(tiles, watch);
-  return packed;
+RowsAhead RowsToAskFor(const Rows<S>& rows) {
+  const Axis& height = rows.p.height();
+  const Axis& width = rows.p.width();
+  if (height.stride != height.kernel || width.stride != width.kernel || rows.p.depth().kernel > 1) return RowsAhead();
+  const int64_t row = height.kernel * width.in * static_cast<int64_t>(sizeof(S));
+  return RowsAhead(rows.x, rows.x_end, row, height.kernel == 1);
 }
 
 template <class S, bool kRoutes, int kStride>
 void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  constexpr bool kInPairs = kRoutes && kStride != 3;  // four or eight taps meet in pairs
   const auto& layout = *static_cast<const TiledLayout*>(args.layout);
   const Rows<S> rows(p, args);
   const Axis& depth = p.depth();
@@ -295,27 +272,13 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
                                      kRoutes ? scratch.out_codes + g * out : nullptr,
                                      &ahead,
                                      n == 0 ? nullptr : scratch.inputs[rows.backwards ? n - 1 : 0]};
-      bool packed = false;
-      if (kInPairs && TakesTiles<S>(p, job)) {
-        if constexpr (kInPairs) {
-          uint8_t* const line = rows.route_row(r + g);
-          if (p.taps() == 4) {
-            packed = RunTiles<S, kStride, 4>(p, job, line, watch);
-          } else {
-            if constexpr (kStride == 2) packed = RunTiles<S, kStride, 8>(p, job, line, watch);
-          }
-        }
-      } else {
-        constexpr int kUsual = kRoutes || kStride == 3 ? 3 : 2;  // input rows: two without routes, or three by three
-        if (n == kUsual) {
-          InterleavedRows<S, kRoutes, kStride, kUsual>(job, watch);
-        } else if (n > 0) {
-          InterleavedRows<S, kRoutes, kStride, 0>(job, watch);
-        }
+      constexpr int kUsual = kStride == 3 ? 3 : 2;  // input rows
+      if (n == kUsual) {
+        InterleavedRows<S, kRoutes, kStride, kUsual>(job, watch);
+      } else if (n > 0) {
+        InterleavedRows<S, kRoutes, kStride, 0>(job, watch);
       }
-      if constexpr (kRoutes) {
-        if (!packed) PackRows<S>(rows, job.y_codes, out, r + g, runs, {0, out});
-      }
+      if constexpr (kRoutes) PackRows<S>(rows, job.y_codes, out, r + g, runs, {0, out});
       g += runs;
     }
     const bool special = watch.Fired() != Alarm::kNone && SpanHasSpecial<S>(rows, r, r + count);

@@ -82,7 +82,6 @@ struct Window {
       }
     }
     if (p.ties == POOLGRAD_TIES_LAST) std::reverse(vectors, vectors + count);
-    vectors[count] = vectors[count - 1];  // GreatestOfLanes takes two at a time
   }
 
   // Lanes that do not count are below all others.
@@ -106,16 +105,15 @@ HWY_INLINE VecOf<S> LoadSeen(const S* x, Watch<S>& watch) {
 template <class S>
 HWY_INLINE VecOf<S> GreatestOfLanes(const S* x, const Window<S>& window, Watch<S>& watch) {
   const WindowVector<S>* v = window.vectors;
-  const auto two = [&](int64_t i) POOLGRAD_LAMBDA {
-    return Greatest<S>(LoadSeen<S, 1>(x + v[i + 1].from, watch), LoadSeen<S, 0>(x + v[i].from, watch));
+  const auto four = [&](int64_t i) POOLGRAD_LAMBDA {
+    const auto a = LoadSeen<S, 0>(x + v[i].from, watch), b = LoadSeen<S, 1>(x + v[i + 1].from, watch);
+    const auto c = LoadSeen<S, 2>(x + v[i + 2].from, watch), e = LoadSeen<S, 3>(x + v[i + 3].from, watch);
+    return Greatest<S>(Greatest<S>(e, c), Greatest<S>(b, a));
   };
-  const auto next = [&](int64_t i) POOLGRAD_LAMBDA {
-    return Greatest<S>(LoadSeen<S, 3>(x + v[i + 1].from, watch), LoadSeen<S, 2>(x + v[i].from, watch));
-  };
-  auto greatest = two(0);
-  int64_t i = 2;
-  for (; i + 2 < window.count; i += 4) greatest = Greatest<S>(Greatest<S>(next(i + 2), two(i)), greatest);
-  if (i < window.count) greatest = Greatest<S>(next(i), greatest);
+  const int64_t n = window.count;
+  auto greatest = n < 4 ? LoadSeen<S, 0>(x + v[0].from, watch) : four(0);
+  for (int64_t i = 4; i < n; i += 4) greatest = Greatest<S>(four(std::min(i, n - 4)), greatest);
+  for (int64_t i = 1; n < 4 && i < n; ++i) greatest = Greatest<S>(LoadSeen<S, 1>(x + v[i].from, watch), greatest);
   return window.Masked(greatest);
 }
 
@@ -177,10 +175,8 @@ HWY_INLINE void PutApart(hn::Vec<D> v, D d, int64_t n, hn::TFromD<D>* to, int64_
 
 // One output of up to Lanes planes from `plane` on; `step` elements from plane to plane in y and in codes.
 template <class S, bool kRoutes>
-HWY_NOINLINE void PoolPlanes(const Rows<S>& rows, int64_t plane, int64_t count, const Window<S>& shared_window, S* y,
-                             Code<S>* codes, int64_t step, Watch<S>& shared_watch) {
-  const Window<S> window = shared_window;
-  Watch<S> watch = shared_watch;
+HWY_INLINE void PoolPlanes(const Rows<S>& rows, int64_t plane, int64_t count, const Window<S>& window, S* y,
+                           Code<S>* codes, int64_t step, Watch<S>& watch) {
   constexpr int kMax = static_cast<int>(hn::MaxLanes(hn::ScalableTag<S>()));
   const int64_t lanes = LaneCount<S>();
   count = std::min(count, lanes);
@@ -203,7 +199,6 @@ HWY_NOINLINE void PoolPlanes(const Rows<S>& rows, int64_t plane, int64_t count, 
     if (watch.rectifies()) best[0].code = hn::Or(best[0].code, watch.Dropped(best[0].key));
     PutApart(best[0].code, hn::ScalableTag<Code<S>>(), count, codes, step);
   }
-  shared_watch = watch;
 }
 
 // Planes that a task pools before it turns to another place.
@@ -213,11 +208,11 @@ int64_t PlanesOfTurn(const Problem& p) {
   return lanes * std::clamp<int64_t>((4 << 10) / (lanes * p.in_plane() * static_cast<int64_t>(sizeof(S))), 1, 4);
 }
 
-// Vectors of a window, at most, and one more.
+// Vectors of a window, at most.
 template <class S>
 int64_t VectorsOfWindow(const Problem& p) {
   const auto taps = [](const Axis& a) { return std::min(a.kernel, a.in); };
-  return taps(p.depth()) * taps(p.height()) * CeilDiv(taps(p.width()), LaneCount<S>()) + 1;
+  return taps(p.depth()) * taps(p.height()) * CeilDiv(taps(p.width()), LaneCount<S>());
 }
 
 template <class S>
@@ -252,8 +247,9 @@ void RunFolded(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       const int64_t place_end = std::min(place + turn, end);
       Watch<S> watch(p);
       for (int64_t o = 0; o < out; ++o) {
+        const Window<S> window = s.windows[o];
         for (int64_t plane = place; plane < place_end; plane += lanes) {
-          PoolPlanes<S, kRoutes>(rows, plane, place_end - plane, s.windows[o], rows.y + plane * out + o,
+          PoolPlanes<S, kRoutes>(rows, plane, place_end - plane, window, rows.y + plane * out + o,
                                  s.codes + (plane - place) * out + o, out, watch);
         }
       }
@@ -287,7 +283,7 @@ Made MakeFolded(const Problem& p) {
     return "vectors would leave the plane";
   if (kIsBits<S> && !global) return "bits do not serve it";
   const bool usual = Tuning().forward_kept >> 10 > 0;  // tests take it also where it is slow
-  if (usual && !global && p.out_plane() * (VectorsOfWindow<S>(p) + 8) * 4 > p.in_plane())
+  if (usual && !global && p.out_plane() * (VectorsOfWindow<S>(p) + 8) * 5 > p.in_plane())
     return "windows share inputs, or are small";
   if (usual && !kRoutes && p.out_plane() > 1) return "without routes it is for one window per plane";
   ScratchTaker take(nullptr);

@@ -40,8 +40,8 @@ struct TransposedScratch {
     x = take.Take<std::byte>(l.block.x_bytes());
     y = take.Take<std::byte>(l.block.y_bytes());
     codes = take.Take<uint8_t>(l.block.routes.bytes());
-    packed = take.Take<uint8_t>(
-        p.routes.bits < 8 ? p.out_plane() / p.width().out * p.routes.line_bytes * l.block.channels : 0);
+    const int64_t line_bytes = p.out_plane() / p.routes.line * p.routes.line_bytes;  // of a plane
+    packed = take.Take<uint8_t>(p.routes.bits < 8 ? line_bytes * l.block.channels : 0);
     bias = take.Take<std::byte>(p.bias ? l.block.channels * SizeOf(p.dtype) : 0);
     inner = take.Take<std::byte>(l.kernel.scratch_bytes);
     bytes = take.used();

@@ -44,7 +44,7 @@ test('first paint with a result', async () => {
   assert.ok(median > 0);  // a time is shown, not judged: machines differ
 });
 
-test('an edit on a 16×16 grid redraws within a frame', async () => {
+test('how long an edit on a 16×16 grid takes to redraw', async () => {
   for (const [name, settings] of [['k3 s2 same', {}], ['k3 s1 same', { 'stride-0': '1', 'stride-1': '1' }]]) {
     const visitor = await Visitor.open(place);
     await visitor.preset('large');

@@ -84,16 +84,7 @@ struct Staging {
   }
   // The most of `all` that fit, pieces about equally long; at least one piece of one, at least two if `cut`.
   int64_t Most(int64_t all, int64_t most_bytes, Bytes bytes, bool cut = false) const {
-    int64_t low = 1, high = all - cut;  // the first fits, or nothing does
-    while (low < high) {
-      const int64_t middle = low + (high - low + 1) / 2;
-      if (Sum(bytes, middle) <= most_bytes) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    return CeilDiv(all, CeilDiv(all, low));
+    return Equal(all, MostThatFit(all - cut, [&](int64_t n) { return Sum(bytes, n) <= most_bytes; }));
   }
 
   // Fills `p`; returns the shared memory of a block, 0 if not even a row fits.
@@ -123,7 +114,7 @@ struct Staging {
 
   // The same, pieces having about `some` rows and as many of their columns as fit.
   int64_t CutColumns(int64_t most_bytes, int64_t some, Pieces* p) const {
-    const int64_t n = CeilDiv(rows, CeilDiv(rows, std::min(rows, some)));
+    const int64_t n = Equal(rows, std::min(rows, some));
     const auto bytes = [&](const Side& side, int64_t units) {
       return side.slabs * side.CutSlab(n, units * columns_unit);
     };
@@ -132,16 +123,8 @@ struct Staging {
     };
     if (sum(1) > most_bytes) return 0;
     const int64_t all = CeilDiv(columns, columns_unit);
-    int64_t low = 1, high = all;
-    while (low < high) {
-      const int64_t middle = low + (high - low + 1) / 2;
-      if (sum(middle) <= most_bytes) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    const int64_t units = CeilDiv(all, CeilDiv(all, low)), each = units * columns_unit;
+    const int64_t units = Equal(all, MostThatFit(all, [&](int64_t n) { return sum(n) <= most_bytes; }));
+    const int64_t each = units * columns_unit;
     *p = {};
     p->planes = planes, p->planes_each = 1;
     p->depths_each = 1, p->depths = FastDiv(depths);
@@ -165,6 +148,23 @@ struct Staging {
   }
 
  private:
+  // The most up to `high` that fit; 1 fits, or nothing does.
+  template <class F>
+  static int64_t MostThatFit(int64_t high, const F& fits) {
+    int64_t low = 1;
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      if (fits(middle)) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+  // Of pieces of at most `most`, about equally long.
+  static int64_t Equal(int64_t all, int64_t most) { return CeilDiv(all, CeilDiv(all, most)); }
+
   template <class F>
   int64_t Place(const F& bytes, Pieces* p) const {  // in the order they are declared
     p->place[0] = static_cast<int>(bytes(read[0]));

@@ -104,7 +104,7 @@ __device__ void RunStagedCells(const CellParams& p, unsigned char* shared) {
     for (int rd = 0; rd < SD; ++rd) at.shared_dx[rd] = first_dx[rd] + (slabs ? 0 : beyond);
     const int64_t plane = strip.number, od = d - (TD - 1);
     uint32_t column = strip.column, channel = 0;
-    if constexpr (C::kFlat) channel = column, column = p.by_channels.take(&channel);
+    if constexpr (C::kFlat) channel = column, column = p.by_vectors.take(&channel), channel *= C::kChannels;
     C::Run(p, dy + plane * p.y_plane + od * p.y_depth, codes + plane * p.route_plane + od * p.route_depth, at, d,
            qh + row, p.first[2] + static_cast<int>(column) * C::kGroup, static_cast<int>(channel));
   }
@@ -175,7 +175,7 @@ __device__ void RunCutCells(const CellParams& p, unsigned char* shared) {
   for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
     uint32_t column = i, channel = 0;
     const int row = static_cast<int>(p.columns.take(&column)) * p.rows;
-    if constexpr (C::kFlat) channel = column, column = p.by_channels.take(&channel);
+    if constexpr (C::kFlat) channel = column, column = p.by_vectors.take(&channel), channel *= C::kChannels;
     if (row >= piece.rows || static_cast<int>(column) * C::kGroup >= piece.columns) continue;
     C::Run(p, dy + od * p.y_depth, codes + od * p.route_depth, at, qd, qh + row,
            qw + static_cast<int>(column) * C::kGroup, static_cast<int>(channel));

@@ -29,7 +29,7 @@ struct CellParams {
   int64_t route_plane, route_depth, route_row, line_bytes;
   int channels;
   Pieces pieces;  // staged modes
-  FastDiv by_channels;
+  FastDiv by_vectors;  // of a place's channels
 };
 
 template <class T, Form F>
@@ -43,7 +43,7 @@ struct Cells {
   static constexpr bool kWhole = F.whole();
   static constexpr bool kVector = F.mode == Mode::kFirst;
   static constexpr bool kShared = F.staged();
-  static constexpr bool kFlat = F.mode == Mode::kLastStaged;  // a thread has one channel of a column of cells
+  static constexpr bool kFlat = F.mode == Mode::kLastStaged;  // a thread has some channels of a column of cells
   static constexpr bool kSharedOutputs = kShared && F.stages_outputs();
   static constexpr int TD = F.over(0), TH = F.over(1), TW = F.over(2);  // outputs over a cell, per axis
   static constexpr int kChannels = F.vector;                            // elements at one place
@@ -80,7 +80,9 @@ struct Cells {
   __device__ static constexpr bool Reaches(int o) { return kReaching >> (o - kLow) & 1; }
   // Words of codes of one place, or of a row where they come packed.
   static constexpr bool kPacked = F.packs_codes();
-  static constexpr int kCodeWords = kPacked ? (kOver * kBits + 31) / 32 : kLast ? (kChannels * kBits + 31) / 32 : 1;
+  static constexpr int kCodeWords = kPacked          ? (kOver * kBits + 31) / 32
+                                    : kLast || kFlat ? (kChannels * kBits + 31) / 32
+                                                     : 1;
 
   static constexpr int kAhead = kTuning.ahead;  // rows of outputs that are asked for together
   // Words of dy, and of codes, that a row of outputs is loaded as: by place (channels last, element by element where
@@ -89,14 +91,21 @@ struct Cells {
   static constexpr int kGroupWords = kVector ? kGroup / kPerWord : 0;
   static constexpr int kSingles = kVector ? kOver - kGroup : kLast ? 0 : kOver;
   static constexpr bool kDyPairs = kPacked && kSize == 2;  // dy comes as words of two neighbours
-  static constexpr int kDyWords = kLast ? kOver * kPlaceWords : kDyPairs ? (kOver + 1) / 2 : kGroupWords + kSingles;
+  static constexpr int kDyWords = kLast      ? kOver * kPlaceWords
+                                  : kFlat    ? kOver * kChannels
+                                  : kDyPairs ? (kOver + 1) / 2
+                                             : kGroupWords + kSingles;
   static constexpr int kRawPlace = kWhole ? kCodeWords : kBits == 8 ? kChannels : 1;  // of codes, channels last
-  static constexpr int kRawCodes = kPacked ? kCodeWords + 1 : kLast ? kOver * kRawPlace : (kVector ? 1 : 0) + kSingles;
+  static constexpr int kCodeBytes = (kChannels * kBits + 7) / 8;  // flat, of one place
+  static constexpr int kRawCodes = kPacked ? kCodeWords + 1
+                                   : kLast ? kOver * kRawPlace
+                                   : kFlat ? kOver * kCodeBytes
+                                           : (kVector ? 1 : 0) + kSingles;
 
   // A row of outputs as it was loaded: nothing, which adds nothing, where it lies outside.
   struct Raw {
     uint32_t dy[kDyWords], code[kRawCodes];
-    uint32_t first_bit;  // where packed codes begin, modulo 32, and each of flat ones in its byte
+    uint32_t first_bit;  // where packed codes begin, modulo 32, and a single flat one in its byte
   };
 
   // Channels last: the codes of several channels are compared in pairs, where they are wide enough to gain by it.
@@ -112,7 +121,7 @@ struct Cells {
 
     // Whether output `o` (from kLow) chose `tap` for channel c.
     __device__ bool Chose(int o, int c, int tap) const {
-      const int shift = kPacked ? o * kBits : kLast ? c * kBits : 0;
+      const int shift = kPacked ? o * kBits : kLast || kFlat ? c * kBits : 0;
       const uint32_t word = code[kPacked ? 0 : o][shift / 32];
       return ((word ^ static_cast<uint32_t>(tap) << (shift % 32)) & static_cast<uint32_t>(kMask) << (shift % 32)) == 0;
     }
@@ -166,11 +175,12 @@ struct Cells {
 
   // Which of the outputs over a thread's columns there are: bits of words of two neighbours, or one flag for each.
   struct Columns {
-    uint32_t inside[kDyWords];
+    static constexpr int kFlags = kFlat ? kOver : kDyWords;
+    uint32_t inside[kFlags];
     __device__ Columns(int column, int width) {
       const auto is = [&](int at) { return static_cast<unsigned>(column + kLow + at) < static_cast<unsigned>(width); };
 #pragma unroll
-      for (int i = 0; i < kDyWords; ++i) {
+      for (int i = 0; i < kFlags; ++i) {
         inside[i] = kDyPairs ? (is(2 * i) ? 0xFFFFu : 0u) | (is(2 * i + 1) ? 0xFFFF0000u : 0u) : uint32_t{is(i)};
       }
     }
@@ -189,8 +199,15 @@ struct Cells {
 #pragma unroll
       for (int o = 0; o < kOver; ++o) {
         if (!Reaches(kLow + o)) continue;
-        LoadSharedIf<kSize>(row_valid && columns.inside[o], dy + o * step, raw.dy + o);
-        LoadSharedIf<1>(row_valid && columns.inside[o], routes + o * code_step, raw.code + o);
+        const bool valid = row_valid && columns.inside[o];
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) {  // those beyond the last may be anything
+          LoadSharedIf<kSize>(valid, dy + o * step + c * kSize, raw.dy + o * kChannels + c);
+        }
+#pragma unroll
+        for (int i = 0; i < kCodeBytes; ++i) {
+          LoadSharedIf<1>(valid, routes + o * code_step + i, raw.code + o * kCodeBytes + i);
+        }
       }
       return raw;
     }
@@ -273,9 +290,15 @@ struct Cells {
       for (int o = kLow; o <= kHigh; ++o) {
         float wide[kPerWord];
         if constexpr (kFlat) {
-          WidenWord<T>(raw.dy[o - kLow], wide);
-          out.dy[o - kLow][0] = wide[0];
-          out.code[o - kLow][0] = raw.code[o - kLow] >> raw.first_bit;
+          uint32_t codes = 0;
+#pragma unroll
+          for (int i = 0; i < kCodeBytes; ++i) codes |= raw.code[(o - kLow) * kCodeBytes + i] << (8 * i);
+          out.code[o - kLow][0] = kChannels == 1 ? codes >> raw.first_bit : codes;
+#pragma unroll
+          for (int c = 0; c < kChannels; ++c) {
+            WidenWord<T>(raw.dy[(o - kLow) * kChannels + c], wide);
+            out.dy[o - kLow][c] = wide[0];
+          }
         } else if (kVector && o >= 0 && o < kGroup) {
           WidenWord<T>(raw.dy[o / kPerWord], wide);
           out.dy[o - kLow][0] = wide[o % kPerWord];
@@ -335,8 +358,16 @@ struct Cells {
       row += static_cast<uint32_t>(column) * step + static_cast<uint32_t>(channel * kSize);
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
-        const float alone[2] = {sum[j][0], 0.0f};
-        StoreSharedIf<kSize>(inside(j), row + j * step, NarrowWord<T>(alone));
+#pragma unroll
+        for (int c = 0; c < kChannels; c += kPerWord) {
+          const float pair[2] = {sum[j][c], c + 1 < kChannels ? sum[j][c + 1] : 0.0f};
+          const uint32_t word = NarrowWord<T>(pair);
+#pragma unroll
+          for (int i = 0; i < kPerWord; ++i) {
+            const bool there = inside(j) && c + i < kChannels && (c + i == 0 || c + i < p.channels - channel);
+            StoreSharedIf<kSize>(there, row + j * step + (c + i) * kSize, word >> (16 * i));
+          }
+        }
       }
     } else {
       row += static_cast<uint32_t>(column) * kSize;
@@ -351,7 +382,7 @@ struct Cells {
     }
   }
 
-  // left: the thread's channels, or (flat) its channel, when they are last.
+  // left: the thread's channels, or (flat) its first one, when they are last.
   // dy, routes: of this thread's plane (at its channels), at row 0 of the first depth over the cell. Staged: of every
   // depth over it, in shared memory. dx: where row 0 of each depth of the cell is, or would be, in global or shared
   // memory.

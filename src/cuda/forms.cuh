@@ -42,16 +42,15 @@ struct Form {
   // ---- forward: strips of outputs ----
 
   // Staged: a thread need not have whole bytes of codes, since then neighbouring ones would meet in the same banks.
-  // Each code has a byte in shared memory, and they are packed on their way out. Channels last: a byte's codes are of
-  // one place.
-  constexpr bool apart() const { return staged() && (mode == Mode::kLastStaged ? bits < 8 : outputs() * bits < 8); }
+  // Each code has a byte in shared memory, and they are packed on their way out.
+  constexpr bool apart() const { return mode == Mode::kFirstStaged && outputs() * bits < 8; }
   // Outputs of a thread in one row: channels, or neighbours along the width.
   constexpr int outputs() const {
-    if (last()) return vector;
+    if (last() || mode == Mode::kLastStaged) return vector;
     if (mode == Mode::kFirst) return 4;
     // Four make a byte of codes; further apart they would read far beyond the row's end, and meet in banks.
     if (mode == Mode::kFirstStaged && stride[2] > 1 && stride[2] <= 4 && routes && bits == 2) return 4;
-    if (mode == Mode::kLastStaged || (mode == Mode::kFirstStaged && stride[2] > 1)) return 4 / size;
+    if (mode == Mode::kFirstStaged && stride[2] > 1) return 4 / size;
     return mode == Mode::kFirstStaged && size == 2 && kernel[0] == 1 && taps() <= 16 ? 4 : byteful();
   }
 
@@ -96,7 +95,7 @@ struct Form {
     const int rows = over(0) * over(1);
     if (pairs_codes()) return rows * (2 * across() - 1);
     if (packs_codes()) return rows * (across() + (across() * bits + 31) / 32);
-    return rows * across() * (vector + (vector + 1) / 2);
+    return rows * across() * (vector + (mode == Mode::kLastStaged ? 1 : (vector + 1) / 2));
   }
   constexpr bool keeps() const { return kept() <= 100; }
   // Cells of a thread along the width. Aligned rows: as many as make 16 bytes of dx, so that the stores of a warp leave

@@ -11,6 +11,7 @@ namespace {
 
 // Larger windows are not unrolled; those that share no input need fewer registers.
 constexpr int64_t kFlatWidthMost = 8;  // channels last, staged: taps along the width, each an address
+constexpr int kFlatRegistersMost = 64;  // and registers that several channels may take
 constexpr int64_t kTapsMost = 64, kDisjointTapsMost = 196, kStrideMost = 32, kCellMost = 16, kExtentMost = 32;
 
 bool IsBackward(poolgrad_op op) { return op == POOLGRAD_OP_BACKWARD; }
@@ -181,10 +182,13 @@ int64_t LineBytes(const Problem& p) { return (p.channels_last() ? p.axis[2].out 
 struct Places {  // as the kernels see them
   bool last;
   int64_t planes, line, line_bytes;
-  int64_t each = 1;  // rows of places with so many channels
+  int64_t each = 1;     // rows of places with so many channels
+  int64_t vectors = 1;  // which so many threads have
 };
 Places PlacesOf(const Form& f, const Problem& p) {
-  if (f.mode == Mode::kLastStaged) return {false, p.batch, p.axis[2].out * p.channels, LineBytes(p), p.channels};
+  if (f.mode == Mode::kLastStaged) {
+    return {false, p.batch, p.axis[2].out * p.channels, LineBytes(p), p.channels, CeilDiv(p.channels, f.vector)};
+  }
   if (ChannelsLast(p)) return {true, p.batch, p.channels, p.routes.line_bytes};
   return {false, p.batch * p.channels, p.axis[2].out, LineBytes(p)};
 }
@@ -199,7 +203,7 @@ Staging ForwardStaging(const Problem& p, const Form& staged) {
       w.in * places.each * size, h.in, d.in, h.stride, Beyond(h), d.stride, Beyond(d), d.kernel, w.stride * each,
       Beyond(w) * each / 8};
   s.written[0] = {places.line * size, h.out, d.out, 1, 0, 1, 0, 1, each, 0};
-  const int64_t code = (staged.apart() ? 8 : staged.bits) * places.each;
+  const int64_t code = places.each > 1 ? p.routes.line_bytes * 8 : staged.apart() ? 8 : staged.bits;
   if (staged.routes)
     s.written[1] = {staged.apart() ? places.line : places.line_bytes, h.out, d.out, 1, 0, 1, 0, 1, code, 0};
   return s;
@@ -297,6 +301,20 @@ bool PrefersStaged(const Form& f, const Problem& p, poolgrad_op op) {
   return f.stride[2] == 1 && !(IsBackward(op) && aligned.rolls());
 }
 
+// Channels last, staged: how many of them a thread has. They share what it finds out, and whole bytes of codes; fewer
+// where several rows of several windows have to stay in registers.
+int FlatVector(Form f, const Problem& p, poolgrad_op op) {
+  f.mode = Mode::kLastStaged;
+  const int pair = IsBackward(op) ? 1 : 4 / f.size;  // forward, halves come in pairs
+  const int few = static_cast<int>(CeilDiv(std::min<int64_t>(p.channels, 4), pair)) * pair;
+  const int least = std::max(pair, f.routes && !IsBackward(op) ? std::min(few, 8 / f.bits) : 1);
+  for (f.vector = few; f.vector > least; f.vector = f.vector > 2 ? 2 : 1) {
+    const bool bytes = !f.routes || f.vector == few || f.vector * f.bits % 8 == 0;
+    if (bytes && (IsBackward(op) ? f.kept() : f.reduced()) <= kFlatRegistersMost) return f.vector;
+  }
+  return least;
+}
+
 std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   const Problem p = Folded(whole);
   Form f{};
@@ -324,7 +342,7 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   if (IsBackward(op) && (f.taps() > 9 || rows_kept || f.bits == 8)) f.vector = 4;
   if (p.channels % f.vector != 0) f.vector = 4;
   if (p.channels % f.vector != 0) {
-    f.vector = 1;
+    f.vector = FlatVector(f, p, op);
     const bool staged = f.kernel[2] <= kFlatWidthMost && Stages(p, op, Mode::kLastStaged, plain, &f);
     f.mode = staged ? Mode::kLastStaged : Mode::kLastOdd;
     if (!staged) f.vector = f.byteful();
@@ -385,13 +403,14 @@ Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
   s.x_depth = s.g.x_axis[0], s.x_row = s.g.x_axis[1], s.x_column = s.g.x_axis[2];
   s.y_row = s.g.y_axis[1];
   s.line = places.line, s.line_bytes = places.line_bytes;
-  s.code_line = static_cast<int>(places.each > 1 ? p.channels : places.line);
-  s.by_code_bytes = FastDiv(places.each > 1 ? p.routes.line_bytes : places.line_bytes);
-  s.by_channels = FastDiv(p.channels);
+  s.place_bytes = static_cast<int>(p.routes.line_bytes);
+  s.by_line_bytes = FastDiv(places.line_bytes), s.by_vectors = FastDiv(places.vectors);
   s.line_row = places.last ? p.axis[2].out : 1;
   s.route_row = s.line_row * s.line_bytes;
   const Strips strips{.across = places.last ? CeilDiv(p.channels, f.vector) : 1,
-                      .columns = places.last ? p.axis[2].out : CeilDiv(places.line, f.outputs()),
+                      .columns = places.last       ? p.axis[2].out
+                                 : places.each > 1 ? p.axis[2].out * places.vectors
+                                                   : CeilDiv(places.line, f.outputs()),
                       .rows = p.axis[1].out,
                       .depths = p.axis[0].out,
                       .numbers = places.planes};
@@ -401,7 +420,9 @@ Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
   if (f.cut) {
     return CutColumnsAndShareOut(
         ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), column * f.size, f.size, tuning,
-        [&](int64_t columns) { return CeilDiv(columns * places.each, f.outputs()); },
+        [&](int64_t columns) {
+          return places.each > 1 ? columns * places.vectors : CeilDiv(columns, f.outputs());
+        },
         [&](const uint32_t* pitch) { return int64_t{f.stride[1]} * pitch[0]; }, &s);
   }
   return CutAndShareOut(ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), column * f.size,
@@ -434,18 +455,18 @@ Grid Prepare(const Form& f, const Problem& p, CellParams* params) {
   s.route_plane = p.axis[0].out * s.route_depth;
   s.cells_d = static_cast<int>(cells[0]);
   const Strips strips{.across = places.last ? CeilDiv(p.channels, f.vector) : 1,
-                      .columns = f.split() ? p.axis[2].in : CeilDiv(cells[2], f.group()) * places.each,
+                      .columns = f.split() ? p.axis[2].in : CeilDiv(cells[2], f.group()) * places.vectors,
                       .rows = cells[1],
                       .depths = cells[0],
                       .numbers = places.planes};
   const SmallWindowTuning tuning = BackwardTuning(f);
-  s.by_channels = FastDiv(p.channels);
+  s.by_vectors = FastDiv(places.vectors);
   if (!f.staged()) return strips.Plain(kCellThreads, tuning, &s);
   const int64_t cell = f.stages_outputs() ? 1 : f.stride[2], row = f.stages_outputs() ? s.y_row : f.stride[1] * s.x_row;
   if (f.cut) {
     return CutColumnsAndShareOut(
         BackwardStaging(p, f), strips, f.over(1) - 1, f.group() * cell * f.size, f.size, tuning,
-        [&](int64_t columns) { return CeilDiv(columns, f.group()) * places.each; },
+        [&](int64_t columns) { return CeilDiv(columns, f.group()) * places.vectors; },
         [&](const uint32_t* pitch) { return f.stages_outputs() ? pitch[0] : int64_t{f.stride[1]} * pitch[2]; }, &s);
   }
   return CutAndShareOut(BackwardStaging(p, f), strips, f.over(1) - 1, f.group() * cell * f.size, row * f.size, f.size,

@@ -30,10 +30,10 @@ struct StripParams {
   int64_t line;                               // outputs of a route line
   int64_t route_row, line_bytes;
   int64_t line_row;  // route lines from an output row to the next
-  // Staged modes. There a row is a line, also where channels are last; its codes are packed in lines of their own.
+  // Staged modes. There a row is a line, also where channels are last.
   Pieces pieces;
-  FastDiv by_code_bytes, by_channels;
-  int code_line;  // outputs of a line of codes, which has by_code_bytes
+  FastDiv by_line_bytes, by_vectors;  // the second: of a place's channels
+  int place_bytes;                    // of a place's codes, where channels are last
 };
 
 template <class T, Form F>
@@ -158,20 +158,14 @@ struct Strip {
   // Outputs beyond the line's end may read what follows it, and are not stored.
   struct Columns {
     uint32_t inside[kRegisters];
-    uint32_t first[kFlat ? kOutputs : 1], step;  // flat: where the first taps are in a row, and from one to the next
-    // Flat: `column` counts the outputs of a row.
-    __device__ Columns(const StripParams& p, int column) {
+    uint32_t first, step;  // flat: where the first tap is in a row, and from one to the next
+    __device__ Columns(const StripParams& p, int column, int channel) {
       const auto is = [&](int at) { return static_cast<unsigned>(at) < static_cast<unsigned>(p.in[2]); };
       if constexpr (kFlat) {
         step = static_cast<uint32_t>(p.channels * DW * kSize);
+        first = static_cast<uint32_t>(column * p.channels + channel) * kSize;
 #pragma unroll
-        for (int i = 0; i < kOutputs; ++i) {
-          uint32_t channel = static_cast<uint32_t>(column + i);
-          const int at = static_cast<int>(p.by_channels.take(&channel)) * SW - p.pad[2];
-          first[i] = static_cast<uint32_t>(at * p.channels + static_cast<int>(channel)) * kSize;
-#pragma unroll
-          for (int k = 0; k < KW; ++k) inside[k * kOutputs + i] = is(at + k * DW);
-        }
+        for (int k = 0; k < KW; ++k) inside[k] = is(column + k * DW);
       } else {
 #pragma unroll
         for (int i = 0; i < kRegisters; ++i) {
@@ -203,9 +197,9 @@ struct Strip {
     } else if constexpr (kFlat) {
 #pragma unroll
       for (int i = 0; i < kRegisters; ++i) {
-        const uint32_t at = row + columns.first[i % kOutputs] + i / kOutputs * columns.step;
+        const uint32_t at = row + columns.first + i / kOutputs * columns.step;
         raw.words[i] = fill;
-        LoadSharedIf<kSize>(row_valid && columns.inside[i], at, raw.words + i);
+        LoadSharedIf<kSize>(row_valid && columns.inside[i / kOutputs], at + i % kOutputs * kSize, raw.words + i);
       }
     } else {
 #pragma unroll
@@ -357,10 +351,9 @@ struct Strip {
       uint32_t gathered = 0;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
-        auto channel = static_cast<uint32_t>(kLast ? i : 0), place = static_cast<uint32_t>(kLast ? ow : ow + i);
-        if constexpr (kFlat) channel = place, place = p.by_channels.take(&channel);
+        constexpr bool kChannels = kLast || kFlat;  // which the outputs are
         const uint32_t code =
-            SelectAlone(p.g, plane + channel, od, oh + r, static_cast<int>(place), y ? y + i : nullptr);
+            SelectAlone(p.g, plane + (kChannels ? i : 0), od, oh + r, kChannels ? ow : ow + i, y ? y + i : nullptr);
         if constexpr (!kRoutes) continue;
         constexpr int kPerByte = kApart ? 1 : 8 / kBits;
         gathered |= code << (i % kPerByte * kBits);
@@ -397,8 +390,10 @@ struct Strip {
     uint8_t* routes = nullptr;
     uint32_t shared_y = 0, shared_routes = 0;
     if constexpr (kShared) {
-      shared_y = staged.y + static_cast<uint32_t>(ow) * kSize;
-      shared_routes = staged.routes + static_cast<uint32_t>(kApart ? ow : ow * kBits / 8);
+      shared_y = staged.y + static_cast<uint32_t>(kFlat ? ow * p.channels + channel : ow) * kSize;
+      shared_routes = staged.routes + static_cast<uint32_t>(kFlat    ? ow * p.place_bytes + channel * kBits / 8
+                                                            : kApart ? ow
+                                                                     : ow * kBits / 8);
     } else {
       int64_t line = (number * p.out[0] + od) * p.out[1] + oh;
       if (kLast) line = line * p.out[2] + ow;
@@ -407,7 +402,9 @@ struct Strip {
       if (kRoutes) routes = p.routes + line * p.line_bytes + at * kBits / 8;
     }
     const uint32_t first_y = shared_y, first_routes = shared_routes;
-    const int left = kLast ? (kWhole ? kOutputs : p.channels - channel) : static_cast<int>(p.line) - ow;
+    const int left = kLast && kWhole  ? kOutputs
+                     : kLast || kFlat ? p.channels - channel
+                                      : static_cast<int>(p.line) - ow;
     const int rows = min(p.rows, (kShared ? staged.end : p.out[1]) - oh);
 
     uint32_t live[kPacks];  // the bits of outputs past the line's end, which may see no input at all, are 0
@@ -423,7 +420,7 @@ struct Strip {
     const T* next = kShared ? nullptr : plane + depth * p.x_depth + ih * p.x_row + first_column;  // row ih, first depth
     const uint32_t row_bytes = static_cast<uint32_t>(F.cut ? p.pieces.pitch[0] : p.x_row * kSize);
     uint32_t next_row = static_cast<uint32_t>(ih) * row_bytes + (kFlat ? 0u : static_cast<uint32_t>(column) * kSize);
-    const Columns columns(p, kFlat ? ow : column);
+    const Columns columns(p, column, channel);
     const auto load = [&](int kd, bool wanted) {
       // A window of one depth always lies inside.
       const bool valid =
@@ -446,7 +443,13 @@ struct Strip {
     };
     const auto reduce = [&](const Raw& raw) {
       const Row row = Pick(raw);
-      if constexpr (kRegisters <= KW * kPacks) {  // whichever are fewer
+      if constexpr (kFlat) {  // channels beyond the last may be anything
+#pragma unroll
+        for (int i = 0; i < KW * kPacks; ++i) {
+          const uint32_t there = P::ToBits(row.tap[i / kPacks][i % kPacks]) & live[i % kPacks];
+          watched = P::Watch(watched, P::FromBits(there));
+        }
+      } else if constexpr (kRegisters <= KW * kPacks) {  // whichever are fewer
 #pragma unroll
         for (int i = 0; i < kRegisters; ++i) watched = P::Watch(watched, P::FromBits(raw.words[i]));
       } else {

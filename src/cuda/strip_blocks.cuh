@@ -21,7 +21,7 @@ __device__ void RunStrip(const StripParams& p) {
 template <class T, Form F>
 __device__ uint8_t PackedCodes(const StripParams& p, const unsigned char* codes, uint32_t i, uint32_t in_line) {
   constexpr uint32_t kPerByte = 8 / F.bits;
-  const uint32_t from = p.by_code_bytes.take(&i) * in_line;
+  const uint32_t from = p.by_line_bytes.take(&i) * in_line;
   uint32_t packed = 0;
 #pragma unroll
   for (uint32_t k = 0; k < kPerByte; ++k) {
@@ -30,6 +30,18 @@ __device__ uint8_t PackedCodes(const StripParams& p, const unsigned char* codes,
   }
   return static_cast<uint8_t>(packed);
 }
+
+// The column of outputs, or of places and their channels, where a thread's begin.
+template <class S>
+struct ColumnOf {
+  int column, channel = 0;
+  __device__ ColumnOf(const StripParams& p, uint32_t number) : column(static_cast<int>(number) * S::kOutputs) {
+    if constexpr (S::kFlat) {
+      column = static_cast<int>(p.by_vectors.take(&number));
+      channel = static_cast<int>(number) * S::kOutputs;
+    }
+  }
+};
 
 // The same, a block holding its piece of x, y and codes in shared memory: all that it reads and writes are runs.
 template <class T, Form F>
@@ -81,14 +93,14 @@ __device__ void RunStagedStrip(const StripParams& p, unsigned char* shared) {
                 : in.run +
                       (at.number * static_cast<uint32_t>(p.x_plane) + d * static_cast<uint32_t>(p.x_depth)) * S::kSize;
     }
-    S::Run(p, nullptr, staged, piece.plane + at.number, piece.depth + od, piece.row + row,
-           static_cast<int>(at.column) * S::kOutputs, 0);
+    const ColumnOf<S> of(p, at.column);
+    S::Run(p, nullptr, staged, piece.plane + at.number, piece.depth + od, piece.row + row, of.column, of.channel);
   }
   courier.Made();
   if (p.y) courier.Send(shared + pieces.place[1], y, lines * static_cast<int>(p.line));
   if constexpr (S::kRoutes && S::kApart) {
     for (uint32_t i = threadIdx.x; i < lines * static_cast<uint32_t>(p.line_bytes); i += blockDim.x) {
-      routes[i] = PackedCodes<T, F>(p, codes, i, p.code_line);
+      routes[i] = PackedCodes<T, F>(p, codes, i, static_cast<uint32_t>(p.line));
     }
   } else if constexpr (S::kRoutes) {
     courier.Send(codes, routes, lines * static_cast<int>(p.line_bytes));
@@ -107,7 +119,8 @@ __device__ void RunCutStrip(const StripParams& p, unsigned char* shared) {
   const int depth = piece.depth * S::SD - p.pad[0], row = piece.row * S::SH - p.pad[1];
   const int low = max(0, row), high = min(p.in[1], row + (piece.rows - 1) * S::SH + S::kExtent);
   const int column = piece.column * S::SW - p.pad[2], from = max(0, column);
-  const int columns = (piece.columns + S::kOutputs - 1) / S::kOutputs * S::kOutputs;  // what threads look at
+  constexpr int kColumns = S::kFlat ? 1 : S::kOutputs;  // of a thread
+  const int columns = (piece.columns + kColumns - 1) / kColumns * kColumns;
   const int count = max(0, min(p.in[2], column + (columns - 1) * S::SW + S::kExtentW) - from) * each;
   const T* all = static_cast<const T*>(p.x);
   const T* x = all + piece.plane * p.x_plane + low * p.x_row + from * each;
@@ -124,10 +137,12 @@ __device__ void RunCutStrip(const StripParams& p, unsigned char* shared) {
         Kept(SharedAddress(first) - low * pieces.pitch[0] - static_cast<uint32_t>(from) * each * S::kSize);
   }
   const int64_t line = (piece.plane * p.out[0] + piece.depth) * p.out[1] + piece.row;
-  const int outputs = piece.column * each, codes_before = S::kApart ? outputs : outputs * S::kBits / 8;
+  const int outputs = piece.column * each;
+  const int bytes_before = S::kFlat ? piece.column * p.place_bytes : outputs * S::kBits / 8;
+  const int codes_before = S::kApart ? outputs : bytes_before;
   T* y = static_cast<T*>(p.y) + (p.y ? line * p.line + outputs : 0);
   uint8_t* routes = p.routes + (S::kRoutes ? line * p.line_bytes : 0);
-  if (S::kRoutes) routes += S::kFlat && S::kApart ? piece.column * p.by_code_bytes.divisor : outputs * S::kBits / 8;
+  if (S::kRoutes) routes += bytes_before;
   unsigned char* codes = shared + pieces.place[2];
   const uint32_t shared_y =
       Kept(SharedAddress(shared + pieces.place[1] + Misalignment(y)) - static_cast<uint32_t>(outputs) * S::kSize);
@@ -137,25 +152,23 @@ __device__ void RunCutStrip(const StripParams& p, unsigned char* shared) {
   const uint32_t strips = p.columns.divisor * p.strips.divisor;
   for (uint32_t i = threadIdx.x; i < strips; i += blockDim.x) {
     uint32_t group = i;
-    const int below = static_cast<int>(p.columns.take(&group)) * p.rows, ow = static_cast<int>(group) * S::kOutputs;
-    if (below >= piece.rows || ow >= piece.columns * each) continue;
+    const int below = static_cast<int>(p.columns.take(&group)) * p.rows;
+    const ColumnOf<S> of(p, group);
+    if (below >= piece.rows || of.column >= piece.columns) continue;
     staged.y = shared_y + below * S::YStep(p), staged.routes = shared_routes + below * S::RouteStep(p);
-    S::Run(p, nullptr, staged, piece.plane, piece.depth, piece.row + below, outputs + ow, 0);
+    S::Run(p, nullptr, staged, piece.plane, piece.depth, piece.row + below, piece.column + of.column, of.channel);
   }
   courier.Made();
   if (p.y) courier.SendRows(shared + pieces.place[1], y, p.line, piece.rows, piece.columns * each, pieces.pitch[2]);
   if constexpr (S::kRoutes && S::kApart) {
-    const int in_line = S::kFlat ? p.channels : piece.columns;
-    const int bytes =
-        S::kFlat ? piece.columns * static_cast<int>(p.by_code_bytes.divisor) : (piece.columns * S::kBits + 7) / 8;
     for (int r = threadIdx.x / 32; r < piece.rows; r += blockDim.x / 32) {
-      for (int i = threadIdx.x % 32; i < bytes; i += 32) {
-        routes[r * p.line_bytes + i] = PackedCodes<T, F>(p, codes + r * pieces.pitch[1], i, in_line);
+      for (int i = threadIdx.x % 32; i < (piece.columns * S::kBits + 7) / 8; i += 32) {
+        routes[r * p.line_bytes + i] = PackedCodes<T, F>(p, codes + r * pieces.pitch[1], i, piece.columns);
       }
     }
   } else if constexpr (S::kRoutes) {
-    courier.SendRows(codes, routes, p.line_bytes, piece.rows, (piece.columns * each * S::kBits + 7) / 8,
-                     pieces.pitch[1]);
+    const int bytes = S::kFlat ? piece.columns * p.place_bytes : (piece.columns * S::kBits + 7) / 8;
+    courier.SendRows(codes, routes, p.line_bytes, piece.rows, bytes, pieces.pitch[1]);
   }
   courier.Leave();
 }

@@ -128,7 +128,7 @@ constexpr SmallWindowTuning BackwardTuning(const Form& f) {
   if (!f.whole()) {
     t.rows = halves ? 8 : 2;
     // As many blocks as spill nothing, or little.
-    const int registers = f.kept() + f.stride[2] * f.group();
+    const int registers = f.kept() + f.stride[2] * f.group() * f.vector;
     if (f.staged()) t.blocks = registers > 40 || (f.over(0) > 1 && taps > 9) ? 2 : registers > 26 ? 3 : 4;
     if (f.over(0) > 1) t.rows = 8;
     if (f.packs_codes()) t.rows = 16;

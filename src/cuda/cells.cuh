@@ -28,7 +28,7 @@ struct CellParams {
   int64_t y_plane, y_depth, y_row, y_column;
   int64_t route_plane, route_depth, route_row, line_bytes;
   int channels;
-  Pieces pieces;  // staged modes
+  Pieces pieces;       // staged modes
   FastDiv by_vectors;  // of a place's channels
 };
 
@@ -90,13 +90,14 @@ struct Cells {
   static constexpr int kPlaceWords = !kLast ? 1 : kWhole ? kChannels / kPerWord : kChannels;
   static constexpr int kGroupWords = kVector ? kGroup / kPerWord : 0;
   static constexpr int kSingles = kVector ? kOver - kGroup : kLast ? 0 : kOver;
-  static constexpr bool kDyPairs = kPacked && kSize == 2;  // dy comes as words of two neighbours
+  static constexpr int kFlatWords = F.even ? kChannels / kPerWord : kChannels;  // flat, of dy of one place
+  static constexpr bool kDyPairs = kPacked && kSize == 2;                       // dy comes as words of two neighbours
   static constexpr int kDyWords = kLast      ? kOver * kPlaceWords
-                                  : kFlat    ? kOver * kChannels
+                                  : kFlat    ? kOver * kFlatWords
                                   : kDyPairs ? (kOver + 1) / 2
                                              : kGroupWords + kSingles;
   static constexpr int kRawPlace = kWhole ? kCodeWords : kBits == 8 ? kChannels : 1;  // of codes, channels last
-  static constexpr int kCodeBytes = (kChannels * kBits + 7) / 8;  // flat, of one place
+  static constexpr int kCodeBytes = (kChannels * kBits + 7) / 8;                      // flat, of one place
   static constexpr int kRawCodes = kPacked ? kCodeWords + 1
                                    : kLast ? kOver * kRawPlace
                                    : kFlat ? kOver * kCodeBytes
@@ -201,8 +202,9 @@ struct Cells {
         if (!Reaches(kLow + o)) continue;
         const bool valid = row_valid && columns.inside[o];
 #pragma unroll
-        for (int c = 0; c < kChannels; ++c) {  // those beyond the last may be anything
-          LoadSharedIf<kSize>(valid, dy + o * step + c * kSize, raw.dy + o * kChannels + c);
+        for (int c = 0; c < kChannels; c += F.even ? 2 : 1) {  // those beyond the last may be anything
+          constexpr int kBytes = F.even ? 2 * kSize : kSize;
+          LoadSharedIf<kBytes>(valid, dy + o * step + c * kSize, raw.dy + o * kFlatWords + c * kFlatWords / kChannels);
         }
 #pragma unroll
         for (int i = 0; i < kCodeBytes; ++i) {
@@ -296,8 +298,9 @@ struct Cells {
           out.code[o - kLow][0] = kChannels == 1 ? codes >> raw.first_bit : codes;
 #pragma unroll
           for (int c = 0; c < kChannels; ++c) {
-            WidenWord<T>(raw.dy[(o - kLow) * kChannels + c], wide);
-            out.dy[o - kLow][c] = wide[0];
+            constexpr bool kTwo = F.even && kPerWord == 2;  // to a word
+            WidenWord<T>(raw.dy[(o - kLow) * kFlatWords + (kTwo ? c / 2 : c)], wide);
+            out.dy[o - kLow][c] = wide[kTwo ? c % 2 : 0];
           }
         } else if (kVector && o >= 0 && o < kGroup) {
           WidenWord<T>(raw.dy[o / kPerWord], wide);
@@ -359,13 +362,22 @@ struct Cells {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
 #pragma unroll
-        for (int c = 0; c < kChannels; c += kPerWord) {
+        for (int c = 0; c < kChannels; c += F.even ? 2 : kPerWord) {
+          const uint32_t at = row + j * step + c * kSize;
+          const auto there = [&](int i) {
+            return inside(j) && (!F.ragged || c + i == 0 || c + i < p.channels - channel);
+          };
           const float pair[2] = {sum[j][c], c + 1 < kChannels ? sum[j][c + 1] : 0.0f};
           const uint32_t word = NarrowWord<T>(pair);
+          if constexpr (F.even && kSize == 4) {
+            StoreSharedPairIf(there(0), at, word, NarrowWord<T>(pair + 1));
+          } else if constexpr (F.even) {
+            StoreSharedIf<4>(there(0), at, word);
+          } else {
 #pragma unroll
-          for (int i = 0; i < kPerWord; ++i) {
-            const bool there = inside(j) && c + i < kChannels && (c + i == 0 || c + i < p.channels - channel);
-            StoreSharedIf<kSize>(there, row + j * step + (c + i) * kSize, word >> (16 * i));
+            for (int i = 0; i < kPerWord; ++i) {
+              if (c + i < kChannels) StoreSharedIf<kSize>(there(i), at + i * kSize, word >> (16 * i));
+            }
           }
         }
       }

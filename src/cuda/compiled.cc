@@ -163,7 +163,8 @@ std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& f) {
                            std::to_string(f.bits) + ", " + std::to_string(f.codes) + ", Mode(" +
                            std::to_string(static_cast<int>(f.mode)) + "), " + std::to_string(f.pad) + ", " +
                            std::to_string(f.size) + ", " + std::to_string(f.vector) + ", " + Truth(f.routes) + ", " +
-                           Truth(f.relu) + ", " + Truth(f.inside) + ", " + Truth(f.cut) + "}";
+                           Truth(f.relu) + ", " + Truth(f.inside) + ", " + Truth(f.cut) + ", " + Truth(f.ragged) +
+                           ", " + Truth(f.even) + "}";
   const SmallWindowTuning tuning = backward ? BackwardTuning(f) : ForwardTuning(f);
   const std::string bounds =
       std::to_string(backward ? kCellThreads : kStripThreads) + ", " + std::to_string(std::max(1, tuning.blocks));

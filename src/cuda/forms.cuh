@@ -26,6 +26,8 @@ struct Form {
   bool relu;    // of the outputs
   bool inside;  // forward, staged: no window reaches beyond the input, so that nothing need be asked
   bool cut;     // staged: pieces have some columns of their rows, which are moved one by one
+  // Channels last, staged: the last thread of a place has fewer of them; they are read and written in aligned pairs.
+  bool ragged, even;
 
   constexpr bool operator==(const Form&) const = default;
 

@@ -237,12 +237,16 @@ __device__ void LoadWordsIf(bool valid, const void* at, uint32_t* words) {
   }
 }
 
-// The same for one element of shared memory, at an address of 32 bits: those of generic pointers take twice as many
-// instructions.
+// The same for shared memory, at an address of 32 bits: those of generic pointers take twice as many instructions.
 template <int kBytes>
 __device__ void LoadSharedIf(bool valid, uint32_t at, uint32_t* words) {
   const uint32_t wanted = valid;
-  if constexpr (kBytes == 4) {
+  if constexpr (kBytes == 8) {
+    asm volatile(POOLGRAD_IF(3, "ld.shared.v2.u32 {%0, %1}, [%2]")
+                 : "+r"(words[0]), "+r"(words[1])
+                 : "r"(at), "r"(wanted)
+                 : "memory");
+  } else if constexpr (kBytes == 4) {
     asm volatile(POOLGRAD_IF(2, "ld.shared.u32 %0, [%1]") : "+r"(words[0]) : "r"(at), "r"(wanted) : "memory");
   } else if constexpr (kBytes == 2) {
     asm volatile(POOLGRAD_IF(2, "ld.shared.u16 %0, [%1]") : "+r"(words[0]) : "r"(at), "r"(wanted) : "memory");
@@ -262,6 +266,11 @@ __device__ void StoreSharedIf(bool valid, uint32_t at, uint32_t bits) {
     static_assert(kBytes == 1);
     asm volatile(POOLGRAD_IF(2, "st.shared.u8 [%0], %1")::"r"(at), "r"(bits), "r"(wanted) : "memory");
   }
+}
+__device__ inline void StoreSharedPairIf(bool valid, uint32_t at, uint32_t first, uint32_t second) {
+  const uint32_t wanted = valid;
+  asm volatile(POOLGRAD_IF(3, "st.shared.v2.u32 [%0], {%1, %2}")::"r"(at), "r"(first), "r"(second), "r"(wanted)
+               : "memory");
 }
 #undef POOLGRAD_IF
 

@@ -10,7 +10,7 @@ namespace poolgrad::cuda {
 namespace {
 
 // Larger windows are not unrolled; those that share no input need fewer registers.
-constexpr int64_t kFlatWidthMost = 8;  // channels last, staged: taps along the width, each an address
+constexpr int64_t kFlatWidthMost = 8;   // channels last, staged: taps along the width, each an address
 constexpr int kFlatRegistersMost = 64;  // and registers that several channels may take
 constexpr int64_t kTapsMost = 64, kDisjointTapsMost = 196, kStrideMost = 32, kCellMost = 16, kExtentMost = 32;
 
@@ -302,17 +302,21 @@ bool PrefersStaged(const Form& f, const Problem& p, poolgrad_op op) {
 }
 
 // Channels last, staged: how many of them a thread has. They share what it finds out, and whole bytes of codes; fewer
-// where several rows of several windows have to stay in registers.
-int FlatVector(Form f, const Problem& p, poolgrad_op op) {
-  f.mode = Mode::kLastStaged;
-  const int pair = IsBackward(op) ? 1 : 4 / f.size;  // forward, halves come in pairs
-  const int few = static_cast<int>(CeilDiv(std::min<int64_t>(p.channels, 4), pair)) * pair;
-  const int least = std::max(pair, f.routes && !IsBackward(op) ? std::min(few, 8 / f.bits) : 1);
-  for (f.vector = few; f.vector > least; f.vector = f.vector > 2 ? 2 : 1) {
-    const bool bytes = !f.routes || f.vector == few || f.vector * f.bits % 8 == 0;
-    if (bytes && (IsBackward(op) ? f.kept() : f.reduced()) <= kFlatRegistersMost) return f.vector;
+// where several rows of several windows have to stay in registers. Floats, forward: threads with four meet in banks.
+void SetFlat(const Problem& p, poolgrad_op op, bool plain, Form* f) {
+  Form flat = *f;
+  flat.mode = Mode::kLastStaged;
+  const auto few = [&](int64_t n) { return static_cast<int>(std::min(p.channels, n)); };
+  const int most = p.channels > 4 && f->size == 4 && !IsBackward(op) ? 2 : few(4);
+  const int least = IsBackward(op) ? 1 : few(std::max(4 / f->size, f->routes ? 8 / f->bits : 1));
+  for (flat.vector = std::max(most, least); flat.vector > least; flat.vector = flat.vector > 2 ? 2 : 1) {
+    const bool bytes = !f->routes || flat.vector >= p.channels || flat.vector * f->bits % 8 == 0;
+    if (bytes && (IsBackward(op) ? flat.kept() : flat.reduced()) <= kFlatRegistersMost) break;
   }
-  return least;
+  f->vector = flat.vector;
+  f->ragged = p.channels % f->vector != 0;
+  f->even = !plain && f->vector % 2 == 0 && p.channels % 2 == 0;
+  f->inside = !plain && !IsBackward(op) && Inside(p);
 }
 
 std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
@@ -342,8 +346,10 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   if (IsBackward(op) && (f.taps() > 9 || rows_kept || f.bits == 8)) f.vector = 4;
   if (p.channels % f.vector != 0) f.vector = 4;
   if (p.channels % f.vector != 0) {
-    f.vector = FlatVector(f, p, op);
-    const bool staged = f.kernel[2] <= kFlatWidthMost && Stages(p, op, Mode::kLastStaged, plain, &f);
+    Form flat = f;
+    SetFlat(p, op, plain, &flat);
+    const bool staged = f.kernel[2] <= kFlatWidthMost && Stages(p, op, Mode::kLastStaged, plain, &flat);
+    if (staged) f = flat;
     f.mode = staged ? Mode::kLastStaged : Mode::kLastOdd;
     if (!staged) f.vector = f.byteful();
   }
@@ -420,9 +426,7 @@ Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
   if (f.cut) {
     return CutColumnsAndShareOut(
         ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), column * f.size, f.size, tuning,
-        [&](int64_t columns) {
-          return places.each > 1 ? columns * places.vectors : CeilDiv(columns, f.outputs());
-        },
+        [&](int64_t columns) { return places.each > 1 ? columns * places.vectors : CeilDiv(columns, f.outputs()); },
         [&](const uint32_t* pitch) { return int64_t{f.stride[1]} * pitch[0]; }, &s);
   }
   return CutAndShareOut(ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), column * f.size,
@@ -511,7 +515,7 @@ template <class Params>
 std::shared_ptr<const FormLaunch> MakeReady(const void* kernel, const Form& f, const Problem& p) {
   auto ready = std::make_shared<Ready<Params>>();
   ready->kernel = kernel;
-  ready->vector = f.whole() ? 16 : f.size, ready->codes = f.whole() ? 8 : 1;
+  ready->vector = f.whole() ? 16 : f.even ? 2 * f.size : f.size, ready->codes = f.whole() ? 8 : 1;
   ready->early = Waits(kernel, p.device_index);
   ready->grid = Prepare(f, Folded(p), &ready->params);
   if (ready->grid.blocks == 0) return nullptr;

@@ -48,12 +48,13 @@ struct Strip {
   static constexpr bool kShared = F.staged();
   static constexpr bool kFlat = F.mode == Mode::kLastStaged;  // a row's columns are its places' channels
   static constexpr bool kApart = F.apart();
+  static constexpr bool kAll = kFlat && !F.ragged;  // every thread has all of its outputs
   static constexpr bool kVector = F.mode == Mode::kFirst;
   static constexpr bool kLast = F.last();
   static constexpr bool kWhole = F.whole();
   static constexpr SmallWindowTuning kTuning = ForwardTuning(F);
   static constexpr int kOutputs = F.outputs();  // of a thread in one row
-  static constexpr int kPacks = kOutputs / P::kElements;
+  static constexpr int kPacks = (kOutputs + P::kElements - 1) / P::kElements;
   static constexpr int kExtent = F.extent(1), kExtentD = F.extent(0), kExtentW = F.extent(2);
   static constexpr int kNew = SH;                                // input rows from an output row to the next
   static constexpr int kKept = kExtent > SH ? kExtent - SH : 0;  // reduced rows that the next one needs too
@@ -62,8 +63,8 @@ struct Strip {
   static constexpr int kRight = kRowElements - kPad - kMain > 0 ? kRowElements - kPad - kMain : 0;
 
   static constexpr int kAhead = kTuning.ahead;  // output rows whose inputs are asked for together
-  static constexpr int kTapWords = kWhole ? kOutputs * kSize / 4 : kOutputs;  // channels last, of one place
-  static constexpr bool kPairs = kShared && !kFlat && kSize == 2;             // a row comes as words of two neighbours
+  static constexpr int kTapWords = kWhole || F.even ? kOutputs * kSize / 4 : kOutputs;  // channels last, of one place
+  static constexpr bool kPairs = kShared && !kFlat && kSize == 2;  // a row comes as words of two neighbours
   // Registers of an input row as it is loaded.
   static constexpr int kRegisters = kLast || kFlat ? kTapWords * KW
                                     : kVector      ? kPad + kMain * kSize / 4 + kRight
@@ -197,9 +198,17 @@ struct Strip {
     } else if constexpr (kFlat) {
 #pragma unroll
       for (int i = 0; i < kRegisters; ++i) {
-        const uint32_t at = row + columns.first + i / kOutputs * columns.step;
-        raw.words[i] = fill;
-        LoadSharedIf<kSize>(row_valid && columns.inside[i / kOutputs], at + i % kOutputs * kSize, raw.words + i);
+        constexpr int kBytes = F.even ? 4 : kSize;
+        const bool valid = row_valid && (F.inside || columns.inside[i / kTapWords]);
+        const uint32_t at = row + columns.first + i / kTapWords * columns.step + i % kTapWords * kBytes;
+        if constexpr (F.even && kSize == 4) {
+          if (i % 2) continue;
+          raw.words[i] = raw.words[i + 1] = fill;
+          LoadSharedIf<8>(valid, at, raw.words + i);
+        } else {
+          raw.words[i] = fill;
+          LoadSharedIf<kBytes>(valid, at, raw.words + i);
+        }
       }
     } else {
 #pragma unroll
@@ -230,10 +239,12 @@ struct Strip {
     for (int k = 0; k < KW; ++k) {
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        if constexpr ((kLast || kFlat) && (kWhole || sizeof(T) == 4)) {
+        if constexpr ((kLast || kFlat) && (kWhole || F.even || sizeof(T) == 4)) {
           out.tap[k][i] = P::FromBits(raw.words[kTapWords * k + i]);
         } else if constexpr (kLast || kFlat) {
-          out.tap[k][i] = __byte_perm(raw.words[kTapWords * k + 2 * i], raw.words[kTapWords * k + 2 * i + 1], 0x5410);
+          const int first = kTapWords * k + 2 * i;  // of an odd number the last stands alone
+          out.tap[k][i] =
+              2 * i + 1 < kOutputs ? __byte_perm(raw.words[first], raw.words[first + 1], 0x5410) : raw.words[first];
         } else if constexpr (sizeof(T) == 4) {
           out.tap[k][i] = P::FromBits(raw.words[reg(SW * i + k * DW)]);
         } else {
@@ -272,10 +283,22 @@ struct Strip {
 
   // To shared memory; y: whether values are wanted.
   __device__ static void StoreShared(bool y, uint32_t to, uint32_t routes, const Reduced& best, int left) {
+    if constexpr (F.even) {
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
-      const uint32_t bits = P::ToBits(best.value[i / P::kElements]);
-      StoreSharedIf<kSize>(y && i < left, to + i * kSize, P::kElements == 2 && i % 2 ? bits >> 16 : bits);
+      for (int i = 0; i < kOutputs; i += 2) {
+        const uint32_t bits = P::ToBits(best.value[i / P::kElements]);
+        if constexpr (kSize == 2) {
+          StoreSharedIf<4>(y && (!F.ragged || i < left), to + i * kSize, bits);
+        } else {
+          StoreSharedPairIf(y && (!F.ragged || i < left), to + i * kSize, bits, P::ToBits(best.value[i + 1]));
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOutputs; ++i) {
+        const uint32_t bits = P::ToBits(best.value[i / P::kElements]);
+        StoreSharedIf<kSize>(y && (kAll || i < left), to + i * kSize, P::kElements == 2 && i % 2 ? bits >> 16 : bits);
+      }
     }
     if constexpr (kRoutes) {
       uint32_t codes = 0;
@@ -284,13 +307,14 @@ struct Strip {
       for (int i = 0; i < kPacks; ++i) codes |= P::template Codes<kStep>(best.tap[i]) << (i * P::kElements * kStep);
       if constexpr (kStep < 8) {
         constexpr int kPerByte = 8 / kStep;
-        codes &= static_cast<uint32_t>((uint64_t{1} << (min(left, kOutputs) * kBits)) - 1u);
+        const int count = kAll ? kOutputs : min(left, kOutputs);
+        codes &= static_cast<uint32_t>((uint64_t{1} << (count * kBits)) - 1u);
 #pragma unroll
         for (int i = 0; i < kOutputs; i += kPerByte)
-          StoreSharedIf<1>(i < left, routes + i / kPerByte, codes >> (8 * i / kPerByte));
+          StoreSharedIf<1>(kAll || i < left, routes + i / kPerByte, codes >> (8 * i / kPerByte));
       } else {
 #pragma unroll
-        for (int i = 0; i < kOutputs; ++i) StoreSharedIf<1>(i < left, routes + i, codes >> (8 * i));
+        for (int i = 0; i < kOutputs; ++i) StoreSharedIf<1>(kAll || i < left, routes + i, codes >> (8 * i));
       }
     }
   }
@@ -402,9 +426,7 @@ struct Strip {
       if (kRoutes) routes = p.routes + line * p.line_bytes + at * kBits / 8;
     }
     const uint32_t first_y = shared_y, first_routes = shared_routes;
-    const int left = kLast && kWhole  ? kOutputs
-                     : kLast || kFlat ? p.channels - channel
-                                      : static_cast<int>(p.line) - ow;
+    const int left = kLast && kWhole ? kOutputs : kLast || kFlat ? p.channels - channel : static_cast<int>(p.line) - ow;
     const int rows = min(p.rows, (kShared ? staged.end : p.out[1]) - oh);
 
     uint32_t live[kPacks];  // the bits of outputs past the line's end, which may see no input at all, are 0
@@ -443,7 +465,7 @@ struct Strip {
     };
     const auto reduce = [&](const Raw& raw) {
       const Row row = Pick(raw);
-      if constexpr (kFlat) {  // channels beyond the last may be anything
+      if constexpr (kFlat && F.ragged) {  // channels beyond the last may be anything
 #pragma unroll
         for (int i = 0; i < KW * kPacks; ++i) {
           const uint32_t there = P::ToBits(row.tap[i / kPacks][i % kPacks]) & live[i % kPacks];

@@ -168,7 +168,7 @@ class Poolgrad:
 def event_time(run, sets):
     """Milliseconds a call: the median of enough groups of calls to fill MAX_MS, at least 3 and at most 20.
 
-    Short calls are timed four at once, so that it is their work that is timed, and not the launching of it."""
+    A group is as many calls as take a millisecond, so that it is their work that is timed, and not the launching of the first."""
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
     def group(calls):
@@ -181,7 +181,7 @@ def event_time(run, sets):
 
     group(1)
     first = group(1)
-    calls = 4 if first < 2 else 1
+    calls = 1 if first >= 2 else max(4, min(64, math.ceil(1 / first)))
     repeats = max(3, min(20, int(MAX_MS / max(first * calls, 1e-3))))
     return statistics.median(group(calls) for _ in range(repeats))
 

@@ -51,7 +51,8 @@ struct Form {
     if (last() || mode == Mode::kLastStaged) return vector;
     if (mode == Mode::kFirst) return 4;
     // Four make a byte of codes; further apart they would read far beyond the row's end, and meet in banks.
-    if (mode == Mode::kFirstStaged && stride[2] > 1 && stride[2] <= 4 && routes && bits == 2) return 4;
+    const bool near = stride[2] > 1 && stride[2] <= 4 && stride[2] * size < 16;
+    if (mode == Mode::kFirstStaged && near && routes && bits == 2) return 4;
     if (mode == Mode::kFirstStaged && stride[2] > 1) return 4 / size;
     return mode == Mode::kFirstStaged && size == 2 && kernel[0] == 1 && taps() <= 16 ? 4 : byteful();
   }
@@ -108,7 +109,10 @@ struct Form {
     // Staged halves: four share the finding of their codes, where the rows over them leave room for it.
     const bool four = mode == Mode::kFirstStaged && size == 2 && stride[2] == 1;
     if (four && over(0) * over(1) * (2 * over(2) + 5) <= kPairsMost) return 4;
-    if (mode != Mode::kFirst) return stride[2] > 3 ? 4 / size : byteful();
+    // Halves whose codes have a byte each share little (2x2/2 of one channel called the last: 0.27 of copy became
+    // 0.38).
+    const bool alone = stride[2] > 3 || (stride[2] > 1 && size == 2 && codes < bits);
+    if (mode != Mode::kFirst) return alone ? 4 / size : byteful();
     const int aligned = 16 / (stride[2] * size);
     return aligned > 4 ? 4 : aligned;
   }

@@ -67,10 +67,12 @@ struct Kernel {
   Shortcut shortcut = {};
   std::shared_ptr<const void> layout = {};  // what was laid out when it was made, for its runs to read
   Finisher finish = nullptr;                // for `run` to call
+  std::shared_ptr<const Problem> as = {};   // the problem as `run` sees it, where that is another one (spec/fold.h)
 
   // `dares` takes the shortcut without the glance that it asks for.
-  void Run(const Problem& problem, Args args, int64_t begin, int64_t end, std::byte* scratch,
+  void Run(const Problem& of_plan, Args args, int64_t begin, int64_t end, std::byte* scratch,
            bool dares = false) const {
+    const Problem& problem = as ? *as : of_plan;
     args.layout = layout.get();
     args.finish = finish;
     const bool tries = shortcut.run && (dares || shortcut.suits(problem, args, begin, end, units));

@@ -126,6 +126,9 @@ poolgrad_problem DrawProblem(Draw& draw) {
       p.pad_hi[i] = p.pad_hi[0];
     }
   }
+  for (int i = 0; i < p.rank && p.rank > 1; ++i) {  // axes that pool nothing are folded (spec/fold.h)
+    if (draw.OneIn(8)) p.kernel[i] = p.stride[i] = 1, p.pad_lo[i] = p.pad_hi[i] = 0;
+  }
   if (draw.OneIn(4)) p.padding = static_cast<int32_t>(draw.Between(1, 3));
   const bool same = p.padding == POOLGRAD_PAD_SAME || p.padding == POOLGRAD_PAD_SAME_LOWER;
   if (!same && draw.OneIn(2)) p.rounding = static_cast<int32_t>(draw.Between(1, 5));

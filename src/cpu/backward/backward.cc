@@ -22,6 +22,7 @@
 #include "cpu/backward/scatter-inl.h"
 #include "cpu/backward/winners-inl.h"
 #include "cpu/cpu.h"
+#include "cpu/fold.h"
 #include "cpu/lanes/lanes.h"
 
 #if HWY_TARGET == HWY_SCALAR
@@ -41,14 +42,16 @@ Made MakeWinners(const Problem&, poolgrad_op, const Host&) { return kNoVectors; 
 namespace poolgrad {
 namespace {
 
-#define POOLGRAD_BACKWARD(MAKE) \
-  [](const Problem& p, poolgrad_op op, const Host& host) { return POOLGRAD_DISPATCH(MAKE, host.simd)(p, op, host); }
+#define POOLGRAD_BACKWARD(MAKE)                                     \
+  AsFolded<[](const Problem& p, poolgrad_op op, const Host& host) { \
+    return POOLGRAD_DISPATCH(MAKE, host.simd)(p, op, host);         \
+  }>
 
 constexpr Algorithm kBackward[] = {
     {"bwd_disjoint", POOLGRAD_BACKWARD(MakeDisjoint)},
     {"bwd_scatter", POOLGRAD_BACKWARD(MakeScatter)},
-    {"bwd_average", MakeAverage},
-    {"bwd_from_x", MakeBackwardX},
+    {"bwd_average", AsFolded<MakeAverage>},
+    {"bwd_from_x", AsFolded<MakeBackwardX>},
     {"gather_winners", POOLGRAD_BACKWARD(MakeWinners)},
     {"bias_sums", POOLGRAD_BACKWARD(MakeBias)},
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cpu/cpu.h"
+#include "cpu/fold.h"
 #include "cpu/lanes/lanes.h"
 #include "cpu/tuning.h"
 
@@ -132,8 +133,15 @@ Made Make<ForwardWay::kTables>(const Problem& p, poolgrad_op op, const Host& hos
   return MakeTables(p, host, exact.kernel);
 }
 
+// The general kernels go row by row. Turned over, planes are lanes: a few with many rows, rather than many with one.
+template <ForwardWay kWay>
+constexpr auto kMakeFolded =
+    kWay == ForwardWay::kTransposed                              ? Make<kWay>
+    : kWay == ForwardWay::kValues || kWay == ForwardWay::kRoutes ? AsFolded<Make<kWay>, FoldToRows>
+                                                                 : AsFolded<Make<kWay>>;
+
 constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {
-  return std::array{Algorithm{kForwardTable[kRows].name, Make<kForwardTable[kRows].way>}...};
+  return std::array{Algorithm{kForwardTable[kRows].name, kMakeFolded<kForwardTable[kRows].way>}...};
 }
 (std::make_index_sequence<std::size(kForwardTable)>());
 

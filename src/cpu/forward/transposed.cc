@@ -159,8 +159,10 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   if (planes < tuning.transposed_planes) return "there are too few planes to fill lanes";
   const int64_t vector = std::min(CeilDiv(planes, 16), std::max<int64_t>(1, 4 / SizeOf(p.dtype))) * 16;
   // What general kernels do for each row they do for few outputs here; for values alone they lie along rows of x. A
-  // signal has nothing but rows, and those of outputs far apart are slow to collect.
-  const bool signal = p.out_plane() == p.width().out && p.width().stride > 2;
+  // signal has nothing but rows, and those of outputs far apart are slow to collect; the same holds for images of
+  // signals.
+  const bool along = p.out_plane() == p.width().out || p.depth().kernel * p.height().kernel == 1;
+  const bool signal = along && p.width().stride > 2;
   const bool few = signal || op == POOLGRAD_OP_FORWARD_ROUTES;
   const int64_t row = (few ? p.width().out : p.width().in) * SizeOf(p.dtype);
   const bool is_short = row <= (signal ? tuning.transposed_signal : tuning.transposed_row);

@@ -1,6 +1,7 @@
 // Rows of x made ready for windows along the width: keys with padding around them, sorted by phase (position modulo
-// stride, where that is 2, 3 or 4), so that every tap of a vector of windows is a contiguous load. Wider strides, and
-// strides of several channels beside each other, are made at all places and picked afterwards (PickRows).
+// stride), so that every tap of a vector of windows is a contiguous load. At strides of 2, 3 and 4 that is done on the
+// way from x; at wider ones a row is a matrix that is turned over, from scratch. Strides of several channels beside
+// each other, and windows put together from spans, are made at all places and picked afterwards (PickRow).
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_PADDED_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -15,6 +16,7 @@
 
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
+#include "cpu/simd/transpose-inl.h"
 #include "hwy/highway.h"
 #include "spec/geometry.h"
 
@@ -149,6 +151,31 @@ void SplitRows(const Phases& to, const S* row, int64_t count, int64_t first, int
       return SplitRowsBy<S, 3>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
     default:
       return SplitRowsBy<S, 4>(to, row, count, first, row_pitch, rows, keys, watch, lookahead);
+  }
+}
+
+// Sorts the first `columns` phases of `rows` rows of keys with their padding, to.places * to.stride elements each. What
+// a square of 16 bytes holds is read beyond them.
+template <class S>
+HWY_NOINLINE void SortByPhase(const Phases& to, const S* from, int64_t rows, int64_t columns, S* keys) {
+  constexpr int64_t kSide = 16 / sizeof(S);
+  const hn::CappedTag<S, kSide> d;
+  const int64_t n = rows * to.places;
+  for (int64_t r = 0; r < n && n < kSide; ++r) {
+    for (int64_t t = 0; t < columns; ++t) keys[t * to.phase_pitch + r] = from[r * to.stride + t];
+  }
+  for (int64_t r = 0; r < n && n >= kSide; r += kSide) {
+    const int64_t row = std::min(r, n - kSide);  // some again
+    for (int64_t c = 0; c < columns; c += kSide) {
+      hn::Vec<decltype(d)> v[kSide];
+      POOLGRAD_UNROLL for (int64_t i = 0; i < kSide; ++i) v[i] = hn::LoadU(d, from + (row + i) * to.stride + c);
+      TransposeInBlocks(d, v);
+      S* const at = keys + c * to.phase_pitch + row;
+      const int64_t some = std::min(kSide, columns - c);
+      POOLGRAD_UNROLL for (int64_t i = 0; i < kSide; ++i) {
+        if (i < some) hn::StoreU(v[i], d, at + i * to.phase_pitch);
+      }
+    }
   }
 }
 

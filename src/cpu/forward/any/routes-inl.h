@@ -1,7 +1,7 @@
 // fwd_routes: max pooling with routes, any window, both layouts. Across first, then down, a block of rows at a time, in
 // L1.
 //
-//   split    input rows to keys, padded, sorted by phase                                (padded-inl.h)
+//   split    input rows to keys, padded, sorted by phase                               (padded-inl.h)
 //   across   each input row reduced along the width, with the number of its best column
 //   down     each row of outputs: the best of the reduced rows it sees; to y and codes
 //
@@ -64,6 +64,9 @@ struct RoutesLayout {
   int64_t plane_pitch;  // and from plane to plane, or slice to slice
   int64_t dense;        // buffers of rows at all places
   Phases phases;        // of the width, all input rows of a block
+  Phases split;         // the same as Split leaves them: at wide strides not yet sorted
+
+  bool sorts_later() const { return split.stride != phases.stride; }
 };
 
 // C: of the numbers of taps.
@@ -76,7 +79,8 @@ RoutesLayout LayOutRoutes(const Problem& p) {
   const Axis& w = p.width();
   const bool apart = w.stride > 1 && w.out > 1;
   const Spans dense_spans(w.kernel, w.stride);
-  const bool sorts = apart && inner == 1 && w.stride <= 4 && !dense_spans.used();  // every tap once, by phase
+  const bool sorts = apart && inner == 1 && !dense_spans.used();  // every tap once, by phase
+  const bool later = sorts && w.stride > 4;
   const Across way = !apart || sorts ? Across::kTaps : inner >= LaneCount<S>() ? Across::kRuns : Across::kPick;
   const bool one_slice = p.depth().kernel == 1;
   RoutesLayout l = {Spans(h.out == 1 || !one_slice ? 1 : h.kernel, h.stride),
@@ -92,20 +96,22 @@ RoutesLayout LayOutRoutes(const Problem& p) {
                     0,
                     0,
                     0,
+                    {},
                     {}};
   l.slices = std::min(p.depth().kernel, p.depth().in);
   const bool last_is_dense = way == Across::kPick && w.kernel > 1;
   l.dense = std::min<int64_t>(2, l.across.levels + last_is_dense);
   const int64_t copies = 1 + std::min(2, l.down.levels);  // of reduced rows
   // Bytes that an input row takes: for each output, and for what windows reach over beyond that.
-  const int64_t each = ((size + l.dense * pair) * w.stride + copies * pair) * inner;
-  const int64_t beyond = (size + l.dense * pair) * w.extent() * inner;
+  const int64_t split = size * (1 + later) + l.dense * pair;
+  const int64_t each = (split * w.stride + copies * pair) * inner;
+  const int64_t beyond = split * w.extent() * inner;
   const int64_t least_rows = std::min(h.out, CeilDiv(2 * h.extent(), h.stride));
   const int64_t least_in = InRows(h, least_rows) * l.slices;
   l.tile = TileOf(w.out, Tuning().forward_piece, beyond * least_in, each * least_in);
   const int64_t positions = ((l.tile - 1) * w.stride + w.extent()) * inner;
   l.row = l.tile * inner;
-  const int64_t in_row = positions * (size + l.dense * pair) + l.row * pair * copies;
+  const int64_t in_row = positions * split + l.row * pair * copies;
   const int64_t fit = Tuning().forward_routes_block / (in_row * l.slices);
   const int64_t rows = std::max((fit - h.extent()) / h.stride + 1, CeilDiv(2 * h.extent(), h.stride));
   const bool small = p.depth().in == 1 && one_slice && l.tile == w.out && fit >= 2 * h.in;  // several planes fit
@@ -113,7 +119,9 @@ RoutesLayout LayOutRoutes(const Problem& p) {
   l.out_rows = small ? std::min(fit / h.in, planes) * h.out : std::min(rows, h.out);
   l.planes = std::max<int64_t>(1, l.out_rows / h.out);
   l.in_rows = InRows(h, l.out_rows);
-  l.phases = Phases(sorts ? w.stride : 1, positions, l.planes * l.in_rows, 4 * LaneCount<S>());
+  const int64_t rows_in = l.planes * l.in_rows, slack = 4 * LaneCount<S>();
+  l.split = l.phases = Phases(sorts ? w.stride : 1, positions, rows_in, slack);
+  if (later) l.split = Phases(1, l.phases.places * w.stride, rows_in, slack);
   l.row_phases = std::min(h.stride, l.in_rows);
   l.phase_pitch = CeilDiv(l.in_rows, l.row_phases) * l.row + LaneCount<S>();
   l.plane_pitch = l.row_phases * l.phase_pitch;
@@ -137,6 +145,7 @@ struct ClippedWindow {
 template <class S, class C>
 struct RoutesScratch {
   S* keys;
+  S* split;                // the same, or what is yet to be sorted
   Reduced<S, C> dense[2];  // along the width, as wide as split rows
   Reduced<S, C> reduced;
   Reduced<S, C> spans[2];  // of reduced rows
@@ -153,6 +162,7 @@ struct RoutesScratch {
       return Reduced<S, C>{take.Take<S>(wanted ? size + slack : 0), take.Take<C>(wanted ? size + slack : 0)};
     };
     keys = take.Take<S>(l.phases.size() + slack);
+    split = l.sorts_later() ? take.Take<S>(l.split.size() + slack) : keys;
     for (int i = 0; i < 2; ++i) dense[i] = take_rows(l.dense > i, l.phases.places * l.planes * l.in_rows);
     reduced = take_rows(true, l.planes * l.slices * l.plane_pitch);
     for (int i = 0; i < 2; ++i) spans[i] = take_rows(l.down.levels > i, l.planes * l.plane_pitch);
@@ -207,7 +217,7 @@ class RoutesRunner {
     if (before.in != piece.width.in || before.pad_lo != piece.width.pad_lo || before.out != piece.width.out) Clear();
   }
   void Clear() {
-    std::fill(s_.keys, s_.keys + l_.phases.size(), LowestKey<S>());
+    std::fill(s_.split, s_.split + l_.split.size(), LowestKey<S>());
     if constexpr (kIsInt<S>) ListClippedWindows();
   }
 
@@ -236,9 +246,12 @@ class RoutesRunner {
     const int64_t rows = block.in.size();
     const int64_t together = rows == height_.in ? block.planes : 1;
     for (int64_t p = 0; p < block.planes; p += together) {
-      SplitRows<S>(l_.phases, from + p * p_.in_plane() * inner_, piece_.width.in * inner_, piece_.width.pad_lo * inner_,
-                   p_.width().in * inner_, together * rows, s_.keys + p * rows * l_.phases.places, watch, &lookahead_);
+      SplitRows<S>(l_.split, from + p * p_.in_plane() * inner_, piece_.width.in * inner_, piece_.width.pad_lo * inner_,
+                   p_.width().in * inner_, together * rows, s_.split + p * rows * l_.split.places, watch, &lookahead_);
     }
+    if (!l_.sorts_later()) return;
+    const int64_t columns = std::min(piece_.width.extent(), piece_.width.stride);
+    SortByPhase<S>(l_.phases, s_.split, block.planes * rows, columns, s_.keys);
   }
 
   // Where row number `row` of the block is among the reduced rows.

@@ -1,0 +1,25 @@
+// Problems that are the same work on the same bytes, in the form that kernels like best.
+#pragma once
+
+#include "spec/problem.h"
+
+namespace poolgrad {
+
+// An axis with one tap at stride 1 and without padding pools nothing: windows are merely repeated along it, as they are
+// along batch and channels. Such axes are merged with their neighbours of the same kind:
+//
+//   outer ones    with what lies in front of them: the batch, or (channels first) the channels
+//   inner ones    with what lies behind: the channels, or (channels first) into one long width
+//   a single channel that lies last    makes it channels first
+//
+// One between two axes with windows stays. What is left moves inwards, so that the depth is used last. Arrays stay as
+// they are, byte for byte, and taps keep their numbers; where `op` reads or writes routes, lines that would have had
+// gaps between them are not joined. A bias belongs to its channels: then nothing is folded.
+//
+// Whether anything was; then *p is the other problem.
+bool Fold(Problem* p, poolgrad_op op);
+
+// The same for kernels that would rather have many rows than many planes: signals become the rows of one image.
+bool FoldToRows(Problem* p, poolgrad_op op);
+
+}  // namespace poolgrad

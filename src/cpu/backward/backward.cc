@@ -3,6 +3,7 @@
 //                    f32 f16 bf16        f64               i8 u8 i32        what for
 //   bwd_disjoint     f16 bf16 but SSE4   -                 -                windows that share no input
 //   bwd_scatter      all                 all               all (unpool)     any window, also sets of ties
+//   bwd_average_apart all                all               -                averages of windows that share no input
 //   bwd_average      all; SSE4 f32 alone but SSE4          -                averages (forward/table.h)
 //   bwd_from_x       all                 all               -                backward from x, in pieces
 //   gather_winners   all                 all               all              gather (tangents)
@@ -48,11 +49,9 @@ namespace {
   }>
 
 constexpr Algorithm kBackward[] = {
-    {"bwd_disjoint", POOLGRAD_BACKWARD(MakeDisjoint)},
-    {"bwd_scatter", POOLGRAD_BACKWARD(MakeScatter)},
-    {"bwd_average", AsFolded<MakeAverage>},
-    {"bwd_from_x", AsFolded<MakeBackwardX>},
-    {"gather_winners", POOLGRAD_BACKWARD(MakeWinners)},
+    {"bwd_disjoint", POOLGRAD_BACKWARD(MakeDisjoint)}, {"bwd_scatter", POOLGRAD_BACKWARD(MakeScatter)},
+    {"bwd_average_apart", AsFolded<MakeAverageApart>}, {"bwd_average", AsFolded<MakeAverage>},
+    {"bwd_from_x", AsFolded<MakeBackwardX>},           {"gather_winners", POOLGRAD_BACKWARD(MakeWinners)},
     {"bias_sums", POOLGRAD_BACKWARD(MakeBias)},
 };
 

@@ -33,7 +33,8 @@ inline void ZeroAhead(void* at, int64_t bytes) {
   }
 }
 
-Made MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host);  // from_x.cc
+Made MakeAverageApart(const Problem& p, poolgrad_op op, const Host& host);  // average_apart.cc
+Made MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host);     // from_x.cc
 
 inline constexpr const char* kNoVectors = "this processor has no vector instructions we know";
 

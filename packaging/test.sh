@@ -44,8 +44,8 @@ test_wheel() { # test_wheel [FILE]
   wheel=${1:-$(the_one "poolgrad-$version-py3-none-manylinux*.whl")}
   "$python" packaging/check_wheel.py "$wheel"
   if [ $# -eq 0 ]; then
-    at_most 1600000 "$(stat -c %s "$wheel")" "the wheel"
-    at_most 3700000 "$("$python" -c 'import sys, zipfile; print(sum(e.file_size for e in zipfile.ZipFile(sys.argv[1]).infolist()))' "$wheel")" "the wheel, unpacked"
+    at_most 1300000 "$(stat -c %s "$wheel")" "the wheel"
+    at_most 3000000 "$("$python" -c 'import sys, zipfile; print(sum(e.file_size for e in zipfile.ZipFile(sys.argv[1]).infolist()))' "$wheel")" "the wheel, unpacked"
   fi
   rm -rf "$work/venv" && environment "$work/venv"
   local TIMEFORMAT='from pip install to the first gradient: %R s by the clock, %U + %S s of the processor'

@@ -67,6 +67,8 @@ export class Picture {
   private model: PictureModel | null = null;
   private layoutKey = '';
   private width = 0;
+  /** Of the dx in the looks: what tints are shares of. */
+  private largest = 0;
   private looks: Record<GridName, Look[]> = { x: [], y: [], dy: [], dx: [] };
 
   constructor(private readonly host: HTMLElement) {
@@ -153,26 +155,34 @@ export class Picture {
   }
 
   /** The look of every cell before any light falls on it. */
-  private baseLooks({ pooled, x, dy, dx, forwardDone, backwardDone }: PictureModel): Record<GridName, Look[]> {
+  private baseLooks({ pooled, x, dy, dx, forwardDone, backwardDone }: PictureModel, last: PictureModel | null): Record<GridName, Look[]> {
     const largest = dx.reduce((most, value) => (Number.isFinite(value) ? Math.max(most, Math.abs(value)) : most), 0);
-    const looks = (name: GridName, values: ArrayLike<number>, own: (index: number, value: number) => Partial<Own>) => {
+    const complete = forwardDone >= pooled.y.length;
+    // Between two whole pictures of one shape, few cells change: the others are not even described again.
+    const whole = last && complete && last.forwardDone >= pooled.y.length && backwardDone === last.backwardDone &&
+      last.pooled.y.length === pooled.y.length ? last.pooled : null;
+    const looks = (name: GridName, values: ArrayLike<number>, own: (index: number, value: number) => Partial<Own>,
+        keeps: (index: number, then: Pooled) => boolean) => {
       const { columns } = this.grids[name];
       const before = this.looks[name];
       return Array.from(values, (value, index): Look => {
+        const kept = before[index];
+        if (whole && kept && Object.is(kept.value, value) && kept.columns === columns && keeps(index, whole)) return kept;
         const { classes = '', tint = 0, badge = '', note = '', text } = own(index, value);
-        const old = before[index];
         // Most cells stay as they are: what is the same object is not written again.
-        if (old && Object.is(old.value, value) && old.columns === columns && old.classes === classes && old.tint === tint &&
-            old.badge === badge && old.note === note) return old;
+        if (kept && Object.is(kept.value, value) && kept.columns === columns && kept.classes === classes && kept.tint === tint &&
+            kept.badge === badge && kept.note === note) return kept;
         const where = `row ${Math.floor(index / columns)}, column ${index % columns}`;
         const label = `${name} at ${where}: ${text ? '' : longNumber(value)}${note}`;
         return { value, columns, classes, tint, badge, note, text: text ?? shortNumber(value), label };
       });
     };
-    const complete = forwardDone >= pooled.y.length;
     const routed = (output: number) => pooled.winners[output]!.length > 0;
     const walked = (index: number) => complete ||
       pooled.coveredBy[index]!.some((o) => o < forwardDone && pooled.winners[o]!.some((w) => w.input === index));
+    const routesStay = (output: number, then: Pooled) => routed(output) === then.winners[output]!.length > 0;
+    const tintsStay = largest === this.largest;
+    this.largest = largest;
     return {
       x: looks('x', x, (index) => {
         const wins = walked(index) ? pooled.wins[index]! : 0;
@@ -181,20 +191,20 @@ export class Picture {
           badge: wins > 1 ? `×${wins}` : '',
           note: `, in ${pooled.coveredBy[index]!.length} of the windows, wins ${pooled.wins[index]}`,
         };
-      }),
+      }, (index, then) => pooled.wins[index] === then.wins[index] && pooled.coveredBy[index]!.length === then.coveredBy[index]?.length),
       y: looks('y', pooled.y, (index) => {
         if (index >= forwardDone) return { text: '·', note: 'not yet computed', classes: 'waiting' };
         return routed(index) ? {} : { classes: 'no-route', note: ', no route' };
-      }),
+      }, routesStay),
       dy: looks('dy', dy, (index) => {
         if (backwardDone > 0 && index >= backwardDone) return { classes: 'waiting' };
         return routed(index) || index >= forwardDone ? {} : { classes: 'no-route', note: ', goes nowhere' };
-      }),
+      }, routesStay),
       dx: looks('dx', dx, (_, value) => {
         if (value === 0) return { classes: 'zero' };
         const share = largest > 0 && Number.isFinite(value) ? Math.abs(value) / largest : 0;
         return { classes: 'receives', tint: share > 0 ? 0.1 + 0.5 * share : 0 };
-      }),
+      }, () => tintsStay),
     };
   }
 
@@ -202,7 +212,7 @@ export class Picture {
   private fill(model: PictureModel, before: PictureModel | null): void {
     const parts = ['pooled', 'x', 'dy', 'dx', 'forwardDone', 'backwardDone'] as const;
     const moved = before !== null && parts.every((part) => before[part] === model[part]);
-    if (!moved) this.looks = this.baseLooks(model);
+    if (!moved) this.looks = this.baseLooks(model, before);
     for (const name of GRID_NAMES) {
       const roles = model.light?.roles[name];
       const looks = this.looks[name];

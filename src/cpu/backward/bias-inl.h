@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/kept.h"
 #include "cpu/backward/backward.h"
 #include "cpu/backward/lanes-inl.h"
 #include "cpu/scratch.h"
@@ -168,8 +169,8 @@ inline Made MakeBias(const Problem& p, poolgrad_op op, const Host& host) {
   const BiasForm* const form = BiasFormOf(p.dtype);
   if (!form) return kNoVectors;
   Kernel kernel{RunBias, CeilDiv(p.channels, group), BiasScratch(nullptr, group).bytes};
-  kernel.layout = std::make_shared<const BiasLayout>(BiasLayout{group, form});
-  return kernel;
+  kernel.layout = KeptCopy(BiasLayout{group, form});
+  return kernel.layout ? Made(kernel) : kNoMemory;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

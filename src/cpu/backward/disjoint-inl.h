@@ -28,6 +28,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/kept.h"
 #include "cpu/backward/backward.h"
 #include "cpu/backward/lanes-inl.h"
 #include "cpu/scratch.h"
@@ -267,19 +268,19 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   const Axis& w = p.width();
   const bool tiles = w.kernel <= 4 && w.stride == w.kernel && w.dilation == 1 && w.pad_lo == 0;
   if (!p.channels_last() && !tiles) return "windows of up to four columns do not tile the width";
-  auto layout = std::make_shared<DisjointLayout>();
-  layout->unpool = op == POOLGRAD_OP_UNPOOL;
-  layout->lanes = p.channels_last() ? p.channels : 1;
-  layout->piece = std::max<int64_t>(1, 2 * Tuning().sums_piece / layout->lanes);
+  DisjointLayout layout;
+  layout.unpool = op == POOLGRAD_OP_UNPOOL;
+  layout.lanes = p.channels_last() ? p.channels : 1;
+  layout.piece = std::max<int64_t>(1, 2 * Tuning().sums_piece / layout.lanes);
   const bool rows_alone = p.in_plane() == w.in && p.out_plane() == w.out && p.taps() == w.kernel;
-  layout->one_row = !p.channels_last() && rows_alone && w.in == w.out * w.kernel && w.out <= layout->piece;
-  const bool wide = p.channels_last() ? p.channels >= kLeastChannels : layout->one_row || w.out >= kLeastColumns;
+  layout.one_row = !p.channels_last() && rows_alone && w.in == w.out * w.kernel && w.out <= layout.piece;
+  const bool wide = p.channels_last() ? p.channels >= kLeastChannels : layout.one_row || w.out >= kLeastColumns;
   if (!wide) return "bwd_scatter is faster for rows this short, or so few channels";
   if (p.x_elements() > kMostInputs * p.y_elements()) return "bwd_scatter is faster for windows this large";
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
-  Kernel kernel{RunDisjoint, images * p.depth().out * p.height().out, Disjoint(p, Args{}, *layout, nullptr).bytes};
-  kernel.layout = std::move(layout);
-  return kernel;
+  Kernel kernel{RunDisjoint, images * p.depth().out * p.height().out, Disjoint(p, Args{}, layout, nullptr).bytes};
+  kernel.layout = KeptCopy(layout);
+  return kernel.layout ? Made(kernel) : kNoMemory;
 }
 
 #endif  // SSE4, or a small build

@@ -29,6 +29,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/kept.h"
 #include "cpu/backward/backward.h"
 #include "cpu/backward/places-inl.h"
 #include "cpu/backward/sums.h"
@@ -343,12 +344,11 @@ inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
   const ScatterForm* const form = ScatterFormOf(p, unpool, copy);
   if (!form) return kNoVectors;
   const bool staged = SizeOf(p.dtype) == 2 && !copy;
-  auto layout =
-      std::make_shared<ScatterLayout>(ScatterLayout{LayOutSums(p, host, !staged, staged ? 4 : SizeOf(p.dtype)), form});
-  if (SpansTooMuch(p, *layout)) return "the windows span too much";
-  Kernel kernel{RunScatter, layout->units(), Scatter(p, *layout, nullptr).bytes};
-  kernel.layout = std::move(layout);
-  return kernel;
+  const ScatterLayout layout = {LayOutSums(p, host, !staged, staged ? 4 : SizeOf(p.dtype)), form};
+  if (SpansTooMuch(p, layout)) return "the windows span too much";
+  Kernel kernel{RunScatter, layout.units(), Scatter(p, layout, nullptr).bytes};
+  kernel.layout = KeptCopy(layout);
+  return kernel.layout ? Made(kernel) : kNoMemory;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -41,8 +41,8 @@ struct ForwardRow {
 // Why some have few. What was measured is in docs/performance/x86-avx512.md (2026-11-17):
 //   AVX-512  Processors that have it run AVX2's kernels where there is no other. f32 and halves have all; wide and
 //            bytes none, for size and to build faster.
-//   SSE4     f32, the general kernels of halves, and the values of bytes, for quantized networks. What else is pooled
-//            there goes by the letter (fwd_exact), averages of other types than f32 by the reference.
+//   SSE4     f32, and the values of bytes, for quantized networks. What else is pooled there goes by the letter
+//            (fwd_exact), averages of other types than f32 by the reference.
 //   WASM     f32 alone, for the size of the module.
 //   bits     worth it where winners of zero ask for a look at the inputs (Arm), and for halves there, which have no
 //            instructions of their own; on x86 they gain 1.0 to 1.1.
@@ -56,8 +56,8 @@ inline constexpr ForwardRow kForwardTable[] = {
     {ForwardWay::kLarge, "fwd_cl_large",          {kOnFast,             kOnAvx3 | kOnNeon, kOnNone,   kOnNone,   kOnNone,   kOnNone}},
     {ForwardWay::kRoutes3x3, "fwd_cf_routes3x3",  {kOnNeon,             kOnNone,           kOnNone,   kOnNone,   kOnNeon,   kOnNone}},
     {ForwardWay::kTransposed, "fwd_cf_transposed", {kOnNative,          kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
-    {ForwardWay::kValues, "fwd_values",           {kOnNative | kOnWasm, kOnNative,         kOnMost,   kOnOld,    kOnNeon,   kOnNeon}},
-    {ForwardWay::kRoutes, "fwd_routes",           {kOnNative | kOnWasm, kOnNative,         kOnMost,   kOnMost,   kOnNone,   kOnNone}},
+    {ForwardWay::kValues, "fwd_values",           {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnOld,    kOnNeon,   kOnNeon}},
+    {ForwardWay::kRoutes, "fwd_routes",           {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnMost,   kOnNone,   kOnNone}},
     {ForwardWay::kAverage, "fwd_average",         {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
     {ForwardWay::kTables, "fwd_tables",           {kOnNative,           kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
     {ForwardWay::kExact, "fwd_exact",             {kOnNative | kOnWasm, kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},

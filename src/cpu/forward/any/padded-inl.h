@@ -179,6 +179,18 @@ HWY_NOINLINE void SortByPhase(const Phases& to, const S* from, int64_t rows, int
   }
 }
 
+// n elements, all alike. Written out, since these files are compiled without loops turned into vectors
+// (CMakeLists.txt).
+template <class T>
+HWY_NOINLINE void FillRow(T* to, int64_t n, T value) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto all = hn::Set(d, value);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(all, d, to + i);
+  for (; i < n; ++i) to[i] = value;
+}
+
 // Every output's `inner` elements, `step` apart, of `rows` rows. Up to a vector beyond `from` is read and beyond `to`
 // written. S: whose lanes are as many as may be.
 template <class S, class T>

@@ -217,7 +217,7 @@ class RoutesRunner {
     if (before.in != piece.width.in || before.pad_lo != piece.width.pad_lo || before.out != piece.width.out) Clear();
   }
   void Clear() {
-    std::fill(s_.split, s_.split + l_.split.size(), LowestKey<S>());
+    FillRow<S>(s_.split, l_.split.size(), LowestKey<S>());
     if constexpr (kIsInt<S>) ListClippedWindows();
   }
 
@@ -375,7 +375,7 @@ class RoutesRunner {
         const int64_t at = p * l_.plane_pitch + Place(row);
         PickRow<S>((one ? s_.keys : made.keys) + from, width.out, step, inner_, to.keys + at);
         if (one) {
-          std::fill(to.codes + at, to.codes + at + RowSize(), C{0});
+          FillRow<C>(to.codes + at, RowSize(), 0);
         } else {
           PickRow<S>(made.codes + from, width.out, step, inner_, to.codes + at);
         }
@@ -491,9 +491,8 @@ void RunRoutes(const Problem& p, const Args& args, int64_t begin, int64_t end, s
 }
 
 template <class S, class C>
-Kernel MakeRoutesWith(const Problem& p) {
-  return KernelOfRows<S, RoutesScratch<S, C>>(p, RunRoutes<S, C>,
-                                              std::make_shared<const RoutesLayout>(LayOutRoutes<S, C>(p)));
+Made MakeRoutesWith(const Problem& p) {
+  return KernelOfRows<S, RoutesScratch<S, C>>(p, RunRoutes<S, C>, LayOutRoutes<S, C>(p));
 }
 
 template <class S>

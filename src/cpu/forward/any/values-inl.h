@@ -243,9 +243,7 @@ class ValuesRunner {
     piece_ = piece;
     if (before.in != piece.width.in || before.pad_lo != piece.width.pad_lo) Clear();
   }
-  void Clear() {
-    std::fill(s_.padded, s_.padded + l_.out_rows * l_.pitch + kReadBeyond * LaneCount<S>(), LowestKey<S>());
-  }
+  void Clear() { FillRow<S>(s_.padded, l_.out_rows * l_.pitch + kReadBeyond * LaneCount<S>(), LowestKey<S>()); }
 
   int64_t Seen() const { return piece_.width.in * inner_; }  // elements of a row of x that the piece sees
 
@@ -433,7 +431,7 @@ void RunValues(const Problem& p, const Args& args, int64_t begin, int64_t end, s
 template <class S>
 Made MakeValues(const Problem& p) {
   if (const char* reason = RefusePadding(p)) return reason;
-  return KernelOfRows<S, ValuesScratch<S>>(p, RunValues<S>, std::make_shared<const ValuesLayout>(LayOutValues<S>(p)));
+  return KernelOfRows<S, ValuesScratch<S>>(p, RunValues<S>, LayOutValues<S>(p));
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -21,6 +21,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "base/kept.h"
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/channels_first/rows3x3-inl.h"
 #include "cpu/forward/common/rows-inl.h"
@@ -236,9 +237,9 @@ Made MakeRoutes3x3(const Problem& p) {
   if (h.extent() > 2 * h.in + 4096) return "windows reach far beyond the input";
   // Bits: at stride 1 nothing is won, and only one row before the input can be told from zeros.
   if (kIsBits<S> && (h.stride == 1 || h.pad_lo > 1)) return "bits do not serve it";
-  auto layout = std::make_shared<const SweepLayout>(LayOutSweep<S>(p));
+  const SweepLayout layout = LayOutSweep<S>(p);
   ScratchTaker take(nullptr);
-  const SweepScratch<S> scratch(*layout, take);
+  const SweepScratch<S> scratch(layout, take);
   Kernel kernel;
   if constexpr (kIsBits<S>) {
     kernel.run = RunSweep<S, 2>;
@@ -247,8 +248,8 @@ Made MakeRoutes3x3(const Problem& p) {
   }
   kernel.units = Rows<S>(p, Args{}).row_count();
   kernel.scratch_bytes = take.used();
-  kernel.layout = std::move(layout);
-  return kernel;
+  kernel.layout = KeptCopy(layout);
+  return kernel.layout ? Made(kernel) : kNoMemory;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

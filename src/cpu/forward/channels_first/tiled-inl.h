@@ -223,13 +223,27 @@ RowsAhead RowsToAskFor(const Rows<S>& rows) {
   return RowsAhead(rows.x, rows.x_end, row, height.kernel == 1);
 }
 
+template <class S>
+using InterleavedRun = void (*)(const InterleavedJob<S>&, Watch<S>&);
+
+// For a stride of the width, that many taps a row: the rows of windows that see n input rows.
 template <class S, bool kRoutes, int kStride>
-void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+InterleavedRun<S> InterleavedOf(int64_t n) {
+  constexpr int kUsual = kStride == 3 ? 3 : 2;  // input rows
+  return n == kUsual ? InterleavedRows<S, kRoutes, kStride, kUsual> : InterleavedRows<S, kRoutes, kStride, 0>;
+}
+
+template <class S, bool kRoutes>
+void RunInterleaved(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
   const auto& layout = *static_cast<const TiledLayout*>(args.layout);
   const Rows<S> rows(p, args);
   const Axis& depth = p.depth();
   const Axis& height = p.height();
   const int64_t out = p.width().out;
+  const int64_t stride = p.width().stride;
+  const auto rows_of = stride == 2   ? InterleavedOf<S, kRoutes, 2>
+                       : stride == 3 ? InterleavedOf<S, kRoutes, 3>
+                                     : InterleavedOf<S, kRoutes, 4>;
   ScratchTaker take(memory);
   const TiledScratch<S> scratch(layout, p, kRoutes, take);
   RowsAhead ahead = RowsToAskFor(rows);
@@ -255,9 +269,9 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
           const int64_t i = rows.backwards ? d.size() * h.size() - 1 - n : n;
           scratch.inputs[i] = rows.row(rows.plane(at.plane), depth.start(at.od) + kd * depth.dilation,
                                        height.start(at.oh) + kh * height.dilation);
-          for (int t = 0; kRoutes && t < kStride; ++t) {
-            const int64_t kw = rows.backwards ? kStride - 1 - t : t;
-            scratch.input_codes[i * kStride + t] = static_cast<Code<S>>((kd * height.kernel + kh) * kStride + kw);
+          for (int64_t t = 0; kRoutes && t < stride; ++t) {
+            const int64_t kw = rows.backwards ? stride - 1 - t : t;
+            scratch.input_codes[i * stride + t] = static_cast<Code<S>>((kd * height.kernel + kh) * stride + kw);
           }
         }
       }
@@ -272,12 +286,7 @@ void RunInterleavedBy(const Problem& p, const Args& args, int64_t begin, int64_t
                                      kRoutes ? scratch.out_codes + g * out : nullptr,
                                      &ahead,
                                      n == 0 ? nullptr : scratch.inputs[rows.backwards ? n - 1 : 0]};
-      constexpr int kUsual = kStride == 3 ? 3 : 2;  // input rows
-      if (n == kUsual) {
-        InterleavedRows<S, kRoutes, kStride, kUsual>(job, watch);
-      } else if (n > 0) {
-        InterleavedRows<S, kRoutes, kStride, 0>(job, watch);
-      }
+      if (n > 0) rows_of(n)(job, watch);
       if constexpr (kRoutes) PackRows<S>(rows, job.y_codes, out, r + g, runs, {0, out});
       g += runs;
     }
@@ -305,12 +314,8 @@ Made MakeTiled(const Problem& p) {
   if (!p.height().disjoint() || !p.depth().disjoint()) return "windows share rows";
   if (w.out < LaneCount<S>()) return "a row of outputs is shorter than a vector";
   if (kRoutes && p.taps() > 255) return "a tap's number does not fit a byte";
-  auto layout =
-      std::make_shared<const TiledLayout>(TiledLayout{std::clamp<int64_t>(Tuning().forward_looks / w.out, 1, 64)});
-  const auto run = w.stride == 2   ? RunInterleavedBy<S, kRoutes, 2>
-                   : w.stride == 3 ? RunInterleavedBy<S, kRoutes, 3>
-                                   : RunInterleavedBy<S, kRoutes, 4>;
-  return KernelOfRows<S, TiledScratch<S>>(p, run, layout, kRoutes);
+  const TiledLayout layout = {std::clamp<int64_t>(Tuning().forward_looks / w.out, 1, 64)};
+  return KernelOfRows<S, TiledScratch<S>>(p, RunInterleaved<S, kRoutes>, layout, kRoutes);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

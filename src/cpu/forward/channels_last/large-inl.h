@@ -310,11 +310,11 @@ void RunMiddles(const Problem& p, const Args& args, int64_t begin, int64_t end, 
 }
 
 template <class S, class C, bool kRoutes>
-Kernel MakeLargeWith(const Problem& p) {
-  auto layout = std::make_shared<const LargeLayout>(LayOutLarge<S>(p, kRoutes ? sizeof(C) : 0));
-  Kernel kernel = KernelOfRows<S, MiddleScratch<S, C>>(p, RunMiddles<S, C, kRoutes>, layout, kRoutes);
-  kernel.tasks_per_thread = 2;
-  return kernel;
+Made MakeLargeWith(const Problem& p) {
+  const LargeLayout layout = LayOutLarge<S>(p, kRoutes ? sizeof(C) : 0);
+  Made made = KernelOfRows<S, MiddleScratch<S, C>>(p, RunMiddles<S, C, kRoutes>, layout, kRoutes);
+  made.kernel.tasks_per_thread = 2;
+  return made;
 }
 
 template <class S, bool kRoutes>

@@ -14,6 +14,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/kept.h"
 #include "cpu/forward/common/exact-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/simd/order-inl.h"
@@ -89,15 +90,15 @@ struct Rows {
 
 // A kernel whose units are rows of outputs, and whose scratch is Scratch(layout, problem, more..., taker).
 template <class S, class Scratch, class Layout, class... More>
-Kernel KernelOfRows(const Problem& p, decltype(Kernel::run) run, std::shared_ptr<const Layout> layout, More... more) {
+Made KernelOfRows(const Problem& p, decltype(Kernel::run) run, const Layout& layout, More... more) {
   ScratchTaker take(nullptr);
-  const Scratch scratch(*layout, p, more..., take);
+  const Scratch scratch(layout, p, more..., take);
   Kernel kernel;
   kernel.run = run;
   kernel.units = Rows<S>(p, Args{}).row_count();
   kernel.scratch_bytes = take.used();
-  kernel.layout = std::move(layout);
-  return kernel;
+  kernel.layout = KeptCopy(layout);
+  return kernel.layout ? Made(std::move(kernel)) : kNoMemory;
 }
 
 // The outputs of row r of the result that a fast kernel must not decide: by the rules, or not at all. See RunExactRow

@@ -11,6 +11,9 @@ bool PoolsNothing(const Axis& a) {
 
 bool IsSingle(const Axis& a) { return PoolsNothing(a) && a.in == 1; }
 
+// Channels from which on an image with channels last is the better form of a row that pools nothing.
+constexpr int64_t kWorthChannels = 32;
+
 Axis PoolingNothing(int64_t size) {
   Axis a;
   a.in = a.out = size;
@@ -42,13 +45,27 @@ bool Fold(Problem* p, poolgrad_op op) {
     (p->channels_last() ? q.batch : q.channels) *= p->axis[i].in;
     q.axis[i] = Axis();
   }
-  const int inner = p->channels_last() ? 2 : 1;  // the width of channels first is what others are merged with
-  for (int i = inner; i >= past; --i) {
-    int64_t& behind = p->channels_last() ? q.channels : q.axis[2].in;
-    if (!joins(behind)) break;
-    behind *= q.axis[i].in;
-    q.axis[2] = PoolingNothing(p->channels_last() ? 1 : behind);
-    q.axis[i] = i == 2 ? q.axis[2] : Axis();
+  if (past < 3) {
+    // Merged from behind: with the channels, or (channels first) with the width, whose rows are lines.
+    int64_t line = p->channels_last() ? p->channels : p->axis[2].in;
+    int merged = p->channels_last() ? 3 : 2;  // the first axis that is
+    while (merged > past && joins(line)) line *= p->axis[--merged].in;
+    for (int i = merged; i < 3; ++i) q.axis[i] = Axis();
+    if (p->channels_last()) {
+      q.channels = line;
+    } else if (merged == past && line >= kWorthChannels) {
+      q.layout = POOLGRAD_CHANNELS_LAST;
+      q.batch *= q.channels;
+      q.channels = line;
+    } else {
+      q.axis[2] = PoolingNothing(line);
+    }
+    // What is left moves inwards.
+    const Axis& last = q.axis[past - 1];
+    const bool down = op == POOLGRAD_OP_FORWARD && last.stride > 1 && !last.disjoint();
+    for (int i = 0; i < 2 && q.channels_last() && !down && IsSingle(q.axis[2]); ++i) {
+      q.axis[2] = std::exchange(q.axis[1], std::exchange(q.axis[0], Axis()));
+    }
   }
   if (q.channels_last() && q.channels == 1 && joins(1)) q.layout = POOLGRAD_CHANNELS_FIRST;
   if (IsSingle(q.axis[1])) std::swap(q.axis[0], q.axis[1]);

@@ -9,12 +9,15 @@ namespace poolgrad {
 // along batch and channels. Such axes are merged with their neighbours of the same kind:
 //
 //   outer ones    with what lies in front of them: the batch, or (channels first) the channels
-//   inner ones    with what lies behind: the channels, or (channels first) into one long width
+//   inner ones    with the channels behind them; or (channels first) into one long width, which becomes the channels of
+//                 an image with channels last where it is long enough
 //   a single channel that lies last    makes it channels first
 //
-// One between two axes with windows stays. What is left moves inwards, so that the depth is used last. Arrays stay as
-// they are, byte for byte, and taps keep their numbers; where `op` reads or writes routes, lines that would have had
-// gaps between them are not joined. A bias belongs to its channels: then nothing is folded.
+// One between two axes with windows stays. What is left moves inwards: a column is pooled as a signal, of which there
+// are better kernels (x86: with routes up to 2.5 times as fast, bf16 backward 2.9); but for values of windows that
+// overlap at a stride, where down is up to 1.8 times as fast. Arrays stay as they are, byte for byte, and taps keep
+// their numbers; where `op` reads or writes routes, lines that would have had gaps between them are not joined. A bias
+// belongs to its channels: then nothing is folded.
 //
 // Whether anything was; then *p is the other problem.
 bool Fold(Problem* p, poolgrad_op op);

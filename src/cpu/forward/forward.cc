@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "cpu/cpu.h"
@@ -148,5 +149,14 @@ constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {
 }  // namespace
 
 std::span<const Algorithm> ForwardAlgorithms() { return kForward; }
+
+Made MakeFolded(bool (*fold)(Problem*, poolgrad_op), MakeFn make, const Problem& problem, poolgrad_op op,
+                const Host& host) {
+  Problem folded = problem;
+  if (!fold(&folded, op)) return make(problem, op, host);
+  Made made = make(folded, op, host);
+  if (!made.refusal) made.kernel.as = std::make_shared<const Problem>(std::move(folded));
+  return made;
+}
 
 }  // namespace poolgrad

@@ -49,6 +49,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
+// Whether columns are sorted by phase at strides over 4, too. Not where size counts.
+#ifdef POOLGRAD_SMALL
+inline constexpr bool kSortsWide = false;
+#else
+inline constexpr bool kSortsWide = true;
+#endif
+
 // How a problem is cut.
 struct RoutesLayout {
   Spans down, across;
@@ -66,7 +73,7 @@ struct RoutesLayout {
   Phases phases;        // of the width, all input rows of a block
   Phases split;         // the same as Split leaves them: at wide strides not yet sorted
 
-  bool sorts_later() const { return split.stride != phases.stride; }
+  bool sorts_later() const { return kSortsWide && split.stride != phases.stride; }
 };
 
 // C: of the numbers of taps.
@@ -79,7 +86,7 @@ RoutesLayout LayOutRoutes(const Problem& p) {
   const Axis& w = p.width();
   const bool apart = w.stride > 1 && w.out > 1;
   const Spans dense_spans(w.kernel, w.stride);
-  const bool sorts = apart && inner == 1 && !dense_spans.used();  // every tap once, by phase
+  const bool sorts = apart && inner == 1 && (kSortsWide || w.stride <= 4) && !dense_spans.used();  // every tap once
   const bool later = sorts && w.stride > 4;
   const Across way = !apart || sorts ? Across::kTaps : inner >= LaneCount<S>() ? Across::kRuns : Across::kPick;
   const bool one_slice = p.depth().kernel == 1;

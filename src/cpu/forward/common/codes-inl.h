@@ -230,6 +230,17 @@ HWY_INLINE void ForGroups(int64_t run, const Step& step) {
   for (; j < run; j += lanes) step(run < lanes ? 0 : std::min(j, run - lanes), std::integral_constant<int, 1>());
 }
 
+// n lines of kLine codes, each less than a byte.
+template <int kLine, class U>
+void PackBytes(const U* codes, int64_t n, const RouteFormat& f, uint8_t* to) {
+  const auto mask = static_cast<uint32_t>(f.none());
+  for (int64_t i = 0; i < n; ++i, codes += kLine) {
+    uint32_t byte = 0;
+    for (int c = 0; c < kLine; ++c) byte |= (static_cast<uint32_t>(codes[c]) & mask) << (c * f.bits);
+    to[i] = static_cast<uint8_t>(byte);
+  }
+}
+
 // Codes of outputs `ow` of a row, from scratch to the row's lines: one line where channels come first, one per ow where
 // last.
 template <class U>
@@ -239,8 +250,10 @@ void PackRow(const Problem& p, const U* codes, Range ow, uint8_t* routes) {
     PackCodes(codes, ow.size(), f.bits, routes + ow.begin * f.bits / 8);
   } else if (f.line * f.bits % 8 == 0) {
     PackCodes(codes, ow.size() * f.line, f.bits, routes + LineOffset(f, ow.begin));
-  } else if (f.line == 1) {
-    for (int64_t i = 0; i < ow.size(); ++i) routes[ow.begin + i] = static_cast<uint8_t>(codes[i] & f.none());
+  } else if (f.line * f.bits < 8) {
+    uint8_t* const to = routes + ow.begin;
+    if (f.line == 1) return PackBytes<1>(codes, ow.size(), f, to);
+    return f.line == 2 ? PackBytes<2>(codes, ow.size(), f, to) : PackBytes<3>(codes, ow.size(), f, to);
   } else {
     for (int64_t o = ow.begin; o < ow.end; ++o) {
       PackCodes(codes + (o - ow.begin) * f.line, f.line, f.bits, routes + LineOffset(f, o));

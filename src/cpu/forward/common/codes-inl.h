@@ -241,6 +241,41 @@ void PackBytes(const U* codes, int64_t n, const RouteFormat& f, uint8_t* to) {
   }
 }
 
+// At most 128 bytes, of which the compiler need not know how many.
+HWY_INLINE void CopyFew(const void* source, int64_t bytes, void* result) {
+  const auto* from = static_cast<const std::byte*>(source);
+  auto* to = static_cast<std::byte*>(result);
+  if (bytes >= 8) {
+    for (int64_t i = 0; i + 8 <= bytes; i += 8) std::memcpy(to + i, from + i, 8);
+    std::memcpy(to + bytes - 8, from + bytes - 8, 8);
+  } else if (bytes >= 4) {
+    std::memcpy(to, from, 4);
+    std::memcpy(to + bytes - 4, from + bytes - 4, 4);
+  } else {
+    for (int64_t i = 0; i < bytes; ++i) to[i] = from[i];
+  }
+}
+
+// n lines whose last bytes are not full. Short ones are many: with zeros between them, they are packed as one.
+template <class U>
+void PackRagged(const U* codes, int64_t n, const RouteFormat& f, uint8_t* to) {
+  constexpr int64_t kMost = 1024;
+  const int64_t pitch = f.line_bytes * 8 / f.bits, bytes = f.line * static_cast<int64_t>(sizeof(U));
+  if (bytes > 128) {
+    for (int64_t i = 0; i < n; ++i) PackCodes(codes + i * f.line, f.line, f.bits, to + i * f.line_bytes);
+    return;
+  }
+  const int64_t together = std::min(n, kMost / pitch);
+  HWY_ALIGN U apart[kMost];
+  std::memset(apart, 0, static_cast<size_t>(together * pitch) * sizeof(U));
+  for (; n > 0; n -= together) {
+    const int64_t some = std::min(n, together);
+    for (int64_t i = 0; i < some; ++i, codes += f.line) CopyFew(codes, bytes, apart + i * pitch);
+    PackCodes(apart, some * pitch, f.bits, to);
+    to += some * f.line_bytes;
+  }
+}
+
 // Codes of outputs `ow` of a row, from scratch to the row's lines: one line where channels come first, one per ow where
 // last.
 template <class U>
@@ -255,9 +290,7 @@ void PackRow(const Problem& p, const U* codes, Range ow, uint8_t* routes) {
     if (f.line == 1) return PackBytes<1>(codes, ow.size(), f, to);
     return f.line == 2 ? PackBytes<2>(codes, ow.size(), f, to) : PackBytes<3>(codes, ow.size(), f, to);
   } else {
-    for (int64_t o = ow.begin; o < ow.end; ++o) {
-      PackCodes(codes + (o - ow.begin) * f.line, f.line, f.bits, routes + LineOffset(f, o));
-    }
+    PackRagged(codes, ow.size(), f, routes + LineOffset(f, ow.begin));
   }
 }
 

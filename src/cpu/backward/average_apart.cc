@@ -181,11 +181,9 @@ Made MakeAverageApart(const Problem& p, poolgrad_op op, const Host&) {
   Kernel kernel;
   kernel.units = (p.channels_last() ? p.batch : p.batch * p.channels) * p.depth().in * p.height().out;
   if (p.dtype == POOLGRAD_F32) kernel.run = RunAverageApart<float>;
-#ifndef POOLGRAD_SMALL
   if (p.dtype == POOLGRAD_F64) kernel.run = RunAverageApart<double>;
   if (p.dtype == POOLGRAD_F16) kernel.run = RunAverageApart<F16>;
   if (p.dtype == POOLGRAD_BF16) kernel.run = RunAverageApart<BF16>;
-#endif
   if (!kernel.run) return "it is not built for this type";
   kernel.layout = std::make_shared<const ApartLayout>(p);
   return kernel;

@@ -9,7 +9,7 @@
 //   gather_winners    all                 all               all              gather (tangents)
 //   bias_sums         all                 all               -                the gradient of a bias
 //
-// WebAssembly has f32 alone (POOLGRAD_SMALL).
+// WebAssembly has f32 alone, and no bwd_average_apart (POOLGRAD_SMALL).
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -48,12 +48,19 @@ namespace {
     return POOLGRAD_DISPATCH(MAKE, host.simd)(p, op, host);         \
   }>
 
+// clang-format off
 constexpr Algorithm kBackward[] = {
-    {"bwd_disjoint", POOLGRAD_BACKWARD(MakeDisjoint)}, {"bwd_scatter", POOLGRAD_BACKWARD(MakeScatter)},
-    {"bwd_average_apart", AsFolded<MakeAverageApart>}, {"bwd_average", AsFolded<MakeAverage>},
-    {"bwd_from_x", AsFolded<MakeBackwardX>},           {"gather_winners", POOLGRAD_BACKWARD(MakeWinners)},
+    {"bwd_disjoint", POOLGRAD_BACKWARD(MakeDisjoint)},
+    {"bwd_scatter", POOLGRAD_BACKWARD(MakeScatter)},
+#ifndef POOLGRAD_SMALL
+    {"bwd_average_apart", AsFolded<MakeAverageApart>},
+#endif
+    {"bwd_average", AsFolded<MakeAverage>},
+    {"bwd_from_x", AsFolded<MakeBackwardX>},
+    {"gather_winners", POOLGRAD_BACKWARD(MakeWinners)},
     {"bias_sums", POOLGRAD_BACKWARD(MakeBias)},
 };
+// clang-format on
 
 }  // namespace
 

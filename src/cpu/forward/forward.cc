@@ -152,6 +152,7 @@ constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {
 
 std::span<const Algorithm> ForwardAlgorithms() { return kForward; }
 
+#ifndef POOLGRAD_SMALL
 Made MakeFolded(bool (*fold)(Problem*, poolgrad_op), MakeFn make, const Problem& problem, poolgrad_op op,
                 const Host& host) try {
   Problem folded = problem;
@@ -162,5 +163,6 @@ Made MakeFolded(bool (*fold)(Problem*, poolgrad_op), MakeFn make, const Problem&
 } catch (const std::bad_alloc&) {  // those who ask may be files that nothing is thrown through
   return kNoMemory;
 }
+#endif
 
 }  // namespace poolgrad

@@ -194,7 +194,7 @@ int64_t PackLines(const uint8_t* codes, int64_t pitch, int64_t count, int64_t n,
 }
 
 // Codes of outputs `ow` of `count` rows, `pitch` apart and with room for a vector after them, to their lines, from row
-// r on. Where the rows are one, and their lines whole bytes, all at once.
+// r on. Where the rows are one, and their lines whole bytes or those of places, all at once.
 template <class S, class C>
 void PackRows(const Rows<S>& rows, const C* codes, int64_t pitch, int64_t r, int64_t count, Range ow) {
   const Problem& p = rows.p;
@@ -204,6 +204,8 @@ void PackRows(const Rows<S>& rows, const C* codes, int64_t pitch, int64_t r, int
   if (whole && pitch == n * rows.inner && p.routes.line * bits % 8 == 0) {
     return PackCodes(codes, count * pitch, bits, rows.route_row(r));
   }
+  if (whole && pitch == n * rows.inner && p.channels_last())
+    return PackRow(p, codes, {0, count * n}, rows.route_row(r));
   int64_t done = 0;
   if constexpr (sizeof(C) == 1) {
     if (whole && !p.channels_last() && bits == 4) done = PackLines<4>(codes, pitch, count, n, rows.route_row(r));

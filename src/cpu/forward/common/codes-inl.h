@@ -256,12 +256,12 @@ HWY_INLINE void CopyFew(const void* source, int64_t bytes, void* result) {
   }
 }
 
-// n lines whose last bytes are not full. Short ones are many: with zeros between them, they are packed as one.
+// n lines whose last bytes are not full. Where short ones are many, they are packed as one, with zeros between them.
 template <class U>
 void PackRagged(const U* codes, int64_t n, const RouteFormat& f, uint8_t* to) {
   constexpr int64_t kMost = 1024;
   const int64_t pitch = f.line_bytes * 8 / f.bits, bytes = f.line * static_cast<int64_t>(sizeof(U));
-  if (bytes > 128) {
+  if (bytes > 128 || n < 8) {
     for (int64_t i = 0; i < n; ++i) PackCodes(codes + i * f.line, f.line, f.bits, to + i * f.line_bytes);
     return;
   }

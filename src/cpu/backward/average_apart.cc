@@ -27,6 +27,7 @@ struct ApartLayout {
   explicit ApartLayout(const Problem& p) {
     for (int i = 0; i < 3; ++i) {
       const Axis& a = p.axis[i];
+      along[i].reserve(static_cast<size_t>(a.out));
       for (int64_t o = 0, behind = 0; o < a.out; ++o) {
         const int64_t from = std::clamp(a.start(o), behind, a.in);
         behind = std::clamp(a.start(o) + a.size(o), from, a.in);
@@ -172,10 +173,13 @@ Made MakeAverageApart(const Problem& p, poolgrad_op op, const Host&) {
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to spread";
   constexpr int64_t kExact = 1 << 24;  // counts that f32 holds
   if (p.taps() > kExact || p.divisor > kExact || p.divisor < 0) return "a window has too many taps";
+  constexpr int64_t kLongest = 4096;  // what a plan may list
   for (const Axis& a : p.axis) {
+    if (a.out > kLongest) return "an axis has too many outputs to list";
     if (!a.disjoint()) return "the windows overlap";
     if (a.dilation > 1 && a.kernel > 1) return "the windows are dilated";
   }
+  if (p.depth().in > kLongest) return "the input is too deep to list";
   const Axis& w = p.width();
   if (!p.channels_last() && w.out > 1 && w.stride > w.kernel) return "the windows leave gaps";
   Kernel kernel;

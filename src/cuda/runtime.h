@@ -37,6 +37,19 @@ class DeviceScope {
 // The sentence for a runtime error; takes the error out of the runtime's state.
 Status ErrorStatus(cudaError_t error, const std::string& while_doing);
 
+// Lets a kernel have more shared memory than every device gives. The bound becomes all that the device has, whatever
+// one launch asks for: host threads launch the same kernel with different sizes, and one that lowered it would make the
+// launch of another fail. Not supported: the device has less.
+inline cudaError_t AllowShared(const void* kernel, size_t bytes) {
+  constexpr int kOwn = 64;  // what kernels hold beside what launches give them
+  int device = 0, most = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error != cudaSuccess) return error;
+  if (bytes + kOwn > static_cast<size_t>(most)) return cudaErrorNotSupported;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most - kOwn);
+}
+
 inline constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;
 
 // Launches on the current device a kernel that was compiled ahead, or while the program runs. Grids are
@@ -47,8 +60,7 @@ inline cudaError_t LaunchPointers(const void* kernel, int64_t blocks, int thread
   if (blocks <= 0) return cudaSuccess;
   if (blocks > kMaxBlocks) return cudaErrorInvalidConfiguration;
   if (shared_bytes > 48 * 1024) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    const cudaError_t error = AllowShared(kernel, shared_bytes);
     if (error != cudaSuccess) return error;
   }
   cudaLaunchAttribute attribute = {};

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -389,6 +390,35 @@ void CheckPlan(const char* text) {
   poolgrad_plan_destroy(plan);
 }
 
+// Host threads that launch one kernel with different sizes of shared memory do not take it from each other.
+void CheckSharedMemory() {
+  const auto any = [](const CudaAlgorithm& a) { return std::string(a.name) == "cuda_any_window"; };
+  const std::span<const CudaAlgorithm> all = CudaAlgorithms();
+  const auto algorithm = std::find_if(all.begin(), all.end(), any);
+  if (algorithm == all.end()) return Fail("there is no cuda_any_window", "shared memory");
+  std::vector<std::thread> pool;
+  for (const char* text :
+       {"max f64 nwc 64x261x6 k10 s3", "max f64 nwc 64x150x6 k10 s3", "max f64 nwc 64x500x6 k10 s3"}) {
+    pool.emplace_back([text, algorithm] {
+      poolgrad_problem raw;
+      if (poolgrad_problem_parse((std::string(text) + " cuda").c_str(), &raw) != POOLGRAD_OK)
+        return Fail("parse", text);
+      const Problem p = *Resolve(raw);
+      const CudaKernel kernel = algorithm->make(p, POOLGRAD_OP_BACKWARD);
+      Worker k;
+      const uint8_t* dy = k.source.Prepare(p.y_bytes(), 0, nullptr, k.stream);
+      uint8_t* routes = k.routes.Prepare(p.routes.bytes(), 0, nullptr, k.stream);
+      uint8_t* dx = k.result.Prepare(p.x_bytes(), 0, nullptr, k.stream);
+      for (int i = 0; i < 2000; ++i) {
+        const Status status = kernel.Launch(p, POOLGRAD_OP_BACKWARD, {dy, nullptr, routes, dx}, nullptr, k.stream);
+        if (!status.ok()) return Fail(status.sentence(), text);
+      }
+      Must(cudaStreamSynchronize(k.stream), "launch many times");
+    });
+  }
+  for (std::thread& t : pool) t.join();
+}
+
 // Adaptive windows are a formula of any length; lists are not.
 void CheckLongLists() {
   std::vector<int64_t> starts(5000);
@@ -499,6 +529,7 @@ int Main(int argc, char** argv) {
   CheckErrors();
   CheckPlan("max f32 nhwc 2x20x20x8 k3 s2 p1 cuda");
   CheckPlan("max f32 nchw 2x8x20x30 adaptive=7x13 cuda");
+  CheckSharedMemory();
   CheckLongLists();
   CheckBias();
   if (problems >= 1000) CheckLarge();

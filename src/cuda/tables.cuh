@@ -26,9 +26,10 @@ inline constexpr int kTableAhead = 4;  // taps along a row that a thread asks fo
 inline constexpr int kTableRunBytes = 128, kTablePlaces = 32, kTableStages = 4;
 static_assert(kTableThreads == kTablePlaces * kTableRunBytes / 16);
 
-// What a window has of an axis: tap 0 lies at `start`, and [begin, end) of the input is in it.
-struct Span {
-  int start, begin, end;
+// What a window has of an axis: tap 0 lies at `start`, and [begin, end) of the input is in it. An average counts
+// `counted`.
+struct alignas(16) Span {
+  int start, begin, end, counted;
 };
 
 // Windows without dilation, in numbers of 32 bits. For host and device, so that pieces are cut by what kernels will do.
@@ -54,7 +55,7 @@ struct TableAxis {
     return start(o) + (sized ? entries()[out + o] : kernel);
   }
   __host__ __device__ Span span(int o) const {
-    Span s{start(o), 0, end(o)};
+    Span s{start(o), 0, end(o), 0};
     s.begin = s.start > 0 ? s.start : 0;
     if (s.end > in) s.end = in;
     return s;
@@ -87,6 +88,11 @@ struct TableAxis {
     const int low = max(start(o), padding ? -pad_lo : 0), high = min(end(o), padding ? in + pad_hi : in);
     return max(0, high - low);
   }
+  __device__ Span window(int o, bool padding) const {
+    Span s = span(o);
+    s.counted = counted(o, padding);
+    return s;
+  }
 };
 
 template <class T>
@@ -96,6 +102,7 @@ struct TableParams {
   uint8_t* routes;
   TableAxis axis[3];
   FastDiv out[3], in[3];  // divide by the sizes
+  FastDiv out_plane;      // and by that of all outputs of a plane
   FastDiv across;         // channels last: groups of channels at a place
   FastDiv by_channels;
   int channels;
@@ -117,8 +124,13 @@ struct TableParams {
   Pieces cut;
   FastDiv padded;    // outputs of a line, rounded up to whole bytes of routes
   int rows_at_once;  // backward: rows of inputs that the threads of a block do at once
+  FastDiv half;      // and columns of a row, of which a thread has two
   int rows_place;    // backward: where the table of rows lies
-  int spans_place;   // forward: and that of windows
+  int spans_place;   // and those of windows
+  bool two;          // backward: at most two outputs along the width, and the height, lie over an input
+  int strip;         // forward: rows of outputs that a thread does one below the other
+  FastDiv strips;
+  int few;  // forward: taps along the width at most, where they are unrolled; 0: any number
   int log_sharers;
   bool wide;  // forward: rows are read four at a time
   uint16_t lists[kListEntries];
@@ -188,6 +200,56 @@ struct Duel {
     if (v > best) best = v, tap = number;
   }
   __device__ bool Exceptional() const { return Pack<float>::Exceptional(watched, best); }
+};
+
+// What a block that writes a piece of dx has found of the axes: the windows of the outputs that reach it, and which of
+// them lie over its inputs. Both are numbered from the block's first.
+struct Interval {
+  int begin, end;
+};
+struct BlockAxes {
+  int first_in[3], ins[3], first_out[3], outs[3];
+  Span* window[3];
+  Interval* over[3];
+
+  // After the block has waited, the tables are at `memory`, which is aligned to 16 bytes. `width`: also of that axis.
+  template <class T>
+  __device__ BlockAxes(const TableParams<T>& p, const Piece& piece, unsigned char* memory, bool width) {
+    const int first[] = {piece.depth, piece.row, 0}, count[] = {piece.depths, piece.rows, p.axis[2].in};
+    Span* spans = reinterpret_cast<Span*>(memory);
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      const TableAxis& a = p.axis[i];
+      first_in[i] = first[i], ins[i] = count[i];
+      first_out[i] = 0, outs[i] = a.out;  // of a whole axis also those that reach nothing
+      if (ins[i] < a.in) {
+        int unused, end;
+        a.covering(first[i], &first_out[i], &unused);
+        a.covering(first[i] + count[i] - 1, &unused, &end);
+        outs[i] = max(0, end - first_out[i]);
+      }
+      window[i] = spans;
+      if (i < 2 || width) spans += outs[i];
+    }
+    Interval* overs = reinterpret_cast<Interval*>(spans);
+#pragma unroll
+    for (int i = 0; i < (width ? 3 : 2); ++i) {
+      over[i] = overs, overs += ins[i];
+      for (int k = threadIdx.x; k < max(ins[i], outs[i]); k += blockDim.x) {
+        if (k < outs[i]) window[i][k] = p.axis[i].window(first_out[i] + k, p.count_padding);
+        if (k < ins[i]) {
+          Interval o;
+          p.axis[i].covering(first_in[i] + k, &o.begin, &o.end);
+          over[i][k] = {o.begin - first_out[i], o.end - first_out[i]};
+        }
+      }
+    }
+  }
+  // All outputs of a plane are there: pieces of several planes have them.
+  template <class T>
+  __device__ bool Whole(const TableParams<T>& p) const {
+    return outs[0] == p.axis[0].out && outs[1] == p.axis[1].out;
+  }
 };
 
 enum class TableOp { kMax, kRoutes, kAverage };

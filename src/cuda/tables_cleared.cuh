@@ -24,39 +24,6 @@ struct OutputsOf {
   }
 };
 
-// What a block has found of an axis: where the windows of its outputs begin and end, and which outputs lie over its
-// inputs. Both are numbered from the block's first.
-struct Interval {
-  int begin, end;
-};
-struct BlockAxis {
-  int first_in, ins, first_out, outs;
-  Interval *window, *over;
-
-  // Takes as much of `memory` as it needs, and returns the rest.
-  __device__ Interval* Make(const TableAxis& a, int first, int count, Interval* memory) {
-    first_in = first, ins = count, first_out = 0, outs = a.out;  // of a whole axis also those that reach nothing
-    if (ins < a.in) {
-      int unused, end;
-      a.covering(first, &first_out, &unused);
-      a.covering(first + count - 1, &unused, &end);
-      outs = max(0, end - first_out);
-    }
-    window = memory, over = memory + outs;
-    for (int i = threadIdx.x; i < max(ins, outs); i += blockDim.x) {
-      if (i < outs) {
-        const Span span = a.span(first_out + i);
-        window[i] = {span.start, span.end};
-      }
-      if (i < ins) {
-        a.covering(first_in + i, &over[i].begin, &over[i].end);
-        over[i].begin -= first_out, over[i].end -= first_out;
-      }
-    }
-    return over + ins;
-  }
-};
-
 // Of the outputs with the same target the first puts their sum there, added in their order.
 template <class T, bool kLast>
 __global__ void __launch_bounds__(kTableThreads) TableCleared(const __grid_constant__ TableParams<T> p) {
@@ -65,16 +32,13 @@ __global__ void __launch_bounds__(kTableThreads) TableCleared(const __grid_const
   const int channels = kLast ? p.channels : 1, width_in = p.axis[2].in, width = p.axis[2].out;
   const int64_t before = (piece.plane * p.axis[0].in + piece.depth) * p.axis[1].in + piece.row;  // rows of inputs
   ClearRun(p.result + before * width_in * channels, piece.planes * piece.depths * piece.rows * width_in * channels);
-  BlockAxis a[3];
-  Interval* memory = a[0].Make(p.axis[0], piece.depth, piece.depths, reinterpret_cast<Interval*>(table_shared));
-  memory = a[1].Make(p.axis[1], piece.row, piece.rows, memory);
-  a[2].Make(p.axis[2], 0, width_in, memory);
-  const float per_lines = 1.0f / static_cast<float>(a[1].outs), per_depths = 1.0f / static_cast<float>(a[0].outs);
-  const int count = piece.planes * a[0].outs * a[1].outs * a[2].outs * channels;
+  const BlockAxes a(p, piece, table_shared, true);
+  const float per_lines = 1.0f / static_cast<float>(a.outs[1]), per_depths = 1.0f / static_cast<float>(a.outs[0]);
+  const int count = piece.planes * a.outs[0] * a.outs[1] * a.outs[2] * channels;
   // The number of the tap of an output on an input, or -1.
-  const auto tap_on = [&](int axis, const Interval& window, int here) {
+  const auto tap_on = [&](int axis, const Span& window, int here) {
     if (here >= window.end) return -1;
-    uint32_t rest = static_cast<uint32_t>(here - window.begin), tap = rest;
+    uint32_t rest = static_cast<uint32_t>(here - window.start), tap = rest;
     if (p.dilation[axis].divisor > 1 && (tap = p.dilation[axis].take(&rest), rest != 0)) return -1;
     return static_cast<int>(tap);
   };
@@ -85,9 +49,9 @@ __global__ void __launch_bounds__(kTableThreads) TableCleared(const __grid_const
     uint32_t ow = number;
     number = p.out[2].take(&ow);  // few enough for the quotients of floats
     const int of_depth = static_cast<int>((static_cast<float>(number) + 0.5f) * per_lines);
-    const int oh = static_cast<int>(number) - of_depth * a[1].outs;
+    const int oh = static_cast<int>(number) - of_depth * a.outs[1];
     const int plane = static_cast<int>((static_cast<float>(of_depth) + 0.5f) * per_depths);
-    const int od = of_depth - plane * a[0].outs;
+    const int od = of_depth - plane * a.outs[0];
     const int64_t lines_before = (piece.plane + plane) * p.axis[0].out * p.axis[1].out;
     const OutputsOf<T, kLast> outputs{p.source + lines_before * width * channels,
                                       p.routes + lines_before * (kLast ? width : 1) * p.line_bytes,
@@ -97,34 +61,34 @@ __global__ void __launch_bounds__(kTableThreads) TableCleared(const __grid_const
                                       channels,
                                       width};
     const auto line = [&](int of_depths, int of_lines) {
-      return (a[0].first_out + of_depths) * p.axis[1].out + a[1].first_out + of_lines;
+      return (a.first_out[0] + of_depths) * p.axis[1].out + a.first_out[1] + of_lines;
     };
     const uint32_t code = outputs.Code(line(od, oh), ow);
     uint32_t kw = code, kh;
     uint32_t kd = p.kernel[1].take(&kw);
     kh = kd, kd = p.kernel[0].take(&kh);
     // Codes may be anything: also taps that this window does not have.
-    const Interval on_d = a[0].window[od], on_h = a[1].window[oh], on_w = a[2].window[ow];
-    const int d = on_d.begin + static_cast<int>(kd * p.dilation[0].divisor);
-    const int h = on_h.begin + static_cast<int>(kh * p.dilation[1].divisor);
-    const int w = on_w.begin + static_cast<int>(kw * p.dilation[2].divisor);
-    const int in_depth = d - a[0].first_in, in_row = h - a[1].first_in;
+    const Span on_d = a.window[0][od], on_h = a.window[1][oh], on_w = a.window[2][ow];
+    const int d = on_d.start + static_cast<int>(kd * p.dilation[0].divisor);
+    const int h = on_h.start + static_cast<int>(kh * p.dilation[1].divisor);
+    const int w = on_w.start + static_cast<int>(kw * p.dilation[2].divisor);
+    const int in_depth = d - a.first_in[0], in_row = h - a.first_in[1];
     if (code >= p.taps || d >= on_d.end || h >= on_h.end || w >= on_w.end || w < 0 || in_depth < 0 ||
-        in_depth >= a[0].ins || in_row < 0 || in_row >= a[1].ins) {
+        in_depth >= a.ins[0] || in_row < 0 || in_row >= a.ins[1]) {
       continue;
     }
-    const Interval over_d = a[0].over[in_depth], over_h = a[1].over[in_row], over_w = a[2].over[w];
+    const Interval over_d = a.over[0][in_depth], over_h = a.over[1][in_row], over_w = a.over[2][w];
     float sum = 0;
     bool first = true, mine = false;  // mine: this output has been met
     for (int od2 = over_d.begin; od2 < over_d.end && first; ++od2) {
-      const int tap_d = tap_on(0, a[0].window[od2], d);
+      const int tap_d = tap_on(0, a.window[0][od2], d);
       for (int oh2 = over_h.begin; oh2 < over_h.end && first; ++oh2) {
-        const int tap_h = tap_on(1, a[1].window[oh2], h), at = line(od2, oh2);
+        const int tap_h = tap_on(1, a.window[1][oh2], h), at = line(od2, oh2);
         for (int ow2 = over_w.begin; ow2 < over_w.end && first; ++ow2) {
           if (od2 == od && oh2 == oh && ow2 == static_cast<int>(ow)) {
             mine = true;
           } else {
-            const int tap_w = tap_on(2, a[2].window[ow2], w);
+            const int tap_w = tap_on(2, a.window[2][ow2], w);
             const uint32_t tap = (tap_d * p.kernel[0].divisor + tap_h) * p.kernel[1].divisor + tap_w;
             if ((tap_d | tap_h | tap_w) < 0 || outputs.Code(at, ow2) != tap) continue;
           }

@@ -9,45 +9,48 @@ namespace poolgrad::cuda {
 // Where a piece of x lies in shared memory, or, not staged, all of it in global memory.
 template <class T, bool kStaged>
 struct PieceOfX {
-  const T* run;                  // of depth `depth` of the piece's first plane
-  const T* global;               // slabs: of their first row
-  const unsigned char* shared;   // slabs: null if there are none
-  int depth, row, width, plane;  // plane: elements
-  int slab_bytes, slice;
+  const T* global;                      // of row `row` of depth `depth` of the piece's first plane
+  const unsigned char* memory;          // shared; null: not staged
+  int depth, row, width, plane, slice;  // plane, slice: elements
+  int slab_bytes;                       // 0: it is one run
 
-  __device__ PieceOfX(const TableParams<T>& p, const Piece& piece, unsigned char* memory) {
+  __device__ PieceOfX(const TableParams<T>& p, const Piece& piece, unsigned char* shared) : memory(shared) {
     const TableAxis *a = p.axis, &d = a[0], &h = a[1];
     width = a[2].in, slice = h.in * width, plane = d.in * slice;
-    depth = row = 0, shared = nullptr, slab_bytes = p.cut.slab_bytes[0];
-    run = p.source + piece.plane * plane;
+    depth = row = slab_bytes = 0;
+    global = p.source + piece.plane * plane;
     if constexpr (!kStaged) return;
     const bool all_depths = piece.depths == d.out, all_rows = piece.rows == h.out;
     if (all_depths && all_rows) {
-      run = StageIn(run, piece.planes * plane, memory);
+      StageIn(global, piece.planes * plane, shared);
       return;
     }
     int depths_end;
     d.reach(piece.depth, piece.depth + piece.depths - 1, &depth, &depths_end);
+    global += static_cast<int64_t>(depth) * slice;
     if (all_rows) {
-      run = StageIn(run + static_cast<int64_t>(depth) * slice, (depths_end - depth) * slice, memory);
+      StageIn(global, (depths_end - depth) * slice, shared);
       return;
     }
     int rows_end;
     h.reach(piece.row, piece.row + piece.rows - 1, &row, &rows_end);
-    global = run + static_cast<int64_t>(depth) * slice + static_cast<int64_t>(row) * width;
-    shared = memory;
+    global += static_cast<int64_t>(row) * width;
+    slab_bytes = p.cut.slab_bytes[0];
     for (int i = 0; i < depths_end - depth; ++i) {
-      AskFor(global + static_cast<int64_t>(i) * slice, (rows_end - row) * width, memory + i * slab_bytes);
+      AskFor(global + static_cast<int64_t>(i) * slice, (rows_end - row) * width, shared + i * slab_bytes);
     }
     WaitFor();
   }
   // Where row 0 of a depth is (or would be).
   __device__ const T* Depth(int of_plane, int at) const {
-    if (kStaged && shared) {
-      const T* slab = global + static_cast<int64_t>(at - depth) * slice;
-      return reinterpret_cast<const T*>(shared + (at - depth) * slab_bytes + Misalignment(slab)) - row * width;
+    if constexpr (!kStaged) return global + (of_plane * plane + at * slice);
+    const int from = at - depth;
+    int offset = (of_plane * plane + from * slice) * static_cast<int>(sizeof(T)) + Misalignment(global);
+    if (slab_bytes != 0) {
+      offset = from * slab_bytes + Misalignment(global + static_cast<int64_t>(from) * slice) -
+               row * width * static_cast<int>(sizeof(T));
     }
-    return run + (of_plane * plane + (at - depth) * slice);
+    return reinterpret_cast<const T*>(memory + offset);
   }
 };
 
@@ -84,102 +87,167 @@ __device__ void ForRow(const T* row, int begin, int end, bool wide, F&& visit) {
   }
 }
 
-// p.sharers neighbouring lanes share an output: they take the rows of its window in turn.
+// A thread has a column of outputs, some rows one below the other: what the column has of an input row is found once.
+// Where a block has few outputs, 1 << p.log_sharers neighbouring lanes share one: they take the rows of its window in
+// turn.
+template <class T, TableOp kOp, bool kStaged>
+struct TableColumns {
+  using V = Wide<T>;
+  static constexpr bool kAverage = kOp == TableOp::kAverage;
+  const TableParams<T>& p;
+  const Piece& piece;
+  const PieceOfX<T, kStaged>& x;
+  const Span* spans;  // of the piece's outputs by axis: width, height, depth
+
+  __device__ Span Window(int axis, int o) const {
+    if constexpr (!kStaged)
+      return p.axis[axis].window((axis == 2 ? 0 : axis == 1 ? piece.row : piece.depth) + o, p.count_padding);
+    return spans[o + (axis < 2 ? p.axis[2].out : 0) + (axis < 1 ? piece.rows : 0)];
+  }
+
+  // What a window has of a row of inputs: `size` from `begin` on, where they are few at most kTaps.
+  template <int kTaps>
+  struct Columns {
+    int size, offset[kTaps == 0 ? 1 : kTaps];
+    __device__ explicit Columns(const Span& w) : size(w.end - w.begin) {
+#pragma unroll
+      for (int i = 0; i < kTaps; ++i) offset[i] = min(i, size - 1);  // no maximum minds one that comes twice
+    }
+    // visit(number, value); row: where the first one is.
+    template <class F>
+    __device__ void Visit(const T* row, bool wide, F&& visit) const {
+      if constexpr (kTaps == 0) {
+        ForRow<!kAverage>(row, 0, size, wide, visit);
+      } else {
+        T bits[kTaps];
+        bits[0] = row[0];
+#pragma unroll
+        for (int i = 1; i < kTaps; ++i) bits[i] = row[offset[i]];
+#pragma unroll
+        for (int i = 0; i < kTaps; ++i) {
+          if (!kAverage || i < size) visit(i, bits[i]);
+        }
+      }
+    }
+  };
+
+  template <int kTaps>
+  __device__ void Run() const {
+    const TableAxis* a = p.axis;
+    const int64_t first_line = (piece.plane * a[0].out + piece.depth) * a[1].out + piece.row;
+    const int sharers = kAverage ? 1 : 1 << p.log_sharers, sharer = static_cast<int>(threadIdx.x) & (sharers - 1);
+    const int items = piece.planes * piece.depths * static_cast<int>(p.strips.divisor * p.padded.divisor);
+    const int at_once = static_cast<int>(blockDim.x) >> p.log_sharers;
+    const int per_byte = p.bits < 8 ? 8 / p.bits : 1;
+    for (int first = 0; first < items; first += at_once) {  // all lanes: they share outputs, and bytes of routes
+      const int item = first + (static_cast<int>(threadIdx.x) >> p.log_sharers);
+      uint32_t ow = static_cast<uint32_t>(item), strip, depth;
+      strip = p.padded.take(&ow), depth = p.strips.take(&strip);
+      const int plane = static_cast<int>(p.out[0].take(&depth)), first_row = static_cast<int>(strip) * p.strip;
+      const bool there = item < items && static_cast<int>(ow) < a[2].out;
+      const Span w = there ? Window(2, static_cast<int>(ow)) : Span{},
+                 d = there ? Window(0, static_cast<int>(depth)) : Span{};
+      const Columns<kTaps> columns(w);
+      const bool any = w.begin < w.end && d.begin < d.end;
+      const T* first_slice = any ? x.Depth(plane, d.begin) + w.begin : nullptr;
+      const int64_t line = first_line + (plane * piece.depths + static_cast<int>(depth)) * piece.rows + first_row;
+      T* y = p.result + line * a[2].out + ow;
+      uint8_t* codes = p.routes + line * p.line_bytes;
+#pragma unroll 1
+      for (int row = first_row; row < first_row + p.strip; ++row, y += a[2].out, codes += p.line_bytes) {
+        const bool valid = there && row < piece.rows;
+        const Span h = valid ? Window(1, row) : Span{};
+        Duel duel;
+        V sum = 0;
+        int skip = sharer;
+        for (int at_d = any ? d.begin : d.end; at_d < d.end; ++at_d) {
+          const T* slice = at_d == d.begin ? first_slice : x.Depth(plane, at_d) + w.begin;
+          int at_h = h.begin + skip;
+          const T* from = slice + at_h * x.width;
+          uint32_t tap = ((at_d - d.start) * a[1].kernel + at_h - h.start) * a[2].kernel +
+                         static_cast<uint32_t>(w.begin - w.start);
+          for (; at_h < h.end; at_h += sharers, from += sharers * x.width, tap += sharers * a[2].kernel) {
+            columns.Visit(from, kStaged && p.wide, [&](int at, T bits) {
+              if constexpr (kAverage) {
+                sum += Widened(bits);
+              } else {
+                duel.Meet(Widened(bits), tap + at);
+              }
+            });
+          }
+          skip = at_h - h.end;
+        }
+        if constexpr (kAverage) {
+          const int taps = p.divisor != 0 ? p.divisor : d.counted * h.counted * w.counted;
+          if (valid) {
+            *y = Narrowed<T>(taps == 0 ? V{0} : Quotient(sum, static_cast<V>(taps)));
+          }
+        } else {
+          Settle(duel, valid, sharers, sharer, plane, piece.depth + static_cast<int>(depth), piece.row + row,
+                 static_cast<int>(ow), y, codes, per_byte);
+        }
+      }
+    }
+  }
+
+  // Stores what has won, and its code.
+  __device__ void Settle(Duel& duel, bool valid, int sharers, int sharer, int plane, int od, int oh, int ow, T* y,
+                         uint8_t* codes, int per_byte) const {
+    for (int step = sharers / 2; step > 0; step /= 2) {
+      const float other = __shfl_down_sync(~0u, duel.best, step);
+      const uint32_t other_tap = __shfl_down_sync(~0u, duel.tap, step);
+      duel.watched = Pack<float>::Watch(duel.watched, __shfl_down_sync(~0u, duel.watched, step));
+      if (other > duel.best || (other == duel.best && other_tap < duel.tap)) duel.best = other, duel.tap = other_tap;
+    }
+    uint32_t code = 0;
+    if (valid && sharer == 0) {
+      T winner = Narrowed<T>(duel.best);
+      code = duel.tap;
+      if (p.exact || duel.Exceptional()) {
+        T exact;
+        code = ExactOutput(p, p.source + (piece.plane + plane) * x.plane, 1, od, oh, ow, &exact);
+        winner = exact;
+      }
+      if (p.result) *y = winner;
+    }
+    if constexpr (kOp == TableOp::kRoutes) {
+      for (int step = 1; step < per_byte; step *= 2) {
+        code |= __shfl_down_sync(~0u, code, step << p.log_sharers) << (step * p.bits);
+      }
+      if (!valid || sharer != 0) return;
+      if (per_byte == 1) {
+        StoreWideCode(codes + ow * (p.bits / 8), p.bits, code);
+      } else if ((ow * p.bits & 7) == 0) {
+        codes[ow * p.bits >> 3] = static_cast<uint8_t>(code);
+      }
+    }
+  }
+};
+
 template <class T, TableOp kOp, bool kStaged>
 __global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_constant__ TableParams<T> p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
-  using V = Wide<T>;
   const TableAxis* a = p.axis;
   const Piece piece(p.cut, a[0].out, a[1].out);
-  // The windows of the piece by axis: width, height, depth.
   Span* spans = reinterpret_cast<Span*>(table_shared + p.spans_place);
-  if constexpr (kStaged && kOp != TableOp::kAverage) {
+  if constexpr (kStaged) {
     const int most = max(a[2].out, max(piece.rows, piece.depths));
     for (int i = threadIdx.x; i < most; i += blockDim.x) {
-      if (i < a[2].out) spans[i] = a[2].span(i);
-      if (i < piece.rows) spans[a[2].out + i] = a[1].span(piece.row + i);
-      if (i < piece.depths) spans[a[2].out + piece.rows + i] = a[0].span(piece.depth + i);
+      if (i < a[2].out) spans[i] = a[2].window(i, p.count_padding);
+      if (i < piece.rows) spans[a[2].out + i] = a[1].window(piece.row + i, p.count_padding);
+      if (i < piece.depths) spans[a[2].out + piece.rows + i] = a[0].window(piece.depth + i, p.count_padding);
     }
   }
   const PieceOfX<T, kStaged> x(p, piece, table_shared);
-  const int64_t first_line = (piece.plane * a[0].out + piece.depth) * a[1].out + piece.row;
-  const int sharers = kOp == TableOp::kAverage ? 1 : 1 << p.log_sharers;
-  const int sharer = static_cast<int>(threadIdx.x) & (sharers - 1);
-  const int items = piece.planes * piece.depths * piece.rows * static_cast<int>(p.padded.divisor);
-  const int at_once = static_cast<int>(blockDim.x) >> p.log_sharers;
-  const int per_byte = p.bits < 8 ? 8 / p.bits : 1;
-  for (int first = 0; first < items; first += at_once) {  // all lanes: they share outputs, and bytes of routes
-    const int item = first + (static_cast<int>(threadIdx.x) >> p.log_sharers);
-    uint32_t ow = static_cast<uint32_t>(item);
-    const uint32_t line = p.padded.take(&ow);
-    const bool valid = item < items && static_cast<int>(ow) < a[2].out;
-    uint32_t row = line, depth;
-    uint32_t plane = p.out[1].take(&row);
-    depth = plane, plane = p.out[0].take(&depth);
-    const int od = piece.depth + static_cast<int>(depth), oh = piece.row + static_cast<int>(row);
-    Duel duel;
-    V sum = 0;
-    if (valid && kOp == TableOp::kAverage) {
-      const Span d = a[0].span(od), h = a[1].span(oh), w = a[2].span(ow);
-      for (int at_d = d.begin; at_d < d.end; ++at_d) {
-        const T* slice = x.Depth(plane, at_d);
-        for (int at_h = h.begin; at_h < h.end; ++at_h) {
-          ForRow<false>(slice + at_h * x.width, w.begin, w.end, kStaged && p.wide,
-                        [&](int, T bits) { sum += Widened(bits); });
-        }
-      }
-    } else if (valid) {
-      const Span w = kStaged ? spans[ow] : a[2].span(ow);
-      const Span h = kStaged ? spans[a[2].out + row] : a[1].span(oh);
-      const Span d = kStaged ? spans[a[2].out + piece.rows + depth] : a[0].span(od);
-      const int height = h.end - h.begin;
-      int at_d = d.begin, at_h = h.begin + sharer;
-      while (height > 0) {
-        while (at_h >= h.end) at_h -= height, ++at_d;
-        if (at_d >= d.end) break;
-        const T* from = x.Depth(plane, at_d) + at_h * x.width;
-        const uint32_t first_tap = ((at_d - d.start) * a[1].kernel + at_h - h.start) * a[2].kernel - w.start;
-        ForRow<true>(from, w.begin, w.end, kStaged && p.wide,
-                     [&](int at, T bits) { duel.Meet(Widened(bits), first_tap + at); });
-        at_h += sharers;
-      }
-    }
-    T* y = p.result ? p.result + (first_line + line) * a[2].out + ow : nullptr;
-    if constexpr (kOp == TableOp::kAverage) {
-      if (!valid) continue;
-      const int taps = Counted(p, p.divisor, od, oh, ow);
-      *y = Narrowed<T>(taps == 0 ? V{0} : Quotient(sum, static_cast<V>(taps)));
-    } else {
-      for (int step = sharers / 2; step > 0; step /= 2) {
-        const float other = __shfl_down_sync(~0u, duel.best, step);
-        const uint32_t other_tap = __shfl_down_sync(~0u, duel.tap, step);
-        duel.watched = Pack<float>::Watch(duel.watched, __shfl_down_sync(~0u, duel.watched, step));
-        if (other > duel.best || (other == duel.best && other_tap < duel.tap)) duel.best = other, duel.tap = other_tap;
-      }
-      uint32_t code = 0;
-      if (valid && sharer == 0) {
-        T winner = Narrowed<T>(duel.best);
-        code = duel.tap;
-        if (p.exact || duel.Exceptional()) {
-          const T* from = p.source + (piece.plane + plane) * x.plane;
-          code = ExactOutput(p, from, 1, od, oh, ow, &winner);
-        }
-        if (y) *y = winner;
-      }
-      if constexpr (kOp == TableOp::kRoutes) {
-        for (int step = 1; step < per_byte; step *= 2) {
-          code |= __shfl_down_sync(~0u, code, step << p.log_sharers) << (step * p.bits);
-        }
-        if (!valid || sharer != 0) continue;
-        uint8_t* codes = p.routes + (first_line + line) * p.line_bytes;
-        if (per_byte == 1) {
-          StoreWideCode(codes + ow * (p.bits / 8), p.bits, code);
-        } else if (ow % per_byte == 0) {
-          codes[ow / per_byte] = static_cast<uint8_t>(code);
-        }
-      }
-    }
+  const TableColumns<T, kOp, kStaged> columns{p, piece, x, spans};
+  if constexpr (kStaged) {
+    if (p.few == 2) return columns.template Run<2>();
+    if (p.few == 3) return columns.template Run<3>();
+    if (p.few == 4) return columns.template Run<4>();
+    if (p.few == 5) return columns.template Run<5>();
+    if (p.few == 8) return columns.template Run<8>();
   }
+  columns.template Run<0>();
 }
 
 // The average of whole planes that are long and aligned: a block has 32 planes, which its threads fetch side by side,
@@ -225,6 +293,41 @@ __global__ void __launch_bounds__(kTableThreads) TablePlaneAverages(const __grid
   p.result[added] = Narrowed<T>(Quotient(sum, static_cast<V>(Counted(p, p.divisor, 0, 0, 0))));
 }
 
+// The gradient of averages of whole planes: every input of a plane gets the same. A thread writes 16 bytes, of one
+// plane, or the end of one and the beginning of the next ones.
+template <class T>
+__global__ void __launch_bounds__(kTableThreads) TablePlaneShares(const __grid_constant__ TableParams<T> p) {
+  constexpr int kN = 16 / static_cast<int>(sizeof(T));
+  const int64_t first = (int64_t{blockIdx.x} * kTableThreads + threadIdx.x) * kN, all = p.cut.planes * p.axis[2].in;
+  if (first >= all) return;
+  uint32_t place = static_cast<uint32_t>(first);
+  const int64_t plane = p.in[2].take(&place);
+  const int left = p.axis[2].in - static_cast<int>(place);  // of the plane
+  const auto share = [&](int64_t of_plane) {                // a sum of one, which knows no -0
+    return Narrowed<T>(0.0f + Quotient(Widened(p.source[of_plane]), static_cast<float>(p.gradient_divisor)));
+  };
+  T dx[kN];
+  dx[0] = share(plane);
+#pragma unroll
+  for (int i = 1; i < kN; ++i) dx[i] = dx[0];
+  if (left < kN) {
+#pragma unroll
+    for (int i = 1; i < kN; ++i) {
+      if (i >= left && first + i < all) dx[i] = share(plane + 1 + TableAxis::Over(p.in[2], i - left));
+    }
+  }
+  if (first + kN <= all) {
+    uint4 words;
+    memcpy(&words, dx, 16);
+    *reinterpret_cast<uint4*>(p.result + first) = words;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kN; ++i) {
+      if (first + i < all) p.result[first + i] = dx[i];
+    }
+  }
+}
+
 // What an output adds: to the input at `target` of its plane, or as an average to all under its window.
 template <bool kAverage>
 struct Given {
@@ -237,50 +340,50 @@ struct Given<true> {
 };
 
 // The outputs over a row of inputs: `lines` of each of `depths`, and where they begin among those of the piece.
-struct RowAbove {
+struct alignas(16) RowAbove {
   int first, depths, lines, offset;  // offset: of the row in its plane
 };
 
 // The outputs that reach a piece of dx, in row-major order: what they give.
 template <class T, bool kAverage>
 struct Outputs {
-  int begin[2], depths, lines, count;  // first depth and line
+  BlockAxes a;
+  int count;
 
-  __device__ Outputs(const TableParams<T>& p, const Piece& piece) {
-    int end[2], unused;
-    p.axis[0].covering(piece.depth, &begin[0], &unused);
-    p.axis[0].covering(piece.depth + piece.depths - 1, &unused, &end[0]);
-    p.axis[1].covering(piece.row, &begin[1], &unused);
-    p.axis[1].covering(piece.row + piece.rows - 1, &unused, &end[1]);
-    depths = max(0, end[0] - begin[0]), lines = max(0, end[1] - begin[1]);
-    count = piece.planes * depths * lines * p.axis[2].out;
-  }
+  __device__ Outputs(const TableParams<T>& p, const Piece& piece, unsigned char* tables)
+      : a(p, piece, tables, false), count(piece.planes * a.outs[0] * a.outs[1] * a.outs[2]) {}
   // Where output (od, oh, 0) of a plane is.
-  __device__ int At(int plane, int od, int oh, int width) const {
-    return ((plane * depths + od - begin[0]) * lines + oh - begin[1]) * width;
-  }
+  __device__ int At(int plane, int od, int oh) const { return ((plane * a.outs[0] + od) * a.outs[1] + oh) * a.outs[2]; }
+  // The tables are there.
   __device__ void Make(const TableParams<T>& p, const Piece& piece, Given<kAverage>* given) const {
-    const TableAxis* a = p.axis;
+    const bool whole = a.Whole(p);  // else of one plane
     for (int item = threadIdx.x; item < count; item += blockDim.x) {
-      uint32_t ow = static_cast<uint32_t>(item);
-      const int number = static_cast<int>(p.out[2].take(&ow));
-      const int of_depth = number / lines, oh = begin[1] + number % lines;
-      const int plane = of_depth / depths, od = begin[0] + of_depth % depths;
-      const int64_t line = ((piece.plane + plane) * a[0].out + od) * a[1].out + oh;
-      const float dy = Widened(p.source[line * a[2].out + ow]);
+      uint32_t ow = static_cast<uint32_t>(item), oh, od = 0, plane = 0;
+      oh = p.out[2].take(&ow);
+      if (whole) {
+        od = p.out[1].take(&oh), plane = p.out[0].take(&od);
+      } else if (a.outs[0] > 1) {
+        od = oh / static_cast<uint32_t>(a.outs[1]), oh -= od * static_cast<uint32_t>(a.outs[1]);
+      }
+      const int64_t line =
+          ((piece.plane + plane) * p.axis[0].out + a.first_out[0] + static_cast<int>(od)) * p.axis[1].out +
+          a.first_out[1] + static_cast<int>(oh);
+      const float dy = Widened(p.source[line * p.axis[2].out + ow]);
+      const Span d = a.window[0][od], h = a.window[1][oh], w = p.axis[2].window(static_cast<int>(ow), p.count_padding);
       if constexpr (kAverage) {
-        given[item].value = Quotient(dy, static_cast<float>(Counted(p, p.gradient_divisor, od, oh, ow)));
+        const int taps = p.gradient_divisor != 0 ? p.gradient_divisor : d.counted * h.counted * w.counted;
+        given[item].value = Quotient(dy, static_cast<float>(taps));
       } else {
         const uint32_t code = CodeAt(p.bits, p.routes + line * p.line_bytes, ow);
         uint32_t kw = code, kh;
         uint32_t kd = p.kernel[1].take(&kw);
         kh = kd, kd = p.kernel[0].take(&kh);
         // Codes may be anything: also taps that this window does not have.
-        const Span on_d = a[0].span(od), on_h = a[1].span(oh), on_w = a[2].span(ow);
-        const int d = on_d.start + static_cast<int>(kd), h = on_h.start + static_cast<int>(kh);
-        const int w = on_w.start + static_cast<int>(kw);
-        const bool lands = code < p.taps && d >= 0 && d < on_d.end && h >= 0 && h < on_h.end && w >= 0 && w < on_w.end;
-        given[item] = {dy, lands ? (d * a[1].in + h) * a[2].in + w : -1};
+        const int at_d = d.start + static_cast<int>(kd), at_h = h.start + static_cast<int>(kh);
+        const int at_w = w.start + static_cast<int>(kw);
+        const bool lands =
+            code < p.taps && at_d >= 0 && at_d < d.end && at_h >= 0 && at_h < h.end && at_w >= 0 && at_w < w.end;
+        given[item] = {dy, lands ? (at_d * p.axis[1].in + at_h) * p.axis[2].in + at_w : -1};
       }
     }
   }
@@ -292,17 +395,19 @@ template <class T>
 __global__ void __launch_bounds__(kTableThreads) TableFirstScatter(const __grid_constant__ TableParams<T> p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
   auto* given = reinterpret_cast<Given<false>*>(table_shared + p.rows_place);
-  const TableAxis* a = p.axis;
-  const Piece piece(p.cut, a[0].in, a[1].in);
-  const Outputs<T, false> outputs(p, piece);
-  const int width = a[2].out, size = piece.planes * piece.depths * piece.rows * a[2].in;
-  T* dx = p.result + ((piece.plane * a[0].in + piece.depth) * a[1].in + piece.row) * a[2].in;
+  const Piece piece(p.cut, p.axis[0].in, p.axis[1].in);
+  const Outputs<T, false> outputs(p, piece, table_shared + p.spans_place);
+  const BlockAxes& a = outputs.a;
+  const int width = p.axis[2].in, size = piece.planes * piece.depths * piece.rows * width;
+  T* dx = p.result + ((piece.plane * p.axis[0].in + piece.depth) * p.axis[1].in + piece.row) * width;
   T* staged = reinterpret_cast<T*>(table_shared + Misalignment(dx));
   for (int i = threadIdx.x; i < (size * static_cast<int>(sizeof(T)) + 31) / 16; i += blockDim.x) {
     reinterpret_cast<uint4*>(table_shared)[i] = make_uint4(0, 0, 0, 0);
   }
+  __syncthreads();
   outputs.Make(p, piece, given);
   __syncthreads();
+  const bool whole = a.Whole(p);
   for (int item = threadIdx.x; item < outputs.count; item += blockDim.x) {
     const int target = given[item].target;
     if (target < 0) continue;
@@ -311,86 +416,122 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstScatter(const __grid_
     h = d, d = p.in[1].take(&h);
     const int in_depth = static_cast<int>(d) - piece.depth, in_row = static_cast<int>(h) - piece.row;
     if (in_depth < 0 || in_depth >= piece.depths || in_row < 0 || in_row >= piece.rows) continue;
-    const int plane = item / (outputs.depths * outputs.lines * width);
-    int begin[3], end[3];
-    a[0].covering(d, &begin[0], &end[0]);
-    a[1].covering(h, &begin[1], &end[1]);
-    a[2].covering(w, &begin[2], &end[2]);
+    const int plane = whole ? TableAxis::Over(p.out_plane, item) : 0;
+    const Interval over_d = a.over[0][in_depth], over_h = a.over[1][in_row];
+    Interval over_w;
+    p.axis[2].covering(static_cast<int>(w), &over_w.begin, &over_w.end);
     float sum = 0;
     int first = -1;
-    for (int od = begin[0]; od < end[0]; ++od) {
-      for (int oh = begin[1]; oh < end[1]; ++oh) {
-        const int line = outputs.At(plane, od, oh, width);
-        for (int o = line + begin[2]; o < line + end[2]; ++o) {
+    for (int od = over_d.begin; od < over_d.end; ++od) {
+      for (int oh = over_h.begin; oh < over_h.end; ++oh) {
+        const int line = outputs.At(plane, od, oh);
+        for (int o = line + over_w.begin; o < line + over_w.end; ++o) {
           if (given[o].target != target) continue;
           if (first < 0) first = o;
           sum += given[o].value;
         }
       }
     }
-    if (first == item)
-      staged[((plane * piece.depths + in_depth) * piece.rows + in_row) * a[2].in + w] = Narrowed<T>(sum);
+    if (first == item) {
+      staged[((plane * piece.depths + in_depth) * piece.rows + in_row) * width + w] = Narrowed<T>(sum);
+    }
   }
   __syncthreads();
   StageOut(table_shared, dx, size);
 }
+
+// A thread stays with two columns of inputs, half a row apart, or, where rows are longer than two blocks, with every so
+// many.
+template <class T, bool kAverage>
+struct TableGather {
+  const TableParams<T>& p;
+  const Outputs<T, kAverage>& outputs;
+  const Given<kAverage>* given;
+  const RowAbove* above;
+  int rows;
+  T* dx;
+
+  // kTwo: at most two outputs lie over an input along the width, and along the height.
+  template <bool kTwo>
+  __device__ void Run() const {
+    const int width = p.axis[2].in, half = static_cast<int>(p.half.divisor);
+    const int step = outputs.a.outs[2], slice = outputs.a.outs[1] * step;
+    uint32_t column = threadIdx.x;
+    const int my_row = p.rows_at_once > 1 ? static_cast<int>(p.half.take(&column)) : 0;
+    if (my_row >= p.rows_at_once) return;
+    const int rows_step = p.rows_at_once * width;
+    for (int w = static_cast<int>(column); w < half; w += static_cast<int>(blockDim.x)) {
+      Interval over[2];
+      int across[2];
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        p.axis[2].covering(min(w + c * half, width - 1), &over[c].begin, &over[c].end);
+        across[c] = over[c].end - over[c].begin;
+      }
+      const bool both = w + half < width;
+      T* to = dx + my_row * width + w;
+#pragma unroll 1
+      for (int row = my_row; row < rows; row += p.rows_at_once, to += rows_step) {
+        const RowAbove r = above[row];
+        float sum[2] = {};
+        const Given<kAverage>* line = given + r.first;
+#pragma unroll 1
+        for (int d = 0; d < r.depths; ++d, line += slice) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            const auto add = [&](const Given<kAverage>& g) {
+              if constexpr (kAverage) {
+                sum[c] += g.value;
+              } else {
+                if (g.target == r.offset + w + c * half) sum[c] += g.value;
+              }
+            };
+            const Given<kAverage>* first = line + over[c].begin;
+            if constexpr (kTwo) {
+              const bool one = across[c] > 0, two = across[c] > 1, below = r.lines > 1;
+              if (one && r.lines > 0) add(first[0]);
+              if (two && r.lines > 0) add(first[1]);
+              if (one && below) add(first[step]);
+              if (two && below) add(first[step + 1]);
+            } else {
+#pragma unroll 1
+              for (int h = 0; h < r.lines; ++h, first += step) {
+                for (int o = 0; o < across[c]; ++o) add(first[o]);
+              }
+            }
+          }
+        }
+        to[0] = Narrowed<T>(sum[0]);
+        if (both) to[half] = Narrowed<T>(sum[1]);
+      }
+    }
+  }
+};
 
 template <class T, bool kAverage>
 __global__ void __launch_bounds__(kTableThreads) TableFirstBackward(const __grid_constant__ TableParams<T> p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
   auto* given = reinterpret_cast<Given<kAverage>*>(table_shared);
   auto* above = reinterpret_cast<RowAbove*>(table_shared + p.rows_place);
-  const TableAxis* a = p.axis;
-  const Piece piece(p.cut, a[0].in, a[1].in);
-  const Outputs<T, kAverage> outputs(p, piece);
-  const int lines = outputs.lines, width = a[2].out;
+  const Piece piece(p.cut, p.axis[0].in, p.axis[1].in);
+  const Outputs<T, kAverage> outputs(p, piece, table_shared + p.spans_place);
+  __syncthreads();
   outputs.Make(p, piece, given);
   const int rows = piece.planes * piece.depths * piece.rows;
   for (int i = threadIdx.x; i < rows; i += blockDim.x) {
     uint32_t row = static_cast<uint32_t>(i), depth;
     uint32_t plane = p.in[1].take(&row);
     depth = plane, plane = p.in[0].take(&depth);
+    const Interval over_d = outputs.a.over[0][depth], over_h = outputs.a.over[1][row];
     const int d = piece.depth + static_cast<int>(depth), h = piece.row + static_cast<int>(row);
-    int first[2], last[2];
-    a[0].covering(d, &first[0], &last[0]);
-    a[1].covering(h, &first[1], &last[1]);
-    above[i] = {outputs.At(static_cast<int>(plane), first[0], first[1], width), last[0] - first[0], last[1] - first[1],
-                (d * a[1].in + h) * a[2].in};
+    above[i] = {outputs.At(static_cast<int>(plane), over_d.begin, over_h.begin), over_d.end - over_d.begin,
+                over_h.end - over_h.begin, (d * p.axis[1].in + h) * p.axis[2].in};
   }
   __syncthreads();
-
-  // A thread stays with one column, or, where rows are longer than a block, with every so many.
-  T* dx = p.result + ((piece.plane * a[0].in + piece.depth) * a[1].in + piece.row) * a[2].in;
-  uint32_t column = threadIdx.x;
-  const int my_row = p.rows_at_once > 1 ? static_cast<int>(p.in[2].take(&column)) : 0;
-  if (my_row >= p.rows_at_once) return;
-  for (int w = static_cast<int>(column); w < a[2].in; w += static_cast<int>(blockDim.x)) {
-    int first, last;
-    a[2].covering(w, &first, &last);
-    RowAbove before{-1, 0, 0, 0};
-    float sum = 0;
-    for (int row = my_row; row < rows; row += p.rows_at_once) {
-      const RowAbove r = above[row];
-      // An average gives the same to all inputs under the same windows.
-      const bool same = kAverage && r.first == before.first && r.depths == before.depths && r.lines == before.lines;
-      if (!same) sum = 0;
-      before = r;
-      for (int d = 0; d < r.depths && !same; ++d) {
-        for (int h = 0; h < r.lines; ++h) {
-          const Given<kAverage>* line = given + r.first + (d * lines + h) * width;
-          for (int o = first; o < last; ++o) {
-            if constexpr (kAverage) {
-              sum += line[o].value;
-            } else {
-              const Given<false> g = line[o];
-              if (g.target == r.offset + w) sum += g.value;
-            }
-          }
-        }
-      }
-      dx[static_cast<int64_t>(row) * a[2].in + w] = Narrowed<T>(sum);
-    }
-  }
+  T* dx = p.result + ((piece.plane * p.axis[0].in + piece.depth) * p.axis[1].in + piece.row) * p.axis[2].in;
+  const TableGather<T, kAverage> gather{p, outputs, given, above, rows, dx};
+  if (p.two) return gather.template Run<true>();
+  gather.template Run<false>();
 }
 
 }  // namespace poolgrad::cuda

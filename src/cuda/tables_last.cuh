@@ -59,22 +59,34 @@ struct ChannelGroup {
       for (int b = 0; b < bytes; ++b) at[b] = static_cast<uint8_t>(packed >> (8 * b));
     }
   }
-  __device__ static void LoadCodes(const uint8_t* at, int bits, int c, int count, uint32_t (&codes)[kN]) {
-    if (!kVector || bits > 8) {
+  // Of up to 8 bits each, side by side.
+  __device__ static uint64_t LoadCodes(const uint8_t* at, int bits, int c, int count) {
+    uint64_t packed = 0;
+    if constexpr (kVector) {
+      at += c * bits / 8;
+      const int bytes = kN * bits / 8;
+      packed = bytes == 8   ? *reinterpret_cast<const uint64_t*>(at)
+               : bytes == 4 ? *reinterpret_cast<const uint32_t*>(at)
+               : bytes == 2 ? *reinterpret_cast<const uint16_t*>(at)
+                            : *at;
+    } else {
 #pragma unroll
-      for (int i = 0; i < kN; ++i) codes[i] = i < count ? CodeAt(bits, at, c + i) : 0;
-      return;
+      for (int i = 0; i < kN; ++i) {
+        if (i < count) packed |= static_cast<uint64_t>(CodeAt(bits, at, c + i)) << (i * bits);
+      }
     }
-    at += c * bits / 8;
-    const int bytes = kN * bits / 8;
-    uint64_t packed = bytes == 8   ? *reinterpret_cast<const uint64_t*>(at)
-                      : bytes == 4 ? *reinterpret_cast<const uint32_t*>(at)
-                      : bytes == 2 ? *reinterpret_cast<const uint16_t*>(at)
-                                   : *at;
+    return packed;
+  }
+  // Of any number of bits.
+  __device__ static void LoadCodes(const uint8_t* at, int bits, int c, int count, uint32_t (&codes)[kN]) {
+    const uint64_t packed = bits > 8 ? 0 : LoadCodes(at, bits, c, count);
 #pragma unroll
     for (int i = 0; i < kN; ++i) {
-      codes[i] = static_cast<uint32_t>(packed) & ((1u << bits) - 1u);
-      packed >>= bits;
+      if (bits > 8) {
+        codes[i] = i < count ? CodeAt(bits, at, c + i) : 0;
+      } else {
+        codes[i] = static_cast<uint32_t>(packed >> (i * bits)) & ((1u << bits) - 1u);
+      }
     }
   }
 };
@@ -294,7 +306,147 @@ __global__ void __launch_bounds__(kTableThreads) TableLastStaged(const __grid_co
   }
 }
 
-// A thread has a run of inputs along the width.
+// The inputs of a thread: a run along the width, of one group of channels.
+template <class T, bool kVector>
+struct RunOfInputs {
+  static constexpr int kN = ChannelGroup<T, kVector>::kN;
+  uint32_t n, at[2];  // sample, depth and height
+  int first, last;    // along the width
+  int c, count;
+  T* to;
+
+  __device__ RunOfInputs(const TableParams<T>& p, uint32_t thread) {
+    uint32_t group = thread, run;
+    run = p.across.take(&group);
+    const uint32_t number = p.runs.take(&run);  // of the row
+    at[1] = number, n = p.in[1].take(&at[1]);
+    at[0] = n, n = p.in[0].take(&at[0]);
+    c = static_cast<int>(group) * kN, count = min(kN, p.channels - c);
+    first = static_cast<int>(run) * p.run, last = min(first + p.run, p.axis[2].in);
+    to = p.result + (static_cast<int64_t>(number) * p.axis[2].in + first) * p.channels + c;
+  }
+};
+
+// Where at most two outputs lie over an input along every axis: what the outputs over the run's next input give is kept
+// from one input to the next, so that each is loaded once. kDepths: outputs over an input along the depth, at most.
+template <class T, bool kAverage, bool kVector, int kDepths>
+__global__ void __launch_bounds__(kTableThreads, kDepths == 1 ? 3 : 2)
+    TableLastBackwardFew(const __grid_constant__ TableParams<T> p) {
+  using Group = ChannelGroup<T, kVector>;
+  constexpr int kN = Group::kN, kLines = 2 * kDepths;
+  const uint32_t thread = blockIdx.x * kTableThreads + threadIdx.x;
+  if (thread >= p.threads) return;
+  const RunOfInputs<T, kVector> run(p, thread);
+  const TableAxis *a = p.axis, &w = a[2];
+  // The lines of outputs over the row, in order: where they are, the tap of their first column, what an average counts.
+  int64_t line[kLines];
+  int tap[kLines], counted[kLines];
+  Interval over[2];
+  a[0].covering(run.at[0], &over[0].begin, &over[0].end);
+  a[1].covering(run.at[1], &over[1].begin, &over[1].end);
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) {
+    const int od = over[0].begin + i / 2, oh = over[1].begin + i % 2;
+    const bool there = od < over[0].end && oh < over[1].end;
+    line[i] = there ? ((static_cast<int64_t>(run.n) * a[0].out + od) * a[1].out + oh) * w.out : -1;
+    if constexpr (kAverage) {
+      counted[i] = a[0].counted(od, p.count_padding) * a[1].counted(oh, p.count_padding);
+    } else {
+      tap[i] = there ? ((static_cast<int>(run.at[0]) - a[0].start(od)) * a[1].kernel + static_cast<int>(run.at[1]) -
+                        a[1].start(oh)) *
+                           w.kernel
+                     : 0;
+    }
+  }
+  // A column of outputs: of each line what it gives.
+  struct Column {
+    T dy[kLines][kAverage ? 1 : kN];
+    float share[kLines][kAverage ? kN : 1];
+    uint64_t codes[kAverage ? 1 : kLines];
+    int start;
+  };
+  const auto load = [&](int ow) {
+    Column column;
+    column.start = w.start(ow);
+    const int across = kAverage ? w.counted(ow, p.count_padding) : 0;
+#pragma unroll
+    for (int i = 0; i < kLines; ++i) {
+      T dy[kN] = {};
+      if constexpr (!kAverage) column.codes[i] = 0;
+      if (line[i] >= 0) {
+        Group::Load(true, p.source + (line[i] + ow) * p.channels + run.c, run.count, dy);
+        if constexpr (!kAverage) {
+          column.codes[i] = Group::LoadCodes(p.routes + (line[i] + ow) * p.line_bytes, p.bits, run.c, run.count);
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kN; ++k) {
+        if constexpr (kAverage) {
+          const int taps = p.gradient_divisor != 0 ? p.gradient_divisor : counted[i] * across;
+          column.share[i][k] = line[i] >= 0 ? Quotient(Widened(dy[k]), static_cast<float>(taps)) : 0;
+        } else {
+          column.dy[i][k] = dy[k];
+        }
+      }
+    }
+    return column;
+  };
+  int from, upto;  // the outputs over the input before; where the first of them ends, and the next one begins
+  w.covering(run.first, &from, &upto);
+  constexpr int kNever = 1 << 30;
+  const auto end_of = [&](int o) { return o < w.out ? w.end(o) : kNever; };
+  const auto start_of = [&](int o) { return o < w.out ? w.start(o) : kNever; };
+  int ends = end_of(from), begins = start_of(upto);
+  Column left = {}, right = {};
+  if (from < upto) left = load(from);
+  if (from + 1 < upto) right = load(from + 1);
+  T* to = run.to;
+  T dx[kN];
+  bool changed = true;
+#pragma unroll 1
+  for (int at = run.first; at < run.last; ++at, to += p.channels) {
+    while (from < upto && ends <= at) {
+      left = right, changed = true;
+      ends = end_of(++from);
+    }
+    while (begins <= at) {
+      if (upto == from) {
+        left = load(upto);
+      } else {
+        right = load(upto);
+      }
+      begins = start_of(++upto), changed = true;
+    }
+    if (!kAverage || changed) {
+      changed = false;
+      float sum[kN] = {};
+#pragma unroll
+      for (int i = 0; i < kLines; ++i) {
+        if (line[i] < 0) continue;
+        const auto add = [&](const Column& column) {
+#pragma unroll
+          for (int k = 0; k < kN; ++k) {
+            if constexpr (kAverage) {
+              sum[k] += column.share[i][k];
+            } else {
+              const uint32_t wanted = static_cast<uint32_t>(tap[i] + at - column.start), mask = (1u << p.bits) - 1u;
+              if ((static_cast<uint32_t>(column.codes[i] >> (k * p.bits)) & mask) == wanted) {
+                sum[k] += Widened(column.dy[i][k]);
+              }
+            }
+          }
+        };
+        if (from < upto) add(left);
+        if (from + 1 < upto) add(right);
+      }
+#pragma unroll
+      for (int k = 0; k < kN; ++k) dx[k] = Narrowed<T>(sum[k]);
+    }
+    Group::Store(to, run.count, dx);
+  }
+}
+
+// Any others, one input after the other.
 template <class T, bool kAverage, bool kVector>
 __global__ void __launch_bounds__(kTableThreads, 3) TableLastBackward(const __grid_constant__ TableParams<T> p) {
   using Group = ChannelGroup<T, kVector>;
@@ -302,14 +454,9 @@ __global__ void __launch_bounds__(kTableThreads, 3) TableLastBackward(const __gr
   constexpr int kN = Group::kN;
   const uint32_t thread = blockIdx.x * kTableThreads + threadIdx.x;
   if (thread >= p.threads) return;
-  uint32_t group = thread, run;
-  const uint32_t row = p.across.take(&group);
-  run = row;
-  const uint32_t number = p.runs.take(&run);  // of the row
-  uint32_t at[2] = {0, number};
-  uint32_t n = p.in[1].take(&at[1]);
-  at[0] = n, n = p.in[0].take(&at[0]);
-  const int c = static_cast<int>(group) * kN, count = min(kN, p.channels - c);
+  const RunOfInputs<T, kVector> run(p, thread);
+  const uint32_t n = run.n, (&at)[2] = run.at;
+  const int c = run.c, count = run.count;
   int begin[2], end[2];
   p.axis[0].covering(at[0], &begin[0], &end[0]);
   p.axis[1].covering(at[1], &begin[1], &end[1]);
@@ -317,11 +464,10 @@ __global__ void __launch_bounds__(kTableThreads, 3) TableLastBackward(const __gr
   const auto tap_on = [&](int i, int o, int here) {
     return p.axis[i].sized && here >= p.axis[i].end(o) ? -1 : here - p.axis[i].start(o);
   };
-  const int first = static_cast<int>(run) * p.run, last = min(first + p.run, p.axis[2].in);
-  T* to = p.result + (static_cast<int64_t>(number) * p.axis[2].in + first) * p.channels + c;
+  T* to = run.to;
   T dx[kN];
   int before = -1, before_end = -1;
-  for (int w = first; w < last; ++w, to += p.channels) {
+  for (int w = run.first; w < run.last; ++w, to += p.channels) {
     int from, upto;
     p.axis[2].covering(w, &from, &upto);
     // An average gives the same to all inputs under the same windows.

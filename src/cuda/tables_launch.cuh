@@ -19,6 +19,8 @@ struct TableJob {
   TableParams<T> params{};  // without pointers
   bool staged = true;
   bool clears = false;  // tables_cleared.cuh
+  bool planes = false;  // averages of whole planes, channels first
+  int few = 0;          // channels last, backward: outputs over an input along the depth, where there are two at most
   int64_t blocks = 0;
   int threads = kTableThreads;
   size_t shared_bytes = 0;
@@ -70,6 +72,7 @@ TableParams<T> MakeTableParams(const Problem& p) {
     TableAxis& a = v.axis[i];
     a.by_out = FastDiv(a.out), a.by_in = FastDiv(a.form == kAdaptive ? a.in : a.stride);
   }
+  v.out_plane = FastDiv(p.out_plane());
   v.channels = static_cast<int>(p.channels), v.by_channels = FastDiv(p.channels);
   v.kernel[0] = FastDiv(p.axis[1].kernel), v.kernel[1] = FastDiv(p.axis[2].kernel);
   v.taps = static_cast<uint32_t>(p.taps());
@@ -130,14 +133,20 @@ void CutForward(const Problem& p, TableJob<T>& job) {
   const auto bytes = [&](int64_t planes, int depths, int rows) {
     return piece(planes, depths, rows) + spans(depths, rows);
   };
-  CutTable(v.cut, d.out, h.out, p.batch * p.channels, std::min(kTableBytes, staged_bytes), bytes);
+  CutTable(v.cut, d.out, h.out, p.batch * p.channels, staged_bytes, bytes);
   const int64_t taken = bytes(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each);
   job.staged = taken <= kStagedBytesMost;
   job.shared_bytes = job.staged ? static_cast<size_t>(taken) : 0;
   v.cut.slab_bytes[0] = v.cut.rows_each < h.out && job.staged ? static_cast<int>(slab(v.cut.rows_each)) : 0;
   const int per_byte = v.bits < 8 ? 8 / v.bits : 1;
   v.padded = FastDiv(CeilDiv(a[2].out, per_byte) * per_byte);
-  const int64_t items = int64_t{v.cut.planes_each} * v.cut.depths_each * v.cut.rows_each * v.padded.divisor;
+  // As many rows to a thread as leave a block some warps.
+  const int64_t lines = int64_t{v.cut.planes_each} * v.cut.depths_each * v.padded.divisor;
+  const int64_t most = std::clamp<int64_t>(lines * v.cut.rows_each / kTableFewItems, 1, v.cut.rows_each);
+  v.strips = FastDiv(CeilDiv(v.cut.rows_each, most));
+  v.strip = static_cast<int>(CeilDiv(v.cut.rows_each, v.strips.divisor));
+  const int64_t items = lines * v.strips.divisor;
+  v.few = a[2].kernel > 8 ? 0 : a[2].kernel > 5 ? 8 : std::max(2, a[2].kernel);
   v.spans_place = static_cast<int>(piece(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each));
   // Averages only gain where their windows begin in the same banks.
   const int64_t apart = a[2].in / a[2].out * static_cast<int64_t>(sizeof(T));
@@ -151,6 +160,28 @@ void CutForward(const Problem& p, TableJob<T>& job) {
   job.blocks = BlocksOf(v.cut);
 }
 
+// Outputs over one input, at most.
+inline int64_t MostOver(const TableAxis& a) {
+  if (a.form == kAdaptive) return a.out <= a.in ? std::min(a.out, 2) : CeilDiv(a.out, a.in) + 1;
+  if (a.form == kRegular) return std::min<int64_t>(a.out, CeilDiv(a.kernel, a.stride));
+  return MostTouched(a.in, 1, [&](int first, int last) { return Covering(a, first, last); });
+}
+
+// The outputs over pieces of so many inputs, at most; of a whole axis all of them.
+inline int64_t OutputsOver(const TableAxis& a, int inputs) {
+  if (inputs == a.in) return a.out;
+  return MostTouched(a.in, inputs, [&](int first, int last) { return Covering(a, first, last); });
+}
+
+// What BlockAxes take, of pieces of so many depths and rows.
+template <class T>
+int64_t TablesBytes(const TableParams<T>& v, int depths, int rows, bool width) {
+  const TableAxis* a = v.axis;
+  const int64_t outs = OutputsOver(a[0], depths) + OutputsOver(a[1], rows) + (width ? a[2].out : 0);
+  const int64_t ins = int64_t{depths} + rows + (width ? a[2].in : 0);
+  return outs * static_cast<int64_t>(sizeof(Span)) + ins * static_cast<int64_t>(sizeof(Interval));
+}
+
 // Few outputs, each over many inputs.
 inline bool Scatters(const Problem& p) {
   return p.kind == POOLGRAD_MAX && !p.channels_last() && 2 * p.out_plane() <= p.in_plane();
@@ -161,18 +192,21 @@ template <class T>
 bool CutScatter(const Problem& p, TableJob<T>& job) {
   TableParams<T>& v = job.params;
   const TableAxis *a = v.axis, &d = a[0], &h = a[1], &w = a[2];
-  const auto above = [](const TableAxis& axis, int each) {
-    return MostTouched(axis.in, each, [&](int first, int last) { return Covering(axis, first, last); });
-  };
   const auto written = [&](int64_t planes, int depths, int rows) {
     return CeilDiv(planes * depths * rows * w.in * static_cast<int64_t>(sizeof(T)) + 32, 16) * 16;
   };
-  const auto bytes = [&](int64_t planes, int depths, int rows) {
-    return written(planes, depths, rows) +
-           planes * above(d, depths) * above(h, rows) * w.out * static_cast<int64_t>(sizeof(Given<false>));
+  const auto given = [&](int64_t planes, int depths, int rows) {
+    return CeilDiv(planes * OutputsOver(d, depths) * OutputsOver(h, rows) * w.out *
+                       static_cast<int64_t>(sizeof(Given<false>)),
+                   16) *
+           16;
   };
-  CutTable(v.cut, d.in, h.in, p.batch * p.channels, std::min(kTableBytes, staged_bytes), bytes);
+  const auto bytes = [&](int64_t planes, int depths, int rows) {
+    return written(planes, depths, rows) + given(planes, depths, rows) + TablesBytes(v, depths, rows, false);
+  };
+  CutTable(v.cut, d.in, h.in, p.batch * p.channels, staged_bytes, bytes);
   v.rows_place = static_cast<int>(written(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each));
+  v.spans_place = v.rows_place + static_cast<int>(given(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each));
   const int64_t taken = bytes(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each);
   job.shared_bytes = static_cast<size_t>(taken);
   job.blocks = BlocksOf(v.cut);
@@ -188,9 +222,7 @@ void CutCleared(const Problem& p, TableJob<T>& job) {
   CutTable(v.cut, v.axis[0].in, v.axis[1].in, p.batch * (p.channels_last() ? 1 : p.channels), wanted,
            [&](int64_t planes, int depths, int rows) { return planes * depths * rows * row; });
   job.blocks = BlocksOf(v.cut);
-  int64_t intervals = 0;
-  for (const Axis& a : p.axis) intervals += a.in + a.out;
-  job.shared_bytes = static_cast<size_t>(intervals) * sizeof(Interval);
+  job.shared_bytes = static_cast<size_t>(TablesBytes(v, v.cut.depths_each, v.cut.rows_each, true));
 }
 
 // False if what a single row needs does not fit.
@@ -198,36 +230,40 @@ template <class T>
 bool CutBackward(const Problem& p, TableJob<T>& job) {
   TableParams<T>& v = job.params;
   const TableAxis *a = v.axis, &d = a[0], &h = a[1], &w = a[2];
-  const auto above = [](const TableAxis& axis, int each) {
-    return MostTouched(axis.in, each, [&](int first, int last) { return Covering(axis, first, last); });
-  };
   const auto given = [&](int64_t planes, int depths, int rows) {
     const int64_t size = p.kind == POOLGRAD_AVERAGE ? sizeof(Given<true>) : sizeof(Given<false>);
-    return CeilDiv(planes * above(d, depths) * above(h, rows) * w.out * size, 16) * 16;
+    return CeilDiv(planes * OutputsOver(d, depths) * OutputsOver(h, rows) * w.out * size, 16) * 16;
   };
   const auto rows_of = [](int64_t planes, int depths, int rows) { return planes * depths * rows; };
   // Beside what a piece takes, it is cut by what it writes: a block that does much waits once for little.
   const auto bytes = [&](int64_t planes, int depths, int rows) {
     const int64_t count = rows_of(planes, depths, rows);
-    return std::max<int64_t>(given(planes, depths, rows) + count * sizeof(RowAbove),
-                             count * w.in * static_cast<int64_t>(sizeof(T)));
+    return std::max<int64_t>(
+        given(planes, depths, rows) + count * sizeof(RowAbove) + TablesBytes(v, depths, rows, false),
+        count * w.in * static_cast<int64_t>(sizeof(T)));
   };
-  CutTable(v.cut, d.in, h.in, p.batch * p.channels, std::min(kTableBytes, staged_bytes), bytes);
+  CutTable(v.cut, d.in, h.in, p.batch * p.channels, staged_bytes, bytes);
   const Pieces& cut = v.cut;
   v.rows_place = static_cast<int>(given(cut.planes_each, cut.depths_each, cut.rows_each));
-  const int64_t taken =
-      v.rows_place + rows_of(cut.planes_each, cut.depths_each, cut.rows_each) * int64_t{sizeof(RowAbove)};
+  v.spans_place = v.rows_place + static_cast<int>(rows_of(cut.planes_each, cut.depths_each, cut.rows_each) *
+                                                  int64_t{sizeof(RowAbove)});
+  const int64_t taken = v.spans_place + TablesBytes(v, cut.depths_each, cut.rows_each, false);
+  v.two = MostOver(w) <= 2 && MostOver(h) <= 2;
   job.shared_bytes = static_cast<size_t>(taken);
-  v.rows_at_once = std::max(1, kTableThreads / w.in);
+  v.half = FastDiv(CeilDiv(w.in, 2));
+  v.rows_at_once = std::max(1, kTableThreads / static_cast<int>(v.half.divisor));
   job.blocks = BlocksOf(cut);
   return taken <= kStagedBytesMost;
 }
 
+inline bool IsGlobal(const Problem& p) {
+  return std::none_of(std::begin(p.axis), std::end(p.axis),
+                      [](const Axis& a) { return a.table || a.out != 1 || a.kernel != a.in || a.pad_lo != 0; });
+}
+
 // One window over everything is one long row.
 inline Problem FoldedGlobal(const Problem& p) {
-  for (const Axis& a : p.axis) {
-    if (a.table || a.out != 1 || a.kernel != a.in || a.pad_lo != 0) return p;
-  }
+  if (!IsGlobal(p)) return p;
   Problem folded = p;
   Axis& w = folded.axis[2];
   w.in = w.kernel = w.stride = p.in_plane();
@@ -242,9 +278,16 @@ std::shared_ptr<const void> MakeTableJob(const Problem& original, bool forward) 
   job->clears = !forward && TablesClear(original);
   const Problem p = job->clears ? original : FoldedGlobal(original);
   job->params = MakeTableParams<T>(p);
+  job->planes = IsGlobal(p) && p.kind == POOLGRAD_AVERAGE && !p.channels_last();
+  if (job->planes && job->params.gradient_divisor == 0) job->params.gradient_divisor = static_cast<int>(p.in_plane());
   if (job->clears) {
     CutCleared(p, *job);
   } else if (p.channels_last()) {
+    const TableAxis* a = job->params.axis;
+    const bool sized = a[0].sized || a[1].sized || a[2].sized;
+    if (!forward && !sized && p.routes.bits <= 8 && MostOver(a[1]) <= 2 && MostOver(a[2]) <= 2 && MostOver(a[0]) <= 2) {
+      job->few = static_cast<int>(std::max<int64_t>(1, MostOver(a[0])));
+    }
     return job;
   } else if (forward) {
     CutForward(p, *job);
@@ -265,9 +308,13 @@ TableKernel<T> ForwardKernel(bool channels_last, bool staged, bool vector) {
 }
 
 template <class T, bool kAverage>
-TableKernel<T> BackwardKernel(bool channels_last, bool vector, bool scatters) {
+TableKernel<T> BackwardKernel(bool channels_last, bool vector, bool scatters, int few) {
   if (scatters) return TableFirstScatter<T>;
   if (!channels_last) return TableFirstBackward<T, kAverage>;
+  if (few == 1)
+    return vector ? TableLastBackwardFew<T, kAverage, true, 1> : TableLastBackwardFew<T, kAverage, false, 1>;
+  if (few == 2)
+    return vector ? TableLastBackwardFew<T, kAverage, true, 2> : TableLastBackwardFew<T, kAverage, false, 2>;
   return vector ? TableLastBackward<T, kAverage, true> : TableLastBackward<T, kAverage, false>;
 }
 
@@ -295,7 +342,8 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
     int64_t places = p.out_plane() * p.batch;
     if (!forward) {  // runs of them, which share what is found once
       const int64_t row = v.axis[2].in, rows = p.batch * v.axis[0].in * v.axis[1].in;
-      v.run = static_cast<int>(std::clamp<int64_t>(rows * row * across / enough_threads, 1, kTableRun));
+      v.run = static_cast<int>(
+          std::clamp<int64_t>(rows * row * across / enough_threads, 1, row < 64 ? kTableRun : 2 * kTableRun));
       v.runs = FastDiv(CeilDiv(row, v.run));
       places = rows * v.runs.divisor;
     }
@@ -308,14 +356,17 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
     blocks = staged ? places * runs : CeilDiv(places * across, kTableThreads);
     shared_bytes = staged ? kTableStages * kTablePlaces * kTableRunBytes : 0;
   }
-  const TableKernel<T> kernel = !forward && average ? BackwardKernel<T, true>(last, vector, false)
-                                : !forward          ? BackwardKernel<T, false>(last, vector, Scatters(p))
+  const TableKernel<T> kernel = !forward && average ? BackwardKernel<T, true>(last, vector, false, job.few)
+                                : !forward          ? BackwardKernel<T, false>(last, vector, Scatters(p), job.few)
                                 : average           ? ForwardKernel<T, TableOp::kAverage>(last, staged, vector)
                                 : args.routes       ? ForwardKernel<T, TableOp::kRoutes>(last, staged, vector)
                                                     : ForwardKernel<T, TableOp::kMax>(last, staged, vector);
   const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
-  if (forward && average && !last && p.out_plane() == 1 && v.axis[2].in == p.in_plane() && plane_bytes >= 2048 &&
-      plane_bytes % 16 == 0 && Aligned(args.source, 16)) {
+  if (job.planes && !forward && Aligned(args.result, 16)) {
+    return Launch(TablePlaneShares<T>, CeilDiv(v.cut.planes * plane_bytes, int64_t{16} * kTableThreads), kTableThreads,
+                  0, stream, v);
+  }
+  if (job.planes && forward && plane_bytes >= 2048 && plane_bytes % 16 == 0 && Aligned(args.source, 16)) {
     return Launch(TablePlaneAverages<T>, CeilDiv(v.cut.planes, kTablePlaces), kTableThreads,
                   kTableStages * kTablePlaces * kTablePitch, stream, v);
   }

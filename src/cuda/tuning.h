@@ -73,9 +73,9 @@ inline constexpr int kSumsBlocks = 4;
 // Any window, backward, where few outputs reach an input: shared memory of a block.
 inline constexpr int64_t kGatherBytes = 40 << 10;
 
-// Windows by table and averages, channels first: what a block stages, or writes. Blocks wait for their piece, so that
-// several must fit on a multiprocessor.
-inline constexpr int64_t kTableBytes = 20 << 10;
+// Windows by table and averages.
+// Forward: threads that a block has at least, as long as it has so many outputs; else a thread does several.
+inline constexpr int64_t kTableFewItems = 96;
 // Channels last, forward: taps from which whole blocks fetch a window, where outputs are few (at 100 taps it took twice
 // as long as a thread for 16 bytes of channels, at 400 three quarters of its time).
 inline constexpr int64_t kTableLong = 256;
@@ -87,7 +87,7 @@ inline constexpr int64_t kTableClearedBlocks = 132 * 16;
 // 20x8 0.51 would become 0.38); backward, the GPU tests lower them.
 inline constexpr int64_t kTableLargeForward = 200;
 inline int64_t table_large_backward = 64, table_large_last = 256;
-// Inputs along the width that a thread of the channels-last backward does.
+// Inputs along the width that a thread of the channels-last backward does; twice as many of long rows.
 inline constexpr int64_t kTableRun = 8;
 
 // How a small window's kernel is made.

@@ -73,7 +73,8 @@ inline poolgrad_problem TableProblem(Random& r, Lists& lists) {
   p.rank = static_cast<int32_t>(Chance(r, 60) ? 2 : Pick(r, 1, 3));
   p.batch = Pick(r, 1, 5);
   p.channels = Chance(r, 50) ? 8 * Pick(r, 1, 10) : PickSmall(r, 70);
-  const int64_t most[] = {900, 70, 20};
+  const int64_t most[] = {Chance(r, 30) ? 5000 : 900, 70, 20};
+  if (p.rank == 1 && most[0] > 900) p.batch = Pick(r, 1, 2), p.channels = PickSmall(r, 33);
   const bool same = Chance(r, 60);
   const int64_t common_in = Pick(r, 1, most[p.rank - 1]);
   const int64_t common_out = Chance(r, 80) ? PickSmall(r, common_in) : Pick(r, 1, common_in * 2);

@@ -149,7 +149,7 @@ struct TableColumns {
                  d = there ? Window(0, static_cast<int>(depth)) : Span{};
       const Columns<kTaps> columns(w);
       const bool any = w.begin < w.end && d.begin < d.end;
-      const T* first_slice = any ? x.Depth(plane, d.begin) + w.begin : nullptr;
+      const T* first_slice = x.Depth(plane, d.begin) + w.begin;
       const int64_t line = first_line + (plane * piece.depths + static_cast<int>(depth)) * piece.rows + first_row;
       T* y = p.result + line * a[2].out + ow;
       uint8_t* codes = p.routes + line * p.line_bytes;
@@ -224,8 +224,10 @@ struct TableColumns {
   }
 };
 
-template <class T, TableOp kOp, bool kStaged>
-__global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_constant__ TableParams<T> p) {
+// kFew: windows have up to eight columns. A kernel of its own, because it takes more registers.
+template <class T, TableOp kOp, bool kStaged, bool kFew>
+__global__ void __launch_bounds__(kTableThreads, kFew ? 4 : 0)
+    TableFirstForward(const __grid_constant__ TableParams<T> p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
   const TableAxis* a = p.axis;
   const Piece piece(p.cut, a[0].out, a[1].out);
@@ -240,14 +242,15 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstForward(const __grid_
   }
   const PieceOfX<T, kStaged> x(p, piece, table_shared);
   const TableColumns<T, kOp, kStaged> columns{p, piece, x, spans};
-  if constexpr (kStaged) {
+  if constexpr (kFew) {
     if (p.few == 2) return columns.template Run<2>();
     if (p.few == 3) return columns.template Run<3>();
     if (p.few == 4) return columns.template Run<4>();
     if (p.few == 5) return columns.template Run<5>();
-    if (p.few == 8) return columns.template Run<8>();
+    columns.template Run<8>();
+  } else {
+    columns.template Run<0>();
   }
-  columns.template Run<0>();
 }
 
 // The average of whole planes that are long and aligned: a block has 32 planes, which its threads fetch side by side,
@@ -310,7 +313,11 @@ __global__ void __launch_bounds__(kTableThreads) TablePlaneShares(const __grid_c
   dx[0] = share(plane);
 #pragma unroll
   for (int i = 1; i < kN; ++i) dx[i] = dx[0];
-  if (left < kN) {
+  if (left < kN && p.axis[2].in >= kN) {
+    const T next = share(plane + 1 < p.cut.planes ? plane + 1 : plane);
+#pragma unroll
+    for (int i = 1; i < kN; ++i) dx[i] = i < left ? dx[0] : next;
+  } else if (left < kN) {
 #pragma unroll
     for (int i = 1; i < kN; ++i) {
       if (i >= left && first + i < all) dx[i] = share(plane + 1 + TableAxis::Over(p.in[2], i - left));

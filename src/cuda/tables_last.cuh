@@ -10,6 +10,7 @@ namespace poolgrad::cuda {
 template <class T, bool kVector>
 struct ChannelGroup {
   static constexpr int kN = kVector ? 16 / static_cast<int>(sizeof(T)) : 4;
+  using Codes = std::conditional_t<kN == 4, uint32_t, uint64_t>;  // of up to 8 bits each, side by side
 
   // The first one always is.
   __device__ static void Load(bool valid, const T* at, int count, T (&to)[kN]) {
@@ -59,27 +60,28 @@ struct ChannelGroup {
       for (int b = 0; b < bytes; ++b) at[b] = static_cast<uint8_t>(packed >> (8 * b));
     }
   }
-  // Of up to 8 bits each, side by side.
-  __device__ static uint64_t LoadCodes(const uint8_t* at, int bits, int c, int count) {
-    uint64_t packed = 0;
+  __device__ static Codes LoadCodes(const uint8_t* at, int bits, int c, int count) {
+    Codes packed = 0;
     if constexpr (kVector) {
       at += c * bits / 8;
       const int bytes = kN * bits / 8;
-      packed = bytes == 8   ? *reinterpret_cast<const uint64_t*>(at)
-               : bytes == 4 ? *reinterpret_cast<const uint32_t*>(at)
+      packed = bytes == 4   ? *reinterpret_cast<const uint32_t*>(at)
                : bytes == 2 ? *reinterpret_cast<const uint16_t*>(at)
                             : *at;
+      if constexpr (kN == 8) {
+        if (bytes == 8) packed = *reinterpret_cast<const uint64_t*>(at);
+      }
     } else {
 #pragma unroll
       for (int i = 0; i < kN; ++i) {
-        if (i < count) packed |= static_cast<uint64_t>(CodeAt(bits, at, c + i)) << (i * bits);
+        if (i < count) packed |= static_cast<Codes>(CodeAt(bits, at, c + i)) << (i * bits);
       }
     }
     return packed;
   }
   // Of any number of bits.
   __device__ static void LoadCodes(const uint8_t* at, int bits, int c, int count, uint32_t (&codes)[kN]) {
-    const uint64_t packed = bits > 8 ? 0 : LoadCodes(at, bits, c, count);
+    const Codes packed = bits > 8 ? 0 : LoadCodes(at, bits, c, count);
 #pragma unroll
     for (int i = 0; i < kN; ++i) {
       if (bits > 8) {
@@ -362,7 +364,7 @@ __global__ void __launch_bounds__(kTableThreads, kDepths == 1 ? 3 : 2)
   struct Column {
     T dy[kLines][kAverage ? 1 : kN];
     float share[kLines][kAverage ? kN : 1];
-    uint64_t codes[kAverage ? 1 : kLines];
+    typename Group::Codes codes[kAverage ? 1 : kLines];
     int start;
   };
   const auto load = [&](int ow) {

@@ -114,6 +114,27 @@ inline int64_t BlocksOf(const Pieces& cut) {
   return CeilDiv(cut.planes, cut.planes_each) * cut.rows.divisor * cut.depths.divisor;
 }
 
+inline int TableThreads(int64_t items) {
+  return static_cast<int>(std::clamp<int64_t>(CeilDiv(items, 32) * 32, 64, kTableThreads));
+}
+
+// Rows of outputs to a thread, of blocks that have so many columns of `rows`: what they find out for a column serves
+// more of them, but threads should be many, and none without work.
+inline int StripRows(int64_t lines, int rows, int64_t block_bytes, int64_t taps) {
+  int best = 1;
+  double least = 0;
+  for (int strips = 1; strips <= std::min(rows, 64); ++strips) {
+    const int strip = static_cast<int>(CeilDiv(rows, strips));
+    const int64_t items = lines * CeilDiv(rows, strip), threads = TableThreads(items);
+    const double each = kTableColumnCost + static_cast<double>(strip) * static_cast<double>(40 + 8 * taps);
+    const double held = static_cast<double>(std::max<int64_t>(1, kSharedMost / (block_bytes + 1024)) * threads / 32);
+    const double cost = static_cast<double>(CeilDiv(items, threads) * threads) * each * std::max(1.0, 20 / held);
+    if (strips > 1 && cost >= least) continue;
+    least = cost, best = strip;
+  }
+  return best;
+}
+
 template <class T>
 void CutForward(const Problem& p, TableJob<T>& job) {
   TableParams<T>& v = job.params;
@@ -140,11 +161,9 @@ void CutForward(const Problem& p, TableJob<T>& job) {
   v.cut.slab_bytes[0] = v.cut.rows_each < h.out && job.staged ? static_cast<int>(slab(v.cut.rows_each)) : 0;
   const int per_byte = v.bits < 8 ? 8 / v.bits : 1;
   v.padded = FastDiv(CeilDiv(a[2].out, per_byte) * per_byte);
-  // As many rows to a thread as leave a block some warps.
   const int64_t lines = int64_t{v.cut.planes_each} * v.cut.depths_each * v.padded.divisor;
-  const int64_t most = std::clamp<int64_t>(lines * v.cut.rows_each / kTableFewItems, 1, v.cut.rows_each);
-  v.strips = FastDiv(CeilDiv(v.cut.rows_each, most));
-  v.strip = static_cast<int>(CeilDiv(v.cut.rows_each, v.strips.divisor));
+  v.strip = StripRows(lines, v.cut.rows_each, taken, p.taps());
+  v.strips = FastDiv(CeilDiv(v.cut.rows_each, v.strip));
   const int64_t items = lines * v.strips.divisor;
   v.few = a[2].kernel > 8 ? 0 : a[2].kernel > 5 ? 8 : std::max(2, a[2].kernel);
   v.spans_place = static_cast<int>(piece(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each));
@@ -156,7 +175,7 @@ void CutForward(const Problem& p, TableJob<T>& job) {
          int64_t{d.kernel} * h.kernel >= int64_t{4} << v.log_sharers) {
     ++v.log_sharers;
   }
-  job.threads = static_cast<int>(std::clamp<int64_t>(CeilDiv(items << v.log_sharers, 32) * 32, 64, kTableThreads));
+  job.threads = TableThreads(items << v.log_sharers);
   job.blocks = BlocksOf(v.cut);
 }
 
@@ -301,10 +320,11 @@ template <class T>
 using TableKernel = void (*)(TableParams<T>);
 
 template <class T, TableOp kOp>
-TableKernel<T> ForwardKernel(bool channels_last, bool staged, bool vector) {
+TableKernel<T> ForwardKernel(bool channels_last, bool staged, bool vector, bool few) {
   if (channels_last && staged) return TableLastStaged<T, kOp>;
   if (channels_last) return vector ? TableLastForward<T, kOp, true> : TableLastForward<T, kOp, false>;
-  return staged ? TableFirstForward<T, kOp, true> : TableFirstForward<T, kOp, false>;
+  if (staged && few) return TableFirstForward<T, kOp, true, true>;
+  return staged ? TableFirstForward<T, kOp, true, false> : TableFirstForward<T, kOp, false, false>;
 }
 
 template <class T, bool kAverage>
@@ -358,9 +378,9 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
   }
   const TableKernel<T> kernel = !forward && average ? BackwardKernel<T, true>(last, vector, false, job.few)
                                 : !forward          ? BackwardKernel<T, false>(last, vector, Scatters(p), job.few)
-                                : average           ? ForwardKernel<T, TableOp::kAverage>(last, staged, vector)
-                                : args.routes       ? ForwardKernel<T, TableOp::kRoutes>(last, staged, vector)
-                                                    : ForwardKernel<T, TableOp::kMax>(last, staged, vector);
+                                : average     ? ForwardKernel<T, TableOp::kAverage>(last, staged, vector, v.few > 0)
+                                : args.routes ? ForwardKernel<T, TableOp::kRoutes>(last, staged, vector, v.few > 0)
+                                              : ForwardKernel<T, TableOp::kMax>(last, staged, vector, v.few > 0);
   const int64_t plane_bytes = p.in_plane() * static_cast<int64_t>(sizeof(T));
   if (job.planes && !forward && Aligned(args.result, 16)) {
     return Launch(TablePlaneShares<T>, CeilDiv(v.cut.planes * plane_bytes, int64_t{16} * kTableThreads), kTableThreads,

@@ -74,8 +74,8 @@ inline constexpr int kSumsBlocks = 4;
 inline constexpr int64_t kGatherBytes = 40 << 10;
 
 // Windows by table and averages.
-// Forward: threads that a block has at least, as long as it has so many outputs; else a thread does several.
-inline constexpr int64_t kTableFewItems = 96;
+// Channels first, forward: instructions that a thread needs for a column, whatever it does with it.
+inline constexpr double kTableColumnCost = 150;
 // Channels last, forward: taps from which whole blocks fetch a window, where outputs are few (at 100 taps it took twice
 // as long as a thread for 16 bytes of channels, at 400 three quarters of its time).
 inline constexpr int64_t kTableLong = 256;

@@ -125,6 +125,7 @@ struct TableParams {
   FastDiv padded;    // outputs of a line, rounded up to whole bytes of routes
   int rows_at_once;  // backward: rows of inputs that the threads of a block do at once
   FastDiv half;      // and columns of a row, of which a thread has two
+  bool tall;         // and it does rows one below the other
   int rows_place;    // backward: where the table of rows lies
   int spans_place;   // and those of windows
   bool two;          // backward: at most two outputs along the width, and the height, lie over an input

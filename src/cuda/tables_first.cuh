@@ -346,9 +346,11 @@ struct Given<true> {
   float value;
 };
 
-// The outputs over a row of inputs: `lines` of each of `depths`, and where they begin among those of the piece.
+// The outputs over a row of inputs: of each of `depths` the line that begins with `first` of those of the piece, and
+// `second`, where there are two at most; either may be the line behind all, which gives nothing. Else `second` is how
+// many lines there are.
 struct alignas(16) RowAbove {
-  int first, depths, lines, offset;  // offset: of the row in its plane
+  int first, second, depths, offset;  // offset: of the row in its plane
 };
 
 // The outputs that reach a piece of dx, in row-major order: what they give.
@@ -462,50 +464,61 @@ struct TableGather {
   template <bool kTwo>
   __device__ void Run() const {
     const int width = p.axis[2].in, half = static_cast<int>(p.half.divisor);
-    const int step = outputs.a.outs[2], slice = outputs.a.outs[1] * step;
+    const int step = outputs.a.outs[2], slice = outputs.a.outs[1] * step, nothing = outputs.count;
     uint32_t column = threadIdx.x;
-    const int my_row = p.rows_at_once > 1 ? static_cast<int>(p.half.take(&column)) : 0;
-    if (my_row >= p.rows_at_once) return;
-    const int rows_step = p.rows_at_once * width;
+    const int group = p.rows_at_once > 1 ? static_cast<int>(p.half.take(&column)) : 0;
+    if (group >= p.rows_at_once) return;
+    // Neighbouring threads write neighbouring rows, or, where windows are tall, a thread does rows under the same ones.
+    const int each = (rows + p.rows_at_once - 1) / p.rows_at_once;
+    const int first_row = p.tall ? group * each : group, row_step = p.tall ? 1 : p.rows_at_once;
+    const int end_row = p.tall ? min(rows, first_row + each) : rows;
     for (int w = static_cast<int>(column); w < half; w += static_cast<int>(blockDim.x)) {
-      Interval over[2];
-      int across[2];
+      int begin[2], across[2];
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        p.axis[2].covering(min(w + c * half, width - 1), &over[c].begin, &over[c].end);
-        across[c] = over[c].end - over[c].begin;
+        p.axis[2].covering(min(w + c * half, width - 1), &begin[c], &across[c]);
+        across[c] -= begin[c];
       }
       const bool both = w + half < width;
-      T* to = dx + my_row * width + w;
+      T* to = dx + first_row * width + w;
+      RowAbove before{-1, 0, 0, 0};
+      float sum[2] = {};
 #pragma unroll 1
-      for (int row = my_row; row < rows; row += p.rows_at_once, to += rows_step) {
+      for (int row = first_row; row < end_row; row += row_step, to += row_step * width) {
         const RowAbove r = above[row];
-        float sum[2] = {};
-        const Given<kAverage>* line = given + r.first;
+        // An average gives the same to all inputs under the same windows.
+        const bool same = kAverage && r.first == before.first && r.second == before.second && r.depths == before.depths;
+        before = r;
+        if (!same) {
+          sum[0] = sum[1] = 0;
+          const Given<kAverage>*line = given + r.first, *below = given + r.second;
 #pragma unroll 1
-        for (int d = 0; d < r.depths; ++d, line += slice) {
+          for (int d = 0; d < r.depths; ++d) {
 #pragma unroll
-          for (int c = 0; c < 2; ++c) {
-            const auto add = [&](const Given<kAverage>& g) {
-              if constexpr (kAverage) {
-                sum[c] += g.value;
+            for (int c = 0; c < 2; ++c) {
+              const auto add = [&](const Given<kAverage>& g) {
+                if constexpr (kAverage) {
+                  sum[c] += g.value;
+                } else {
+                  if (g.target == r.offset + w + c * half) sum[c] += g.value;
+                }
+              };
+              const bool one = across[c] > 0, two = across[c] > 1;
+              if constexpr (kTwo) {
+                if (one) add(line[begin[c]]);
+                if (two) add(line[begin[c] + 1]);
+                if (one) add(below[begin[c]]);
+                if (two) add(below[begin[c] + 1]);
               } else {
-                if (g.target == r.offset + w + c * half) sum[c] += g.value;
-              }
-            };
-            const Given<kAverage>* first = line + over[c].begin;
-            if constexpr (kTwo) {
-              const bool one = across[c] > 0, two = across[c] > 1, below = r.lines > 1;
-              if (one && r.lines > 0) add(first[0]);
-              if (two && r.lines > 0) add(first[1]);
-              if (one && below) add(first[step]);
-              if (two && below) add(first[step + 1]);
-            } else {
+                const Given<kAverage>* at = line + begin[c];
 #pragma unroll 1
-              for (int h = 0; h < r.lines; ++h, first += step) {
-                for (int o = 0; o < across[c]; ++o) add(first[o]);
+                for (int h = 0; h < r.second; ++h, at += step) {
+                  for (int o = 0; o < across[c]; ++o) add(at[o]);
+                }
               }
             }
+            if (r.first != nothing) line += slice;
+            if (r.second != nothing) below += slice;
           }
         }
         to[0] = Narrowed<T>(sum[0]);
@@ -531,8 +544,17 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstBackward(const __grid
     depth = plane, plane = p.in[0].take(&depth);
     const Interval over_d = outputs.a.over[0][depth], over_h = outputs.a.over[1][row];
     const int d = piece.depth + static_cast<int>(depth), h = piece.row + static_cast<int>(row);
-    above[i] = {outputs.At(static_cast<int>(plane), over_d.begin, over_h.begin), over_d.end - over_d.begin,
-                over_h.end - over_h.begin, (d * p.axis[1].in + h) * p.axis[2].in};
+    const int lines = over_h.end - over_h.begin;
+    const int first = outputs.At(static_cast<int>(plane), over_d.begin, over_h.begin);
+    above[i] = {first, lines, over_d.end - over_d.begin, (d * p.axis[1].in + h) * p.axis[2].in};
+    if (p.two) {
+      above[i].first = lines > 0 ? first : outputs.count;
+      above[i].second = lines > 1 ? first + outputs.a.outs[2] : outputs.count;
+    }
+  }
+  for (int i = threadIdx.x; i < outputs.a.outs[2]; i += blockDim.x) {  // what gives nothing
+    given[outputs.count + i].value = 0;
+    if constexpr (!kAverage) given[outputs.count + i].target = -1;
   }
   __syncthreads();
   T* dx = p.result + ((piece.plane * p.axis[0].in + piece.depth) * p.axis[1].in + piece.row) * p.axis[2].in;

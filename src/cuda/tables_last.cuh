@@ -81,14 +81,16 @@ struct ChannelGroup {
   }
   // Of any number of bits.
   __device__ static void LoadCodes(const uint8_t* at, int bits, int c, int count, uint32_t (&codes)[kN]) {
-    const Codes packed = bits > 8 ? 0 : LoadCodes(at, bits, c, count);
+    if (bits > 8) {
+#pragma unroll
+      for (int i = 0; i < kN; ++i) codes[i] = i < count ? CodeAt(bits, at, c + i) : 0;
+      return;
+    }
+    Codes packed = LoadCodes(at, bits, c, count);
 #pragma unroll
     for (int i = 0; i < kN; ++i) {
-      if (bits > 8) {
-        codes[i] = i < count ? CodeAt(bits, at, c + i) : 0;
-      } else {
-        codes[i] = static_cast<uint32_t>(packed >> (i * bits)) & ((1u << bits) - 1u);
-      }
+      codes[i] = static_cast<uint32_t>(packed) & ((1u << bits) - 1u);
+      packed >>= bits;
     }
   }
 };

@@ -251,7 +251,8 @@ bool CutBackward(const Problem& p, TableJob<T>& job) {
   const TableAxis *a = v.axis, &d = a[0], &h = a[1], &w = a[2];
   const auto given = [&](int64_t planes, int depths, int rows) {
     const int64_t size = p.kind == POOLGRAD_AVERAGE ? sizeof(Given<true>) : sizeof(Given<false>);
-    return CeilDiv(planes * OutputsOver(d, depths) * OutputsOver(h, rows) * w.out * size, 16) * 16;
+    return CeilDiv((planes * OutputsOver(d, depths) * OutputsOver(h, rows) + 1) * w.out * size, 16) *
+           16;  // one gives nothing
   };
   const auto rows_of = [](int64_t planes, int depths, int rows) { return planes * depths * rows; };
   // Beside what a piece takes, it is cut by what it writes: a block that does much waits once for little.
@@ -270,6 +271,7 @@ bool CutBackward(const Problem& p, TableJob<T>& job) {
   v.two = MostOver(w) <= 2 && MostOver(h) <= 2;
   job.shared_bytes = static_cast<size_t>(taken);
   v.half = FastDiv(CeilDiv(w.in, 2));
+  v.tall = p.kind == POOLGRAD_AVERAGE && h.kernel >= kTableTall;
   v.rows_at_once = std::max(1, kTableThreads / static_cast<int>(v.half.divisor));
   job.blocks = BlocksOf(cut);
   return taken <= kStagedBytesMost;

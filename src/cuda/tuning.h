@@ -76,6 +76,8 @@ inline constexpr int64_t kGatherBytes = 40 << 10;
 // Windows by table and averages.
 // Channels first, forward: instructions that a thread needs for a column, whatever it does with it.
 inline constexpr double kTableColumnCost = 150;
+// Channels first, backward of averages: rows of a window from which it pays to keep the sum from row to row.
+inline constexpr int64_t kTableTall = 6;
 // Channels last, forward: taps from which whole blocks fetch a window, where outputs are few (at 100 taps it took twice
 // as long as a thread for 16 bytes of channels, at 400 three quarters of its time).
 inline constexpr int64_t kTableLong = 256;

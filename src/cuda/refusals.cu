@@ -94,7 +94,7 @@ const char* RefuseAny(const Problem& p) {
 }
 
 bool TablesClear(const Problem& p) {
-  int64_t intervals = 0;  // of 8 bytes, in shared memory
+  int64_t intervals = 0;  // of up to 16 bytes, in shared memory
   for (const Axis& a : p.axis) intervals += a.in + a.out;
   return p.kind == POOLGRAD_MAX && table_cleared * p.out_plane() <= p.in_plane() && intervals <= 4096;
 }

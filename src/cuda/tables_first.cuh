@@ -54,36 +54,36 @@ struct PieceOfX {
   }
 };
 
-// visit(w, row[w]) for [begin, end) of a row. `wide`, of long rows in shared memory: four in one load where they lie
-// aligned, because lanes whose windows begin a long way apart meet in the same banks. kAgain: four at once elsewhere,
-// too, behind the end the last one again, which no maximum minds.
+// visit(i, row[i]) for the first `size` of a row. `wide`, of long rows in shared memory: four in one load where they
+// lie aligned, because lanes whose windows begin a long way apart meet in the same banks. kAgain: four at once
+// elsewhere, too, behind the end the last one again, which no maximum minds.
 template <bool kAgain, class T, class F>
-__device__ void ForRow(const T* row, int begin, int end, bool wide, F&& visit) {
-  int w = begin;
+__device__ void ForRow(const T* row, int size, bool wide, F&& visit) {
+  int i = 0;
   if (wide) {
     using Four = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
-    const int head = static_cast<int>(-reinterpret_cast<uintptr_t>(row + begin) % sizeof(Four) / sizeof(T));
-    for (const int aligned = min(end, begin + head); w < aligned; ++w) visit(w, row[w]);
+    const int head = static_cast<int>(-reinterpret_cast<uintptr_t>(row) % sizeof(Four) / sizeof(T));
+    for (const int aligned = min(size, head); i < aligned; ++i) visit(i, row[i]);
 #pragma unroll 2
-    for (; w + 4 <= end; w += 4) {
-      const Four words = *reinterpret_cast<const Four*>(row + w);
+    for (; i + 4 <= size; i += 4) {
+      const Four words = *reinterpret_cast<const Four*>(row + i);
       T four[4];
       memcpy(four, &words, sizeof four);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) visit(w + i, four[i]);
+      for (int k = 0; k < 4; ++k) visit(i + k, four[k]);
     }
   }
   if constexpr (kAgain) {
-    for (; w < end; w += 4) {
+    for (; i < size; i += 4) {
       T four[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) four[i] = row[min(w + i, end - 1)];
+      for (int k = 0; k < 4; ++k) four[k] = row[min(i + k, size - 1)];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) visit(min(w + i, end - 1), four[i]);
+      for (int k = 0; k < 4; ++k) visit(min(i + k, size - 1), four[k]);
     }
   } else {
 #pragma unroll 4
-    for (; w < end; ++w) visit(w, row[w]);
+    for (; i < size; ++i) visit(i, row[i]);
   }
 }
 
@@ -117,7 +117,7 @@ struct TableColumns {
     template <class F>
     __device__ void Visit(const T* row, bool wide, F&& visit) const {
       if constexpr (kTaps == 0) {
-        ForRow<!kAverage>(row, 0, size, wide, visit);
+        ForRow<!kAverage>(row, size, wide, visit);
       } else {
         T bits[kTaps];
         bits[0] = row[0];

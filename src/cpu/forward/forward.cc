@@ -122,6 +122,11 @@ Made Make<ForwardWay::kCut>(const Problem& p, poolgrad_op op, const Host& host) 
 }
 
 template <>
+Made Make<ForwardWay::kAveragePlanes>(const Problem& p, poolgrad_op op, const Host& host) {
+  return MakeAveragePlanes(p, op, host);
+}
+
+template <>
 Made Make<ForwardWay::kAverage>(const Problem& p, poolgrad_op op, const Host& host) {
   return MakeAverage(p, op, host);
 }

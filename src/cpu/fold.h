@@ -13,7 +13,7 @@ Made MakeFolded(bool (*fold)(Problem*, poolgrad_op), MakeFn make, const Problem&
 
 template <auto kMake, auto kFold = Fold>
 Made AsFolded(const Problem& problem, poolgrad_op op, const Host& host) {
-#ifdef POOLGRAD_SMALL  // which does without, for size
+#ifdef POOLGRAD_SMALL  // which does without fold.cc, for size
   return kMake(problem, op, host);
 #else
   return MakeFolded(kFold, kMake, problem, op, host);

@@ -144,5 +144,37 @@ TEST(Kernels, EveryKernelOfEveryTypeRanOnDrawnProblems) {
   EXPECT_EQ(never, "") << "never ran on a drawn problem";
 }
 
+// Whole planes are drawn rarely, and as many as there are lanes hardly ever.
+TEST(Kernels, PlanesThatAreOneWindowAreAveraged) {
+  if (SimdAlgorithms(POOLGRAD_OP_FORWARD).empty()) GTEST_SKIP() << "this build has no vector kernels";
+  ForgetRuns();
+  const std::vector<std::string> windows = {
+      " nchw 2x37x5x3 adaptive=1x1",
+      " nchw 1x16x7x7 k7",
+      " nchw 3x11x2x4 adaptive=1x1 divisor=3",
+      " nchw 1x40x1x2 adaptive=1x1",
+      " ncw 5x7x9 k9",
+      " ncdhw 2x9x3x4x5 k3x4x5",
+      " nhwc 33x4x6x1 adaptive=1x1",
+      " nchw 1x17x3x3 k3 s1 p0:2",
+      " nchw 4x16x9x3 k9x3 d1x1 no_count_padding",
+      " nchw 1x18x60x61 adaptive=1x1",
+  };
+  for (const std::string dtype : {"f32", "f64", "f16", "bf16"}) {
+    bool takes = false;
+    for (size_t i = 0; i < windows.size(); ++i) {
+      const auto problem = ParseProblem("avg " + dtype + windows[i]);
+      ASSERT_TRUE(problem.ok()) << windows[i];
+      for (const uint64_t seed : {1, 2, 3}) ASSERT_EQ(CheckProblem(*problem, i + 100 * seed, {{2}, false}).failure, "");
+      for (const Algorithm& algorithm : SimdAlgorithms(POOLGRAD_OP_FORWARD)) {
+        const bool is = algorithm.name == std::string("fwd_cf_average_planes");
+        takes = takes ||
+                (is && !algorithm.make(*Resolve(*problem), POOLGRAD_OP_FORWARD, {SimdTargets().front(), 2}).refusal);
+      }
+    }
+    EXPECT_EQ(Runs().count("fwd_cf_average_planes " + dtype), takes ? 1u : 0u);
+  }
+}
+
 }  // namespace
 }  // namespace poolgrad::oracle

@@ -4,11 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <memory>
-#include <new>
 #include <utility>
 
-#include "base/kept.h"
 #include "cpu/cpu.h"
 #include "cpu/fold.h"
 #include "cpu/lanes/lanes.h"
@@ -122,6 +119,11 @@ Made Make<ForwardWay::kCut>(const Problem& p, poolgrad_op op, const Host& host) 
 }
 
 template <>
+Made Make<ForwardWay::kAveragePlanes>(const Problem& p, poolgrad_op op, const Host& host) {
+  return MakeAveragePlanes(p, op, host);
+}
+
+template <>
 Made Make<ForwardWay::kAverage>(const Problem& p, poolgrad_op op, const Host& host) {
   return MakeAverage(p, op, host);
 }
@@ -151,18 +153,5 @@ constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {
 }  // namespace
 
 std::span<const Algorithm> ForwardAlgorithms() { return kForward; }
-
-#ifndef POOLGRAD_SMALL
-Made MakeFolded(bool (*fold)(Problem*, poolgrad_op), MakeFn make, const Problem& problem, poolgrad_op op,
-                const Host& host) try {
-  Problem folded = problem;
-  if (!fold(&folded, op)) return make(problem, op, host);
-  Made made = make(folded, op, host);
-  if (!made.refusal) made.kernel.as = std::make_shared<const Problem>(std::move(folded));
-  return made;
-} catch (const std::bad_alloc&) {  // those who ask may be files that nothing is thrown through
-  return kNoMemory;
-}
-#endif
 
 }  // namespace poolgrad

@@ -18,6 +18,7 @@ enum class ForwardWay {
   kTransposed,
   kValues,
   kRoutes,
+  kAveragePlanes,
   kAverage,
   kTables,
   kExact
@@ -58,6 +59,7 @@ inline constexpr ForwardRow kForwardTable[] = {
     {ForwardWay::kTransposed, "fwd_cf_transposed", {kOnNative,          kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
     {ForwardWay::kValues, "fwd_values",           {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnOld,    kOnNeon,   kOnNeon}},
     {ForwardWay::kRoutes, "fwd_routes",           {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnMost,   kOnNone,   kOnNone}},
+    {ForwardWay::kAveragePlanes, "fwd_cf_average_planes", {kOnNative,   kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
     {ForwardWay::kAverage, "fwd_average",         {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
     {ForwardWay::kTables, "fwd_tables",           {kOnNative,           kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
     {ForwardWay::kExact, "fwd_exact",             {kOnNative | kOnWasm, kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},

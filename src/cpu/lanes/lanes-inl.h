@@ -312,15 +312,17 @@ class Lanes {
         ready[i] = from <= safe && whole ? from : edge;
         if (ready[i] == from) continue;
       }
-      const int64_t begin = std::clamp<int64_t>(place, 0, width), end = std::clamp(place + columns, begin, width);
-      const int64_t some = rows * (end - begin) * l.inner;
-      if (!whole) std::fill(edge, edge + n, W{0});
-      from += (begin - place) * l.inner;
-      W* const to = edge + (begin < end ? begin - place : 0) * l.inner;
-      for (int64_t e = 0; e < some; e += kLanes) {
-        Ask(from + e, ahead);
-        StoreSome(dw, LoadSome(dw, from + e, source_end - from - e), to + e, some - e);
+      Range inside = {0, n};  // and zeros around it
+      if (!whole) {
+        const int64_t begin = std::clamp<int64_t>(-place, 0, columns);
+        inside = {begin * l.inner, std::clamp(width - place, begin, columns) * l.inner};
       }
+      for (int64_t e = inside.begin; e < inside.end; e += kLanes) {
+        Ask(from + e, ahead);
+        hn::StoreU(LoadSome(dw, from + e, source_end - from - e), dw, edge + e);  // it has room for a vector
+      }
+      std::fill(edge, edge + inside.begin, W{0});
+      std::fill(edge + inside.end, edge + n, W{0});
     }
     TransposeIn<W>(ready, n, kNarrow ? 0 : ahead, tile);
   }

@@ -8,6 +8,7 @@
 #include "cpu/forward/forward-inl.h"
 #include "cpu/lanes/average-inl.h"
 #include "cpu/lanes/lanes.h"
+#include "cpu/lanes/planes-inl.h"
 #include "cpu/lanes/tables-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,57 +17,31 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
-Made MakeAverageOf(const Problem&, bool) { return kNoSimdHere; }
-Made MakeTablesOf(const Problem&, const Kernel&) { return kNoSimdHere; }
+LaneRuns RunsHere(poolgrad_dtype) { return {}; }
 
 #else
 
-// The kernel that `make` gives for T, where forward/table.h has it.
-template <ForwardWay kWay, class T, class Make>
-Made MakeOf([[maybe_unused]] const Make& make) {
-  if constexpr (IsBuilt(kWay, kHeld<T>, kThisSet)) {
-    return make(T());
-  } else {
-    return kNotBuilt;
+template <class T>
+LaneRuns RunsOf() {
+  LaneRuns runs = {LaneCount<Wide<T> >(), sizeof(Wide<T>)};
+  if constexpr (IsBuilt(ForwardWay::kAverage, kHeld<T>, kThisSet)) {
+    runs.average = RunAverage<T>;
+    runs.average_scratch = [](const Problem& p, const LaneLayout& l) { return Average<T>(p, l, {}, nullptr).bytes; };
   }
+  if constexpr (IsBuilt(ForwardWay::kAveragePlanes, kHeld<T>, kThisSet)) runs.planes = RunAveragePlanes<T>;
+  if constexpr (IsBuilt(ForwardWay::kTables, kHeld<T>, kThisSet)) {
+    runs.tables = RunTables<T>;
+    runs.tables_scratch = [](const Problem& p, const TablesLayout& l) { return Tables<T>(p, l, {}, nullptr).bytes; };
+  }
+  return runs;
 }
 
-// And for the problem's type.
-template <ForwardWay kWay, class Make>
-Made MakeOfType(const Problem& p, const Make& make) {
-  if (p.dtype == POOLGRAD_F32) return MakeOf<kWay, float>(make);
-  if (p.dtype == POOLGRAD_F64) return MakeOf<kWay, double>(make);
-  if (p.dtype == POOLGRAD_F16) return MakeOf<kWay, F16>(make);
-  if (p.dtype == POOLGRAD_BF16) return MakeOf<kWay, BF16>(make);
-  return kNotBuilt;
-}
-
-template <class Layout>
-Made MadeOf(const Problem& p, RunFn run, int64_t units, int64_t bytes, std::shared_ptr<Layout> layout) {
-  if (bytes > MostScratch(p)) return "its rows would take too much scratch";
-  Kernel kernel{run, units, bytes};
-  kernel.layout = std::move(layout);
-  return kernel;
-}
-
-Made MakeAverageOf(const Problem& p, bool back) {
-  return MakeOfType<ForwardWay::kAverage>(p, [&](auto type) {
-    using T = decltype(type);
-    const int64_t lanes = LaneCount<Wide<T> >();
-    auto layout = std::make_shared<const LaneLayout>(LayOutLanes(p, back, lanes, sizeof(Wide<T>), back, true));
-    return MadeOf(p, RunAverage<T>, layout->units(lanes), Average<T>(p, *layout, Args{}, nullptr).bytes, layout);
-  });
-}
-
-Made MakeTablesOf(const Problem& p, [[maybe_unused]] const Kernel& exact) {
-  return MakeOfType<ForwardWay::kTables>(p, [&](auto type) {
-    using T = decltype(type);
-    const int64_t lanes = LaneCount<Wide<T> >();
-    auto layout = std::make_shared<TablesLayout>();
-    layout->lanes = LayOutLanes(p, false, lanes, sizeof(Wide<T>), false, false);
-    layout->exact = exact;
-    return MadeOf(p, RunTables<T>, layout->lanes.units(lanes), Tables<T>(p, *layout, Args{}, nullptr).bytes, layout);
-  });
+LaneRuns RunsHere(poolgrad_dtype dtype) {
+  if (dtype == POOLGRAD_F32) return RunsOf<float>();
+  if (dtype == POOLGRAD_F64) return RunsOf<double>();
+  if (dtype == POOLGRAD_F16) return RunsOf<F16>();
+  if (dtype == POOLGRAD_BF16) return RunsOf<BF16>();
+  return {};
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
@@ -77,11 +52,21 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace poolgrad {
+namespace {
 
 // f64 has AVX2's on AVX-512 (forward/table.h).
-static int64_t SetOf(const Problem& p, const Host& host) {
-  return p.dtype == POOLGRAD_F64 && host.simd == kAvx3 ? kAvx2 : host.simd;
+LaneRuns RunsOn(const Problem& p, const Host& host) {
+  return POOLGRAD_DISPATCH(RunsHere, p.dtype == POOLGRAD_F64 && host.simd == kAvx3 ? kAvx2 : host.simd)(p.dtype);
 }
+
+const char* NoRun(const Host& host) { return host.simd == kNoSimd ? kNoSimdHere : kNotBuilt; }
+
+Made MadeOf(const Problem& p, Kernel kernel) {
+  if (kernel.scratch_bytes > MostScratch(p)) return "its rows would take too much scratch";
+  return kernel;
+}
+
+}  // namespace
 
 Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host) {
   const bool back = op == POOLGRAD_OP_BACKWARD;
@@ -93,11 +78,39 @@ Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host) {
   for (const Axis& a : p.axis) {
     if (back && !EndsInOrder(a)) return "a window ends before an earlier one does";
   }
-  return POOLGRAD_DISPATCH(MakeAverageOf, SetOf(p, host))(p, back);
+  const LaneRuns runs = RunsOn(p, host);
+  if (!runs.average) return NoRun(host);
+  auto layout = std::make_shared<const LaneLayout>(LayOutLanes(p, back, runs.lanes, runs.size, back, true));
+  Kernel kernel{runs.average, layout->units(runs.lanes), runs.average_scratch(p, *layout)};
+  kernel.layout = std::move(layout);
+  return MadeOf(p, std::move(kernel));
+}
+
+Made MakeAveragePlanes(const Problem& p, poolgrad_op op, const Host& host) {
+  if (op != POOLGRAD_OP_FORWARD) return "it pools forward only";
+  if (p.kind != POOLGRAD_AVERAGE) return "it does averages only";
+  if (p.channels_last() && p.channels > 1) return "it is for channels first";
+  for (const Axis& a : p.axis) {
+    const bool whole = !a.table && a.out == 1 && a.kernel == a.in && a.pad_lo == 0 && a.dilation == 1;
+    if (!whole) return "a plane is more than one window";
+  }
+  const LaneRuns runs = RunsOn(p, host);
+  const int64_t planes = p.batch * p.channels;
+  if (!runs.planes) return NoRun(host);
+  if (planes < runs.lanes) return "there are fewer planes than lanes";
+  if (p.x_bytes() < 16 * planes) return "the planes are too small";
+  return Kernel{runs.planes, CeilDiv(planes, runs.lanes)};
 }
 
 Made MakeTables(const Problem& p, const Host& host, const Kernel& exact) {
-  return POOLGRAD_DISPATCH(MakeTablesOf, SetOf(p, host))(p, exact);
+  const LaneRuns runs = RunsOn(p, host);
+  if (!runs.tables) return NoRun(host);
+  auto layout = std::make_shared<TablesLayout>();
+  layout->lanes = LayOutLanes(p, false, runs.lanes, runs.size, false, false);
+  layout->exact = exact;
+  Kernel kernel{runs.tables, layout->lanes.units(runs.lanes), runs.tables_scratch(p, *layout)};
+  kernel.layout = std::move(layout);
+  return MadeOf(p, std::move(kernel));
 }
 
 }  // namespace poolgrad

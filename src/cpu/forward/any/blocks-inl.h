@@ -201,11 +201,9 @@ void PackRows(const Rows<S>& rows, const C* codes, int64_t pitch, int64_t r, int
   const int64_t n = p.width().out;
   const int32_t bits = p.routes.bits;
   const bool whole = ow.size() == n;
-  if (whole && pitch == n * rows.inner && p.routes.line * bits % 8 == 0) {
-    return PackCodes(codes, count * pitch, bits, rows.route_row(r));
-  }
-  if (whole && pitch == n * rows.inner && p.channels_last())
+  if (whole && pitch == n * rows.inner && (p.channels_last() || p.routes.line * bits % 8 == 0)) {
     return PackRow(p, codes, {0, count * n}, rows.route_row(r));
+  }
   int64_t done = 0;
   if constexpr (sizeof(C) == 1) {
     if (whole && !p.channels_last() && bits == 4) done = PackLines<4>(codes, pitch, count, n, rows.route_row(r));

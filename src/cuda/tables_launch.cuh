@@ -126,9 +126,11 @@ inline int StripRows(int64_t lines, int rows, int64_t block_bytes, int64_t taps)
   for (int strips = 1; strips <= std::min(rows, 64); ++strips) {
     const int strip = static_cast<int>(CeilDiv(rows, strips));
     const int64_t items = lines * CeilDiv(rows, strip), threads = TableThreads(items);
-    const double each = kTableColumnCost + static_cast<double>(strip) * static_cast<double>(40 + 8 * taps);
+    const double each =
+        kTableColumnCost + static_cast<double>(strip) * (kTableOutputCost + kTableTapCost * static_cast<double>(taps));
     const double held = static_cast<double>(std::max<int64_t>(1, kSharedMost / (block_bytes + 1024)) * threads / 32);
-    const double cost = static_cast<double>(CeilDiv(items, threads) * threads) * each * std::max(1.0, 20 / held);
+    const double cost =
+        static_cast<double>(CeilDiv(items, threads) * threads) * each * std::max(1.0, kTableWarps / held);
     if (strips > 1 && cost >= least) continue;
     least = cost, best = strip;
   }
@@ -179,11 +181,13 @@ void CutForward(const Problem& p, TableJob<T>& job) {
   job.blocks = BlocksOf(v.cut);
 }
 
-// Outputs over one input, at most.
+// Outputs over one input, at most. Of a list: from one on, those that begin before it ends, were it the longest.
 inline int64_t MostOver(const TableAxis& a) {
   if (a.form == kAdaptive) return a.out <= a.in ? std::min(a.out, 2) : CeilDiv(a.out, a.in) + 1;
   if (a.form == kRegular) return std::min<int64_t>(a.out, CeilDiv(a.kernel, a.stride));
-  return MostTouched(a.in, 1, [&](int first, int last) { return Covering(a, first, last); });
+  int most = 0;
+  for (int o = 0; o < a.out; ++o) most = std::max(most, FirstFrom(a.entries(), a.out, a.start(o) + a.kernel) - o);
+  return most;
 }
 
 // The outputs over pieces of so many inputs, at most; of a whole axis all of them.
@@ -364,8 +368,8 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
     int64_t places = p.out_plane() * p.batch;
     if (!forward) {  // runs of them, which share what is found once
       const int64_t row = v.axis[2].in, rows = p.batch * v.axis[0].in * v.axis[1].in;
-      v.run = static_cast<int>(
-          std::clamp<int64_t>(rows * row * across / enough_threads, 1, row < 64 ? kTableRun : 2 * kTableRun));
+      v.run = static_cast<int>(std::clamp<int64_t>(rows * row * across / enough_threads, 1,
+                                                   row < kTableLongRow ? kTableRun : 2 * kTableRun));
       v.runs = FastDiv(CeilDiv(row, v.run));
       places = rows * v.runs.divisor;
     }

@@ -74,8 +74,9 @@ inline constexpr int kSumsBlocks = 4;
 inline constexpr int64_t kGatherBytes = 40 << 10;
 
 // Windows by table and averages.
-// Channels first, forward: instructions that a thread needs for a column, whatever it does with it.
-inline constexpr double kTableColumnCost = 150;
+// Channels first, forward: instructions that a thread needs for a column, an output and a tap, about, and warps that a
+// multiprocessor should hold.
+inline constexpr double kTableColumnCost = 150, kTableOutputCost = 40, kTableTapCost = 8, kTableWarps = 20;
 // Channels first, backward of averages: rows of a window from which it pays to keep the sum from row to row.
 inline constexpr int64_t kTableTall = 6;
 // Channels last, forward: taps from which whole blocks fetch a window, where outputs are few (at 100 taps it took twice
@@ -90,7 +91,7 @@ inline constexpr int64_t kTableClearedBlocks = 132 * 16;
 inline constexpr int64_t kTableLargeForward = 200;
 inline int64_t table_large_backward = 64, table_large_last = 256;
 // Inputs along the width that a thread of the channels-last backward does; twice as many of long rows.
-inline constexpr int64_t kTableRun = 8;
+inline constexpr int64_t kTableRun = 8, kTableLongRow = 64;
 
 // How a small window's kernel is made.
 struct SmallWindowTuning {

@@ -32,8 +32,17 @@ constexpr Form CommonForm(const int (&window)[4], int size, bool routes) {
     f.kernel[i] = window[i], f.stride[i] = window[i] == 1 ? 1 : window[3], f.dilation[i] = 1;
   }
   f.bits = f.codes = f.taps() <= 4 ? 2 : f.taps() <= 16 ? 4 : 8;
-  f.size = size, f.routes = routes;
+  f.size = size, f.deep = 1, f.routes = routes;
   return f;
+}
+
+// Channels last: signals run down.
+constexpr void AddLast(Forms* forms, Form f, int vector) {
+  if (f.kernel[1] == 1) {
+    std::swap(f.kernel[1], f.kernel[2]);
+    std::swap(f.stride[1], f.stride[2]);
+  }
+  forms->Add(f, Mode::kLast, 0, vector);
 }
 
 constexpr void AddRows(Forms* forms, const Form& f, bool backward) {
@@ -47,7 +56,7 @@ constexpr Forms StripForms(int size) {
   for (const auto& window : kCommon) {
     for (const bool routes : {false, true}) {
       const Form f = CommonForm(window, size, routes);
-      forms.Add(f, Mode::kLast, 0, 16 / size);
+      AddLast(&forms, f, 16 / size);
       AddRows(&forms, f, false);
     }
   }
@@ -58,7 +67,7 @@ constexpr Forms CellForms(int size) {
   Forms forms;
   for (const auto& window : kCommon) {
     const Form f = CommonForm(window, size, true);
-    forms.Add(f, Mode::kLast, 0, size == 4 || f.taps() > 9 || f.stride[2] == 1 ? 4 : 8);
+    AddLast(&forms, f, size == 4 || f.taps() > 9 || f.stride[2] == 1 ? 4 : 8);
     AddRows(&forms, f, true);
   }
   const Form f = CommonForm(kCommonBackward, size, true);

@@ -162,9 +162,9 @@ std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& f) {
   const std::string form = "Form{" + Numbers(f.kernel) + ", " + Numbers(f.stride) + ", " + Numbers(f.dilation) + ", " +
                            std::to_string(f.bits) + ", " + std::to_string(f.codes) + ", Mode(" +
                            std::to_string(static_cast<int>(f.mode)) + "), " + std::to_string(f.pad) + ", " +
-                           std::to_string(f.size) + ", " + std::to_string(f.vector) + ", " + Truth(f.routes) + ", " +
-                           Truth(f.relu) + ", " + Truth(f.inside) + ", " + Truth(f.cut) + ", " + Truth(f.ragged) +
-                           ", " + Truth(f.even) + "}";
+                           std::to_string(f.size) + ", " + std::to_string(f.vector) + ", " + std::to_string(f.run) +
+                           ", " + std::to_string(f.deep) + ", " + Truth(f.routes) + ", " + Truth(f.relu) + ", " +
+                           Truth(f.inside) + ", " + Truth(f.cut) + ", " + Truth(f.ragged) + ", " + Truth(f.even) + "}";
   const SmallWindowTuning tuning = backward ? BackwardTuning(f) : ForwardTuning(f);
   const std::string bounds =
       std::to_string(backward ? kCellThreads : kStripThreads) + ", " + std::to_string(std::max(1, tuning.blocks));

@@ -22,6 +22,8 @@ struct Form {
   int pad;     // along the width, where the mode has to know (kFirst); else 0
   int size;    // bytes of an element
   int vector;  // elements of a thread at one place: channels, 1 when they are first
+  int run;     // forward, channels first, staged: outputs of a thread in one row, chosen for their number; else 0
+  int deep;    // forward: outputs of a thread along the depth, which share what they read
   bool routes;
   bool relu;    // of the outputs
   bool inside;  // forward, staged: no window reaches beyond the input, so that nothing need be asked
@@ -45,11 +47,12 @@ struct Form {
 
   // Staged: a thread need not have whole bytes of codes, since then neighbouring ones would meet in the same banks.
   // Each code has a byte in shared memory, and they are packed on their way out.
-  constexpr bool apart() const { return mode == Mode::kFirstStaged && outputs() * bits < 8; }
+  constexpr bool apart() const { return mode == Mode::kFirstStaged && outputs() * bits % 8 != 0; }
   // Outputs of a thread in one row: channels, or neighbours along the width.
   constexpr int outputs() const {
     if (last() || mode == Mode::kLastStaged) return vector;
     if (mode == Mode::kFirst) return 4;
+    if (run > 0) return run;
     // Four make a byte of codes; further apart they would read far beyond the row's end, and meet in banks.
     const bool near = stride[2] > 1 && stride[2] <= 4 && stride[2] * size < 16;
     if (mode == Mode::kFirstStaged && near && routes && bits == 2) return 4;
@@ -57,10 +60,13 @@ struct Form {
     return mode == Mode::kFirstStaged && size == 2 && kernel[0] == 1 && taps() <= 16 ? 4 : byteful();
   }
 
+  // Depths that their windows touch.
+  constexpr int touched() const { return (deep - 1) * stride[0] + kernel[0]; }
+
   // Registers of the reduced rows that a strip keeps.
   constexpr int reduced() const {
     const int rows = extent(1) > stride[1] ? extent(1) : stride[1];
-    return kernel[0] * rows * (outputs() * size + 3) / 4 * (routes ? 2 : 1);
+    return touched() * rows * (outputs() * size + 3) / 4 * (routes ? 2 : 1);
   }
 
   // ---- backward: strips of cells ----

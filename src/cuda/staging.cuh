@@ -293,8 +293,9 @@ struct Pieces {
   FastDiv rows, depths;  // pieces along an axis; the rest are groups of planes
   int rows_each, depths_each, planes_each;
   int64_t planes;
-  int place[3];       // in shared memory, of what is read second, and of what is written first and second
-  int slab_bytes[3];  // pieces of rows: of one depth of the two that are read and of what is written first
+  int place[3];  // in shared memory, of what is read second, and of what is written first and second
+  // Pieces of rows: of one depth of what is read first and second (or written second) and of what is written first.
+  int slab_bytes[3];
   // Where rows are cut, too: pieces along the width, their columns, all columns, and bytes from a row to the next of
   // what is read first and second (or written second) and of what is written first.
   FastDiv columns;

@@ -56,6 +56,8 @@ struct Strip {
   static constexpr int kOutputs = F.outputs();  // of a thread in one row
   static constexpr int kPacks = (kOutputs + P::kElements - 1) / P::kElements;
   static constexpr int kExtent = F.extent(1), kExtentD = F.extent(0), kExtentW = F.extent(2);
+  static constexpr int kDeep = F.deep, kTouched = F.touched();  // depths of a thread's outputs, and of their inputs
+  static_assert(kDeep == 1 || DD == 1);
   static constexpr int kNew = SH;                                // input rows from an output row to the next
   static constexpr int kKept = kExtent > SH ? kExtent - SH : 0;  // reduced rows that the next one needs too
   static constexpr int kRowElements = SW * (kOutputs - 1) + F.extent(2);
@@ -72,7 +74,7 @@ struct Strip {
                                                    : kRowElements;
 
   // Rows of global memory are asked for ahead unless that takes too many registers: then each is reduced as it comes.
-  static constexpr bool kAsks = !kShared && KD * kAhead * kNew * kRegisters <= 80;
+  static constexpr bool kAsks = !kShared && kTouched * kAhead * kNew * kRegisters <= 80;
 
   // Input rows, counted from a strip's first, that some output needs; and elements of a row that one of the thread's
   // outputs needs, the second 64 beginning with element 64.
@@ -259,26 +261,89 @@ struct Strip {
     return out;
   }
 
+  // A maximum and where it was found.
+  struct Best {
+    Reg value;
+    uint32_t at;
+    // What lies behind it wins if it is greater, what lies before it unless it is less.
+    __device__ void Behind(Reg v, uint32_t place) {
+      if constexpr (kMaxima) {
+        value = P::Max(v, value);
+      } else {
+        const auto m = P::Greater(v, value);
+        value = P::Choose(m, v, value);
+        if constexpr (kRoutes) at = P::ChooseTap(m, place, at);
+      }
+    }
+    __device__ void Before(Reg v, uint32_t place) {
+      if constexpr (kMaxima) {
+        value = P::Max(v, value);
+      } else {
+        const auto m = P::Greater(value, v);
+        value = P::Choose(m, value, v);
+        if constexpr (kRoutes) at = P::ChooseTap(m, at, place);
+      }
+    }
+  };
+
+  // Windows of neighbouring packs share their middle, from the last one's first tap to the first one's last: it is
+  // compared once, then maxima grow to the left and to the right, if those are fewer comparisons.
+  static constexpr int kStep = SW * P::kElements;  // taps from a pack's window to the next one's
+  static constexpr int kMiddle = KW - kStep * (kPacks - 1);
+  static constexpr bool kShares = !kLast && !kFlat && DW == 1 && kPacks > 1 && kMiddle > 0 &&
+                                  kMiddle - 1 + 2 * kStep*(kPacks - 1) - 1 + kPacks - 1 < kPacks*(KW - 1);
+
   __device__ static Reduced Reduce(const Row& row) {
     Reduced out;
+    if constexpr (kShares) {
+      const auto value = [&](int at) {
+        return at < KW ? row.tap[at][0] : row.tap[KW - kStep + (at - KW) % kStep][(at - KW) / kStep + 1];
+      };
+      constexpr int kFirst = kStep * (kPacks - 1);
+      Best left[kPacks];
+      left[kPacks - 1] = {value(kFirst), P::Tap(kFirst)};
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      Reg best = row.tap[0][i];
-      uint32_t tap = 0;
+      for (int at = kFirst + 1; at < KW; ++at) left[kPacks - 1].Behind(value(at), P::Tap(at));
 #pragma unroll
-      for (int k = 1; k < KW; ++k) {
-        if constexpr (kMaxima) {
-          best = P::Max(row.tap[k][i], best);
-        } else {
-          const auto m = P::Greater(row.tap[k][i], best);
-          best = P::Choose(m, row.tap[k][i], best);
-          if constexpr (kRoutes) tap = P::ChooseTap(m, P::Tap(k), tap);
-        }
+      for (int i = kPacks - 2; i >= 0; --i) {
+        left[i] = left[i + 1];
+#pragma unroll
+        for (int at = kStep * (i + 1) - 1; at >= kStep * i; --at) left[i].Before(value(at), P::Tap(at));
       }
-      out.value[i] = best;
-      if constexpr (kRoutes) out.tap[i] = tap;
+      Best right = {value(KW), P::Tap(KW)};
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) {
+        if (i > 0) {
+#pragma unroll
+          for (int at = KW + kStep * (i - 1); at < KW + kStep * i; ++at) {
+            if (at > KW) right.Behind(value(at), P::Tap(at));
+          }
+          left[i].Behind(right.value, right.at);
+        }
+        out.value[i] = left[i].value;
+        if constexpr (kRoutes) out.tap[i] = left[i].at - P::Tap(kStep * i);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) {
+        Best best = {row.tap[0][i], 0};
+#pragma unroll
+        for (int k = 1; k < KW; ++k) best.Behind(row.tap[k][i], P::Tap(k));
+        out.value[i] = best.value;
+        if constexpr (kRoutes) out.tap[i] = best.at;
+      }
     }
     return out;
+  }
+
+  // The better of two, the other one's taps being `taps` later.
+  __device__ static void Follow(Reduced* best, const Reduced& other, int taps) {
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      Best both = {best->value[i], best->tap[i]};
+      both.Behind(other.value[i], kRoutes ? other.tap[i] + P::Tap(taps) : 0);
+      best->value[i] = both.value, best->tap[i] = both.at;
+    }
   }
 
   // To shared memory; y: whether values are wanted.
@@ -301,20 +366,31 @@ struct Strip {
       }
     }
     if constexpr (kRoutes) {
-      uint32_t codes = 0;
-      constexpr int kStep = kApart ? 8 : kBits;
+      if constexpr (kBits < 8 && !kApart) {
+        auto codes = [] {
+          if constexpr (kOutputs * kBits > 32) {
+            return uint64_t{0};
+          } else {
+            return uint32_t{0};
+          }
+        }();
+        using Codes = decltype(codes);
 #pragma unroll
-      for (int i = 0; i < kPacks; ++i) codes |= P::template Codes<kStep>(best.tap[i]) << (i * P::kElements * kStep);
-      if constexpr (kStep < 8) {
-        constexpr int kPerByte = 8 / kStep;
+        for (int i = 0; i < kPacks; ++i) {
+          codes |= static_cast<Codes>(P::template Codes<kBits>(best.tap[i])) << (i * P::kElements * kBits);
+        }
+        constexpr int kPerByte = 8 / kBits;
         const int count = kAll ? kOutputs : min(left, kOutputs);
-        codes &= static_cast<uint32_t>((uint64_t{1} << (count * kBits)) - 1u);
+        codes &= static_cast<Codes>((uint64_t{1} << (count * kBits)) - 1u);
 #pragma unroll
         for (int i = 0; i < kOutputs; i += kPerByte)
-          StoreSharedIf<1>(kAll || i < left, routes + i / kPerByte, codes >> (8 * i / kPerByte));
+          StoreSharedIf<1>(kAll || i < left, routes + i / kPerByte, static_cast<uint32_t>(codes >> (8 * i / kPerByte)));
       } else {
 #pragma unroll
-        for (int i = 0; i < kOutputs; ++i) StoreSharedIf<1>(kAll || i < left, routes + i, codes >> (8 * i));
+        for (int i = 0; i < kOutputs; ++i) {
+          const uint32_t code = best.tap[i / P::kElements] >> (i % P::kElements * 16);
+          StoreSharedIf<1>(kAll || i < left, routes + i, code);
+        }
       }
     }
   }
@@ -400,9 +476,10 @@ struct Strip {
   // plane: the first element of this thread's plane (or sample, at its channels). Staged: where row 0 of the window's
   // depths would be in shared memory, instead, and where the strip's first line of outputs is.
   struct Shared {
-    uint32_t depth[KD];  // addresses in shared memory, here and below
-    uint32_t y, routes;
-    int end;  // one past the last row
+    uint32_t depth[kTouched];          // addresses in shared memory, here and below
+    uint32_t y[kDeep], routes[kDeep];  // of each depth of outputs
+    int end, depth_end;                // one past the last row and depth of outputs
+    int depth_past;                    // one past the last depth of inputs that is there
   };
   __device__ static void Run(const StripParams& p, const T* plane, const Shared& staged, int64_t number, int od, int oh,
                              int ow, int channel) {
@@ -412,12 +489,15 @@ struct Strip {
     // Route lines: places when channels are last, rows when they are first.
     T* y = nullptr;
     uint8_t* routes = nullptr;
-    uint32_t shared_y = 0, shared_routes = 0;
+    uint32_t shared_y[kDeep] = {}, shared_routes[kDeep] = {};
     if constexpr (kShared) {
-      shared_y = staged.y + static_cast<uint32_t>(kFlat ? ow * p.channels + channel : ow) * kSize;
-      shared_routes = staged.routes + static_cast<uint32_t>(kFlat    ? ow * p.place_bytes + channel * kBits / 8
-                                                            : kApart ? ow
-                                                                     : ow * kBits / 8);
+      const int at = kFlat ? ow * p.channels + channel : ow;
+      const int code = kFlat ? ow * p.place_bytes + channel * kBits / 8 : kApart ? ow : ow * kBits / 8;
+#pragma unroll
+      for (int a = 0; a < kDeep; ++a) {
+        shared_y[a] = staged.y[a] + static_cast<uint32_t>(at) * kSize;
+        shared_routes[a] = staged.routes[a] + static_cast<uint32_t>(code);
+      }
     } else {
       int64_t line = (number * p.out[0] + od) * p.out[1] + oh;
       if (kLast) line = line * p.out[2] + ow;
@@ -425,7 +505,11 @@ struct Strip {
       if (p.y) y = static_cast<T*>(p.y) + line * p.line + at;
       if (kRoutes) routes = p.routes + line * p.line_bytes + at * kBits / 8;
     }
-    const uint32_t first_y = shared_y, first_routes = shared_routes;
+    uint32_t first_y[kDeep], first_routes[kDeep];
+#pragma unroll
+    for (int a = 0; a < kDeep; ++a) first_y[a] = shared_y[a], first_routes[a] = shared_routes[a];
+    const int depths = min(kDeep, (kShared ? staged.depth_end : p.out[0]) - od);  // of its outputs
+    const int depth_past = kShared && kDeep > 1 ? staged.depth_past : p.in[0];
     const int left = kLast && kWhole ? kOutputs : kLast || kFlat ? p.channels - channel : static_cast<int>(p.line) - ow;
     const int rows = min(p.rows, (kShared ? staged.end : p.out[1]) - oh);
 
@@ -444,15 +528,14 @@ struct Strip {
     uint32_t next_row = static_cast<uint32_t>(ih) * row_bytes + (kFlat ? 0u : static_cast<uint32_t>(column) * kSize);
     const Columns columns(p, column, channel);
     const auto load = [&](int kd, bool wanted) {
-      // A window of one depth always lies inside.
-      const bool valid =
-          wanted &&
-          (F.inside || (static_cast<unsigned>(ih) < static_cast<unsigned>(p.in[1]) &&
-                        (KD == 1 || static_cast<unsigned>(depth + kd * DD) < static_cast<unsigned>(p.in[0]))));
+      // A window of one depth always lies inside; of several outputs some may not be there.
+      const bool there = kTouched == 1 || (F.inside && kDeep == 1) ||
+                         static_cast<unsigned>(depth + kd * DD) < static_cast<unsigned>(depth_past);
+      const bool valid = wanted && there && (F.inside || static_cast<unsigned>(ih) < static_cast<unsigned>(p.in[1]));
       if constexpr (kShared) {
         return LoadShared(staged.depth[kd] + next_row, valid, columns);
       } else {
-        return Load(next + (KD == 1 ? 0 : kd * DD * p.x_depth), valid, column, p.in[2], p.x_column, left);
+        return Load(next + (kTouched == 1 ? 0 : kd * DD * p.x_depth), valid, column, p.in[2], p.x_column, left);
       }
     };
     const auto advance = [&] {
@@ -480,24 +563,24 @@ struct Strip {
       }
       return Reduce(row);
     };
-    Raw raw[kAsks ? KD : 1][kAsks ? kAhead * kNew : 1];
+    Raw raw[kAsks ? kTouched : 1][kAsks ? kAhead * kNew : 1];
     const auto ask = [&](int left_rows) {  // the inputs of the next kAhead output rows
 #pragma unroll
       for (int i = 0; i < kAhead * kNew; ++i) {
 #pragma unroll
-        for (int kd = 0; kd < KD; ++kd) {
+        for (int kd = 0; kd < kTouched; ++kd) {
           if (NeedsRow(kKept + i)) raw[kd][i] = load(kd, i / kNew < left_rows);
         }
         advance();
       }
     };
-    Reduced reduced[KD][kKept + kAhead * kNew];
+    Reduced reduced[kTouched][kKept + kAhead * kNew];
     {
-      Raw first[KD][kKept > 0 ? kKept : 1];
+      Raw first[kTouched][kKept > 0 ? kKept : 1];
 #pragma unroll
       for (int i = 0; i < kKept; ++i) {
 #pragma unroll
-        for (int kd = 0; kd < KD; ++kd) {
+        for (int kd = 0; kd < kTouched; ++kd) {
           if (NeedsRow(i)) first[kd][i] = load(kd, true);
         }
         advance();
@@ -506,7 +589,7 @@ struct Strip {
 #pragma unroll
       for (int i = 0; i < kKept; ++i) {
 #pragma unroll
-        for (int kd = 0; kd < KD; ++kd) {
+        for (int kd = 0; kd < kTouched; ++kd) {
           if (NeedsRow(i)) reduced[kd][i] = reduce(first[kd][i]);
         }
       }
@@ -516,7 +599,7 @@ struct Strip {
 #pragma unroll
       for (int i = 0; i < kAhead * kNew; ++i) {
 #pragma unroll
-        for (int kd = 0; kd < KD; ++kd) {
+        for (int kd = 0; kd < kTouched; ++kd) {
           if (!NeedsRow(kKept + i)) continue;
           if constexpr (kAsks) {
             reduced[kd][kKept + i] = reduce(raw[kd][i]);
@@ -530,43 +613,53 @@ struct Strip {
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
         if (kAhead > 1 && r + u >= rows) break;
-        Reduced best = reduced[0][u * kNew];
+        // The order of taps. Where several outputs share depths, the rows of each are compared once.
+        const auto row = [&](int k) -> const Reduced& { return reduced[k / KH][u * kNew + k % KH * DH]; };
+        Reduced of_depth[kTouched];
 #pragma unroll
-        for (int k = 1; k < KD * KH; ++k) {
-          const Reduced& other = reduced[k / KH][u * kNew + k % KH * DH];
+        for (int d = 0; d < (kDeep > 1 ? kTouched : 0); ++d) {
+          of_depth[d] = row(d * KH);
 #pragma unroll
-          for (int i = 0; i < kPacks; ++i) {
-            if constexpr (kMaxima) {
-              best.value[i] = P::Max(other.value[i], best.value[i]);
-            } else {
-              const auto m = P::Greater(other.value[i], best.value[i]);
-              best.value[i] = P::Choose(m, other.value[i], best.value[i]);
-              if constexpr (kRoutes) best.tap[i] = P::ChooseTap(m, other.tap[i] + P::Tap(k * KW), best.tap[i]);
-            }
+          for (int k = 1; k < KH; ++k) Follow(&of_depth[d], row(d * KH + k), k * KW);
+        }
+#pragma unroll
+        for (int at = 0; at < kDeep; ++at) {
+          if (kDeep > 1 && at >= depths) break;
+          Reduced best = kDeep > 1 ? of_depth[at * SD] : row(0);
+#pragma unroll
+          for (int k = 1; k < (kDeep > 1 ? KD : KD * KH); ++k) {
+            Follow(&best, kDeep > 1 ? of_depth[at * SD + k] : row(k), k * (kDeep > 1 ? KH * KW : KW));
+          }
+#pragma unroll
+          for (int i = 0; i < (F.relu ? 0 : kPacks); ++i) {
+            lowest = P::Lower(lowest, kWhole ? best.value[i] : P::FromBits(P::ToBits(best.value[i]) & live[i]));
+          }
+          if constexpr (F.relu) Rectify(&best, p.g.none);
+          if constexpr (kShared) {
+            StoreShared(!kRoutes || p.y, shared_y[at], shared_routes[at], best, left);
+            shared_y[at] += YStep(p), shared_routes[at] += RouteStep(p);
+          } else {
+            const int64_t lines = at * p.out[1];
+            StoreOutputs(y ? y + lines * p.y_row : y, kRoutes ? routes + lines * p.route_row : routes, best, left);
           }
         }
-#pragma unroll
-        for (int i = 0; i < (F.relu ? 0 : kPacks); ++i) {
-          lowest = P::Lower(lowest, kWhole ? best.value[i] : P::FromBits(P::ToBits(best.value[i]) & live[i]));
-        }
-        if constexpr (F.relu) Rectify(&best, p.g.none);
-        if constexpr (kShared) {
-          StoreShared(!kRoutes || p.y, shared_y, shared_routes, best, left);
-          shared_y += YStep(p), shared_routes += RouteStep(p);
-        } else {
-          StoreOutputs(y, routes, best, left);
+        if constexpr (!kShared) {
           if (y) y += p.y_row;
           if constexpr (kRoutes) routes += p.route_row;
         }
       }
 #pragma unroll
-      for (int kd = 0; kd < KD; ++kd) {
+      for (int kd = 0; kd < kTouched; ++kd) {
 #pragma unroll
         for (int i = 0; i < kKept; ++i) reduced[kd][i] = reduced[kd][i + kAhead * kNew];
       }
     }
     if (P::Exceptional(watched, lowest)) {
-      Exact(p, number, od, oh, ow, channel, rows, min(left, kOutputs), first_y, first_routes);
+#pragma unroll
+      for (int at = 0; at < kDeep; ++at) {
+        if (at >= depths) break;
+        Exact(p, number, od + at, oh, ow, channel, rows, min(left, kOutputs), first_y[at], first_routes[at]);
+      }
     }
   }
 

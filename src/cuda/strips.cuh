@@ -25,7 +25,8 @@ struct Strips {
   int64_t columns;  // groups of columns
   int64_t rows;     // to be cut into strips
   int64_t depths;
-  int64_t numbers;  // planes, or samples when channels are last
+  int64_t numbers;   // planes, or samples when channels are last
+  int64_t deep = 1;  // depths of a strip
 
   // At most `most` rows, the strips of one plane about equally long, and whole groups of `ahead` rows.
   int RowsPerStrip(int64_t most, int ahead) const {
@@ -81,7 +82,7 @@ struct Strips {
     constexpr int kHidden = 2;      // so many conflicts take no longer than the computing
     Pieces& pieces = s->pieces;
     Strips piece = *this;
-    piece.rows = pieces.rows_each, piece.depths = pieces.depths_each;
+    piece.rows = pieces.rows_each, piece.depths = CeilDiv(pieces.depths_each, deep);
     const int64_t others = columns * piece.depths * pieces.planes_each;
     const auto strips = [&](int rows) { return others * CeilDiv(piece.rows, rows); };
     int best = 0;

@@ -519,7 +519,12 @@ struct Cells {
         if (!(kSplit && KW == SW && DW == 1) && kw < 0) continue;
         const int o = (j + kPhase) / SW - tw - kLow;
         if constexpr (kPairs) {
-          AddWhere(from.code[0][o], row_tap + kw, from.dy[o][0], from.dy[o + 1][0], sum[j], sum[j + 1]);
+          if (j + 1 < kColumns) {
+            AddWhere(from.code[0][o], row_tap + kw, from.dy[o][0], from.dy[o + 1][0], sum[j], sum[j + 1]);
+          } else {  // of an odd number the last: there may be no output after its own
+            const bool second = o + 1 == kOver;
+            AddWhereOne(from.code[0][second ? o - 1 : o], row_tap + kw, second, from.dy[o][0], sum[j]);
+          }
         } else if constexpr (kPaired) {
           using Codes = ChannelCodes<kBits, kChannels>;
 #pragma unroll

@@ -22,7 +22,7 @@ struct Form {
   int pad;     // along the width, where the mode has to know (kFirst); else 0
   int size;    // bytes of an element
   int vector;  // elements of a thread at one place: channels, 1 when they are first
-  int run;     // forward, channels first, staged: outputs of a thread in one row, chosen for their number; else 0
+  int run;     // channels first, staged: outputs (backward: cells) of a thread in one row, chosen for sharing; else 0
   int deep;    // forward: outputs of a thread along the depth, which share what they read
   bool routes;
   bool relu;    // of the outputs
@@ -112,6 +112,7 @@ struct Form {
   constexpr int group() const {
     if (rolls()) return mode == Mode::kFirst ? 4 : kernel[2] == 3 ? 2 : 1;
     if (last() || mode == Mode::kLastStaged) return 1;
+    if (run > 0) return run;
     // Staged halves: four share the finding of their codes, where the rows over them leave room for it.
     const bool four = mode == Mode::kFirstStaged && size == 2 && stride[2] == 1;
     if (four && over(0) * over(1) * (2 * over(2) + 5) <= kPairsMost) return 4;

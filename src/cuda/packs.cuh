@@ -174,6 +174,19 @@ __device__ inline void AddWhere(uint32_t pair, uint32_t tap, float from_a, float
       : "r"(pair), "r"(kCodeBias + tap * 0x10001u), "f"(from_a), "f"(from_b));
 }
 
+// The same for one of them, the second or the first.
+__device__ inline void AddWhereOne(uint32_t pair, uint32_t tap, bool second, float from, float* to) {
+  if (second) {
+    asm volatile("{\n .reg .pred p, q;\n setp.eq.f16x2 p|q, %1, %2;\n @q add.rn.f32 %0, %0, %3;\n}"
+                 : "+f"(*to)
+                 : "r"(pair), "r"(kCodeBias + tap * 0x10001u), "f"(from));
+  } else {
+    asm volatile("{\n .reg .pred p, q;\n setp.eq.f16x2 p|q, %1, %2;\n @p add.rn.f32 %0, %0, %3;\n}"
+                 : "+f"(*to)
+                 : "r"(pair), "r"(kCodeBias + tap * 0x10001u), "f"(from));
+  }
+}
+
 // The codes of neighbouring channels, 4 or 8 bits each in one word, as pairs.
 template <int kBits, int kChannels>
 struct ChannelCodes {

@@ -235,7 +235,7 @@ Staging BackwardStaging(const Problem& p, const Form& staged) {
   const Places places = PlacesOf(staged, p);
   const int64_t size = SizeOf(p.dtype), over_h = OverCell(h) - 1, over_d = OverCell(d) - 1;
   const int64_t each = places.each * size * 8, over_w = OverCell(w) - 1;
-  Staging s{places.planes, CellsOfAxis(d), CellsOfAxis(h), CellsOfAxis(w), CutUnit(places.each, 1)};
+  Staging s{places.planes, CellsOfAxis(d), CellsOfAxis(h), CellsOfAxis(w), CutUnit(places.each, staged.group())};
   if (staged.stages_outputs()) {
     const int64_t code = places.each > 1 ? p.routes.line_bytes * 8 : staged.bits;
     s.read[0] = {places.line * size, h.out, d.out, 1, over_h, 1, over_d, over_d + 1, each, over_w * each / 8};
@@ -354,6 +354,15 @@ void SetRun(Form* f) {
   f->run = 0;
 }
 
+// Channels first, staged, windows that move by one, backward: as many cells to a thread, an odd number of words again,
+// as leave room for codes in pairs, which they share the finding of (3x3/1 in f32 0.64 of copy to 0.76, 2x2x2/1 0.58 to
+// 0.79; 2x1/1 in bf16 0.58 to 0.64).
+void SetCells(const Problem& p, Form* f) {
+  if (f->stride[2] != 1) return;
+  f->run = f->size == 4 ? 5 : 6;
+  if (!f->pairs_codes() || CellsOfAxis(p.axis[2]) < 3 * f->run) f->run = 0;
+}
+
 // Windows that overlap along the depth: outputs of a thread one behind the other, which share rows and their maxima,
 // as far as registers hold them (3x3x3/1 channels first 0.45 of copy to 0.60, in bf16 0.31 to 0.41; 2x2x2/1 channels
 // last 0.56 to 0.65 and 0.57 to 0.70). Channels first, windows of two depths share too little (0.80 to 0.68), and so do
@@ -379,10 +388,9 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   f.relu = p.relu && !IsBackward(op);
   if (IsBackward(op) && f.stride[2] > kCellMost) return {};
   if (!ChannelsLast(p)) {
-    if (!plain && !IsBackward(op)) {
-      f.mode = Mode::kFirstStaged;
-      SetRun(&f), SetDeep(p, &f);
-    }
+    f.mode = Mode::kFirstStaged;
+    if (!plain && IsBackward(op)) SetCells(p, &f);
+    if (!plain && !IsBackward(op)) SetRun(&f), SetDeep(p, &f);
     const bool aligned = !plain && RowsAligned(f, p, op), direct = aligned && !PrefersStaged(f, p, op);
     const bool staged = !direct && StagesFirst(f, op) && Stages(p, op, Mode::kFirstStaged, plain, &f);
     f.mode = staged ? Mode::kFirstStaged : aligned ? Mode::kFirst : Mode::kFirstOdd;

@@ -1,4 +1,5 @@
-// Compiles the kernels of random windows as a plan would, without a device: `cuda_forms [forms] [seed] [architecture]`.
+// Compiles the kernels of random windows as a plan would, without a device: `cuda_forms [forms] [seed] [architecture]`,
+// and counts the kinds of forms among the problems that check.cu draws: each must be among those compiled for them.
 // Prints one line per failure and one at the end; exits 77 where there is no NVRTC.
 #include <algorithm>
 #include <chrono>
@@ -8,7 +9,66 @@
 #include <string>
 
 #include "cuda/compiled.h"
+#include "cuda/small_window.h"
+#include "cuda/tuning.h"
+#include "draws.h"
 #include "spec/problem.h"
+
+namespace poolgrad {
+namespace {
+
+struct Kind {
+  const char* name;
+  bool (*has)(const cuda::Form& f, bool backward);
+  int count = 0;
+};
+
+// How many kinds of forms are missing from `draws` problems.
+int CountKinds(int draws) {
+  using cuda::Form, cuda::Mode;
+  Kind kinds[] = {
+      {"channels last", [](const Form& f, bool) { return f.mode == Mode::kLast; }},
+      {"odd channels last", [](const Form& f, bool) { return f.mode == Mode::kLastOdd; }},
+      {"aligned rows", [](const Form& f, bool) { return f.mode == Mode::kFirst; }},
+      {"odd rows", [](const Form& f, bool) { return f.mode == Mode::kFirstOdd; }},
+      {"staged rows", [](const Form& f, bool) { return f.mode == Mode::kFirstStaged; }},
+      {"staged channels", [](const Form& f, bool) { return f.mode == Mode::kLastStaged; }},
+      {"cut rows", [](const Form& f, bool) { return f.cut; }},
+      {"nothing outside", [](const Form& f, bool) { return f.inside; }},
+      {"outputs that share their middle", [](const Form& f, bool backward) { return f.run > 0 && !backward; }},
+      {"the same with codes in bytes",
+       [](const Form& f, bool backward) { return f.run > 0 && !backward && f.apart(); }},
+      {"cells in a run", [](const Form& f, bool backward) { return f.run > 0 && backward; }},
+      {"outputs that share depths", [](const Form& f, bool) { return f.deep > 1 && f.staged(); }},
+      {"the same, channels last", [](const Form& f, bool) { return f.deep > 1 && f.last(); }},
+  };
+  const int64_t usual = cuda::staged_bytes;
+  for (int i = 0; i < draws; ++i) {
+    cuda::staged_bytes = i % 2 == 0 ? usual : 2048;  // as check.cu does
+    Random r(static_cast<uint64_t>(i));
+    Lists lists;
+    const Result<Problem> problem = Resolve(RandomProblem(r, lists));
+    const bool of_forms = problem.ok() && problem->kind == POOLGRAD_MAX && SizeOf(problem->dtype) != 1 &&
+                          problem->dtype != POOLGRAD_F64 && problem->dtype != POOLGRAD_I32 && !problem->by_table();
+    if (!of_forms) continue;
+    for (const poolgrad_op op : {POOLGRAD_OP_FORWARD, POOLGRAD_OP_FORWARD_ROUTES, POOLGRAD_OP_BACKWARD}) {
+      const auto form = cuda::FormOf(*problem, op);
+      for (Kind& kind : kinds) kind.count += form && kind.has(*form, op == POOLGRAD_OP_BACKWARD);
+    }
+  }
+  cuda::staged_bytes = usual;
+  int missing = 0;
+  for (const Kind& kind : kinds) {
+    if (std::getenv("POOLGRAD_VERBOSE")) std::printf("%5d forms: %s\n", kind.count, kind.name);
+    if (kind.count > 0) continue;
+    ++missing;
+    std::printf("FAILED no problem of %d has a form with %s\n", draws, kind.name);
+  }
+  return missing;
+}
+
+}  // namespace
+}  // namespace poolgrad
 
 int main(int count, char** arguments) {
   using namespace poolgrad;
@@ -22,7 +82,7 @@ int main(int count, char** arguments) {
   const auto pick = [&](int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
   };
-  int made = 0, failed = 0;
+  int made = 0, failed = CountKinds(600);  // as many as check.cu compiles for, of 3000
   double longest = 0, all = 0;
   size_t largest = 0;
   while (made < forms) {

@@ -113,8 +113,8 @@ test-package:
 	@tools/setup core cli js package
 	@packaging/test.sh
 
-docs: explorer
-	@tools/setup core docs
+docs:
+	@tools/setup core docs js explorer
 	@docs/build.sh
 
 # The pages call test programs, the packages of Python and JavaScript, and the explorer.

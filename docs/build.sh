@@ -1,23 +1,16 @@
 #!/usr/bin/env bash
 # Builds the documentation site into dist/site: Doxygen reads the headers, TypeDoc the JavaScript sources, Sphinx the pages and the
-# Python package; the explorer, which make explorer builds, lies in it at explorer/. A warning is an error, and so is a dead link;
-# then a browser reads it.
+# Python package; the explorer lies in it at explorer/. A warning is an error, and so is a dead link; then a browser reads it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-/usr/bin/python3}
 build=$PWD/build/docs
 site=$PWD/dist/site
-mkdir -p "$build/doxygen" "$build/extra" dist
+mkdir -p "$build/doxygen" dist
 
-# The Python pages import the package, which wants a library: the reference alone, made quickly, as speed does not matter here. It is
-# compiled beside what follows, and waited for where it is needed.
-launcher=()
-if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-{
-  cmake -S . -B "$build/library" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0 -DPOOLGRAD_SIMD=OFF -DPOOLGRAD_TESTS=OFF \
-    -DPOOLGRAD_CLI=OFF "${launcher[@]}" && cmake --build "$build/library" --target poolgrad
-} >"$build/library.log" 2>&1 &
-library=$!
+# The explorer and the reference of JavaScript take a processor each; neither needs the other.
+explorer/build.sh >"$build/explorer.log" 2>&1 &
+explorer=$!
 
 (cat docs/Doxyfile; echo "OUTPUT_DIRECTORY = $build/doxygen"; echo "WARN_AS_ERROR = FAIL_ON_WARNINGS") | doxygen -
 
@@ -39,14 +32,13 @@ javascript=$build/pages/docs/api/javascript
 rm "$javascript/index.md" && mv "$javascript/index-1.md" "$javascript/poolgrad.md"  # named as they are imported
 sed -i '1s,.*,# JavaScript: poolgrad,' "$javascript/poolgrad.md" && sed -i '1s,.*,# JavaScript: poolgrad/tfjs,; s,index-1\.md,poolgrad.md,g' "$javascript/tfjs.md"
 
-rm -rf "$build/extra/explorer" && mkdir "$build/extra/explorer"
-cp explorer/dist/index.html "$build/extra/explorer/"
-
-wait $library || { cat "$build/library.log"; exit 1; }
+# The Python pages import the package, which loads its library only when it is called: none is needed.
 rm -rf "$site"
-POOLGRAD_DOCS_BUILD=$build PYTHONPATH=$PWD/bindings/python POOLGRAD_LIBRARY=$build/library/libpoolgrad.so PYTHONDONTWRITEBYTECODE=1 \
+POOLGRAD_DOCS_BUILD=$build PYTHONPATH=$PWD/bindings/python PYTHONDONTWRITEBYTECODE=1 \
   "$python" -m sphinx -q -W --keep-going -b html -d "$build/doctrees" "$build/pages/docs" "$site"
 "$python" docs/mend_furo.py "$site"
+wait $explorer || { cat "$build/explorer.log"; exit 1; }
+mkdir "$site/explorer" && cp explorer/dist/index.html "$site/explorer/"
 "$python" tests/docs/links.py --site "$site"
 node --test tests/docs/site.mjs >"$build/log" || { cat "$build/log"; exit 1; }
 echo "dist/site/index.html: $(find "$site" -name '*.html' | wc -l) pages"

@@ -49,7 +49,6 @@ html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_favicon = "static/icon.svg"
 html_search_scorer = str(Path(__file__).parent / "search_scorer.js")
-html_extra_path = [str(BUILD / "extra")]
 html_copy_source = False
 html_show_sphinx = False
 pygments_style = "default"  # of those with colours the one whose comments can be read: 4.5 to 1

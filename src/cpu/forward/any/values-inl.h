@@ -58,10 +58,11 @@ inline constexpr int64_t kReadBeyond = 4;  // vectors, of padded rows
 
 // Whether kPhases is there. Where it is, kPick is left for wider strides and windows, and for few channels last. (4
 // taps at stride 3 or 4, signals: 1.5 to 1.9 times as fast as by kPick; planes with 3 to 11 rows to a window 1.1
-// to 1.6.)
+// to 1.6.) Bits have it because their floats do: both run in one layout (forward.cc, AddShortcut).
 template <class S>
-inline constexpr bool kTakesPhases = kManyForms<S> ||
+inline constexpr bool kTakesPhases = kManyForms<S> || kIsBits<S> ||
                                      (HWY_TARGET == HWY_AVX2 && (std::is_same_v<S, float> || kIsHalf<S>));
+static_assert(HWY_TARGET != HWY_NEON || (kTakesPhases<float> && kTakesPhases<int16_t>));
 
 // Windows kStride apart from padded rows: bit i of `taps` says that element i of one is a tap.
 template <class S, int kStride>

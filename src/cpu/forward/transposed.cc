@@ -20,9 +20,11 @@
 #include "cpu/cpu.h"
 #include "cpu/forward/forward.h"
 #include "cpu/scratch.h"
-#include "cpu/simd/transpose-inl.h"
 #include "cpu/tuning.h"
 #include "hwy/highway.h"
+#if HWY_TARGET != HWY_SCALAR
+#include "cpu/simd/transpose-inl.h"
+#endif
 
 #ifndef POOLGRAD_CPU_FORWARD_TRANSPOSED_ONCE_
 #define POOLGRAD_CPU_FORWARD_TRANSPOSED_ONCE_

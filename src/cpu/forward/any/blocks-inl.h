@@ -29,8 +29,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // Large windows are put together from spans of neighbouring taps that windows share. A span of radix^levels taps is
 // made in `levels` passes, each the best of `radix` spans of the pass before, and windows are the best of a few of the
 // longest ones. The last span of a window may overlap the one before it: a tap met twice ties with itself.
@@ -211,8 +209,6 @@ void PackRows(const Rows<S>& rows, const C* codes, int64_t pitch, int64_t r, int
   }
   for (int64_t i = done; i < count; ++i) PackRow(p, codes + i * pitch, ow, rows.route_row(r + i));
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

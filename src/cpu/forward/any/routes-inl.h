@@ -47,8 +47,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // Whether columns are sorted by phase at strides over 4, too. Not where size counts.
 #ifdef POOLGRAD_SMALL
 inline constexpr bool kSortsWide = false;
@@ -516,8 +514,6 @@ Made MakeRoutes(const Problem& p) {
     return MakeRoutesWith<S, Code<S>>(p);
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -43,8 +43,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // How windows are taken from padded rows.
 enum class Across {
   kTaps,    // one apart, or sorted by phase: a vector of windows is a contiguous load per tap
@@ -433,8 +431,6 @@ Made MakeValues(const Problem& p) {
   if (const char* reason = RefusePadding(p)) return reason;
   return KernelOfRows<S, ValuesScratch<S>>(p, RunValues<S>, LayOutValues<S>(p));
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

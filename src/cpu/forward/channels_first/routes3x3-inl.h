@@ -37,8 +37,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // The columns that the loads of a row of windows touch, counted from the row's first; they may lie outside it.
 inline Range LoadedColumns(const Axis& width) {
   const int64_t odd = width.stride == 2 ? 1 : 0;  // de-interleaved with the last column of the last window
@@ -251,8 +249,6 @@ Made MakeRoutes3x3(const Problem& p) {
   kernel.layout = KeptCopy(layout);
   return kernel.layout ? Made(kernel) : kNoMemory;
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

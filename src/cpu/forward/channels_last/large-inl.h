@@ -41,8 +41,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // What is known of the values of an input row.
 enum class RowState : uint8_t {
   kQuiet,    // the Watch did not fire for its keys
@@ -335,8 +333,6 @@ Made MakeLarge(const Problem& p) {
   // Without routes there are no codes to fill a vector with: two vectors of keys at a time.
   return MakeLargeWith<S, std::conditional_t<kRoutes || sizeof(S) == 2, uint8_t, uint16_t>, kRoutes>(p);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

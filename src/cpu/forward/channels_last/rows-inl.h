@@ -45,8 +45,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // A piece of a row of outputs whose windows have the same taps along the width.
 struct StreamPiece {
   Range ow, taps;
@@ -352,8 +350,6 @@ Made MakeRows(const Problem& p) {
   if (const char* reason = RefuseShortRows(p, layout)) return reason;
   return KernelOfRows<S, StreamScratch<S>>(p, RunStream<S, kRoutes>, layout, kRoutes);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -26,8 +26,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // Where row r of the result is.
 struct RowPlace {
   int64_t plane, od, oh;
@@ -169,8 +167,6 @@ void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, st
     rows.Finish(r, 1, {0, p.width().out});
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -17,6 +17,7 @@
 // After foreach_target
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "cpu/cpu.h"
 #include "cpu/forward/forward.h"
@@ -172,11 +173,15 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const bool signal = along && p.width().stride > 2;
   const bool few = signal || op == POOLGRAD_OP_FORWARD_ROUTES;
   const int64_t row = (few ? p.width().out : p.width().in) * SizeOf(p.dtype) * inner;
+  // Values of windows whose neighbours meet first (any/values-inl.h) are not.
+  const int64_t common = std::gcd(p.width().kernel, p.width().stride);
+  const bool joins = op == POOLGRAD_OP_FORWARD && p.width().stride > 4 && p.width().dilation == 1 &&
+                     (common % 2 == 0 || common % 3 == 0);
   // Of windows of several slices they make each slice anew, row by row.
   const bool deep = p.depth().kernel > 1 && (few || p.width().kernel > 1);
   // Two to four channels at a stride they make at all places, with routes, and pick.
   const bool picked = inner > 1 && inner <= 4 && op == POOLGRAD_OP_FORWARD_ROUTES && p.width().stride > 1;
-  const bool is_short = picked || row <= (signal || deep ? tuning.transposed_far : tuning.transposed_row);
+  const bool is_short = picked || row <= ((signal && !joins) || deep ? tuning.transposed_far : tuning.transposed_row);
   // Large windows are worth it in long rows too: channels last has a kernel whose time hardly depends on them.
   const bool is_large = p.taps() >= tuning.transposed_taps && planes >= 2 * vector * host.threads;
   if (!is_short && !is_large) return kLongRows;

@@ -37,6 +37,7 @@ struct Spans {
   int levels = 0;    // none: windows are made of single taps
   int64_t size = 1;  // taps of the longest spans
 
+  Spans() = default;
   // `apart`: spans are made at so many places for each window.
   Spans(int64_t taps, int64_t apart) {
     double least = static_cast<double>(taps);

@@ -29,6 +29,14 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Whether strides over 4 have ways of their own: columns sorted by phase, neighbours that meet first. Not where size
+// counts.
+#ifdef POOLGRAD_SMALL
+inline constexpr bool kWideStrides = false;
+#else
+inline constexpr bool kWideStrides = true;
+#endif
+
 // Large windows are put together from spans of neighbouring taps that windows share. A span of radix^levels taps is
 // made in `levels` passes, each the best of `radix` spans of the pass before, and windows are the best of a few of the
 // longest ones. The last span of a window may overlap the one before it: a tap met twice ties with itself.
@@ -124,6 +132,26 @@ void ForBlocksOfRows(const Rows<S>& rows, int64_t out_rows, int64_t begin, int64
     run(Block<S>{rows.plane(group / depth.out), planes, od, {oh, oh + count}, r, depth.valid_taps(od), in});
     r += planes * count;
   }
+}
+
+// Calls pool(block) for blocks as above and for each piece of their rows, `tile` outputs; *piece is the first before,
+// then the one at work. clear() is called where it lies otherwise among its padding than the one before.
+template <class S, class Clear, class Pool>
+void ForPiecesOfBlocks(const Rows<S>& rows, int64_t out_rows, int64_t tile, int64_t begin, int64_t end, Piece* piece,
+                       const Clear& clear, const Pool& pool) {
+  const Axis& width = rows.p.width();
+  ForBlocksOfRows(rows, out_rows, begin, end, [&](const Block<S>& block) {
+    for (int64_t o = 0; o < width.out; o += tile) {
+      if (tile < width.out) {
+        const Axis before = piece->width;
+        *piece = Piece(width, {o, std::min(o + tile, width.out)});
+        const Axis& now = piece->width;
+        if (before.in != now.in || before.pad_lo != now.pad_lo || before.out != now.out) clear();
+      }
+      pool(block);
+      rows.Finish(block.r, block.planes * block.oh.size(), piece->ow);
+    }
+  });
 }
 
 // Calls run(block, plane) for each plane of a block, as a block of its own.

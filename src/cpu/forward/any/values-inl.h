@@ -146,7 +146,7 @@ ValuesLayout LayOutValues(const Problem& p) {
             : phases                  ? Across::kPhases
             : inner >= LaneCount<S>() ? Across::kRuns
                                       : Across::kPick;
-    if (l.way != Across::kPick || inner > 1 || w.dilation > 1) break;
+    if (!kWideStrides || l.way != Across::kPick || inner > 1 || w.dilation > 1) break;
     const bool by_two = kernel % 2 == 0 && stride % 2 == 0;
     const bool by_three = kTakesPhases<S> && kernel % 3 == 0 && stride % 3 == 0;
     if (!by_two && !by_three) break;
@@ -249,23 +249,12 @@ class ValuesRunner {
   }
 
   void Run(int64_t begin, int64_t end) {
-    const int64_t out = p_.width().out;
-    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) {
-      for (int64_t o = 0; o < out; o += l_.tile) {
-        if (l_.tile < out) Turn(Piece(p_.width(), {o, std::min(o + l_.tile, out)}));
-        Pool(block);
-        rows_.Finish(block.r, block.planes * block.oh.size(), piece_.ow);
-      }
-    });
+    ForPiecesOfBlocks(
+        rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
+        [&](const Block<S>& block) { Pool(block); });
   }
 
  private:
-  // To another piece: where it lies otherwise among its padding, that is made anew.
-  void Turn(const Piece& piece) {
-    const Axis before = piece_.width;
-    piece_ = piece;
-    if (before.in != piece.width.in || before.pad_lo != piece.width.pad_lo) Clear();
-  }
   void Clear() { FillRow<S>(s_.padded, l_.out_rows * l_.pitch + kReadBeyond * LaneCount<S>(), LowestKey<S>()); }
 
   int64_t Seen() const { return piece_.width.in * inner_; }  // elements of a row of x that the piece sees
@@ -393,7 +382,7 @@ class ValuesRunner {
     const int64_t kernel = width.kernel / l_.joined, stride = width.stride / l_.joined, pitch = l_.pitch / l_.joined;
     int64_t all = rows * l_.pitch;
     int64_t pass = 0;
-    for (; pass < l_.pairs + l_.threes; ++pass) {
+    for (; kWideStrides && pass < l_.pairs + l_.threes; ++pass) {
       S* const to = s_.dense[pass % 2];
       if constexpr (kTakesPhases<S>) {
         if (pass >= l_.pairs) MaxOfNeighbours<S, 3>(from, all /= 3, to);
@@ -454,14 +443,9 @@ class ValuesRunner {
 };
 
 template <class S>
-void RunValues(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  ValuesRunner<S>(p, args, memory).Run(begin, end);
-}
-
-template <class S>
 Made MakeValues(const Problem& p) {
   if (const char* reason = RefusePadding(p)) return reason;
-  return KernelOfRows<S, ValuesScratch<S>>(p, RunValues<S>, LayOutValues<S>(p));
+  return KernelOfRows<S, ValuesScratch<S>>(p, RunAs<ValuesRunner<S>>, LayOutValues<S>(p));
 }
 
 }  // namespace HWY_NAMESPACE

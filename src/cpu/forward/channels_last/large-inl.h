@@ -303,14 +303,9 @@ class MiddleRunner {
 };
 
 template <class S, class C, bool kRoutes>
-void RunMiddles(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  MiddleRunner<S, C, kRoutes>(p, args, memory).Run(begin, end);
-}
-
-template <class S, class C, bool kRoutes>
 Made MakeLargeWith(const Problem& p) {
   const LargeLayout layout = LayOutLarge<S>(p, kRoutes ? sizeof(C) : 0);
-  Made made = KernelOfRows<S, MiddleScratch<S, C>>(p, RunMiddles<S, C, kRoutes>, layout, kRoutes);
+  Made made = KernelOfRows<S, MiddleScratch<S, C>>(p, RunAs<MiddleRunner<S, C, kRoutes>>, layout, kRoutes);
   made.kernel.tasks_per_thread = 2;
   return made;
 }

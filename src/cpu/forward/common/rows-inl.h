@@ -86,6 +86,12 @@ struct Rows {
   }
 };
 
+// Kernel::run of those that are a class.
+template <class Runner>
+void RunAs(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+  Runner(p, args, memory).Run(begin, end);
+}
+
 // A kernel whose units are rows of outputs, and whose scratch is Scratch(layout, problem, more..., taker).
 template <class S, class Scratch, class Layout, class... More>
 Made KernelOfRows(const Problem& p, decltype(Kernel::run) run, const Layout& layout, More... more) {

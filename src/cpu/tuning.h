@@ -41,11 +41,11 @@ struct CpuTuning {
   int64_t forward_kept = 256 << 10;
   int64_t forward_ring = 1 << 20;
   int64_t forward_sweep_codes = 16 << 10;  // fwd_cf_routes3x3: of a block
-  // fwd_cf_transposed: the fewest planes; the longest rows, in bytes, or else the fewest taps; and what a block of
-  // planes takes of L2.
+  // fwd_transposed: the fewest planes; the longest rows, in bytes, and those of signals and of windows of several
+  // slices, or else the fewest taps; and what a block of planes takes of L2.
   int64_t transposed_planes = 8;
   int64_t transposed_row = 32;
-  int64_t transposed_signal = 96;
+  int64_t transposed_far = 96;
   int64_t transposed_taps = 121;
   int64_t transposed_block = 256 << 10;
   // Outputs between two looks at the Watch, where windows share nothing.

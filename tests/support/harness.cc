@@ -177,7 +177,7 @@ CpuTuning SmallTuning(int64_t size) {
   t.forward_ring = 512 << size;
   t.forward_sweep_codes = 64 << size;
   t.forward_looks = 16 << size;
-  t.transposed_row = t.transposed_signal = 32 << size;
+  t.transposed_row = t.transposed_far = 32 << size;
   t.transposed_planes = 2 << size;
   t.transposed_taps = 16 << size;
   t.transposed_block = 4096 << (2 * size);

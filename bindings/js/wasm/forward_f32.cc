@@ -9,8 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cpu/forward/general-inl.h"
-#include "cpu/forward/special-inl.h"
+#include "cpu/forward/ways-inl.h"
 #include "windows-inl.h"
 
 namespace poolgrad {

@@ -38,8 +38,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // How vectors of values meet, and what tells that this was not enough: two ways, of the same interface.
 //
 // By their bits, as unsigned integers: nothing but winners is watched, and zeros of different sign do not trouble it.
@@ -393,8 +391,6 @@ Made MakeWindows(const Problem& p) {
   kernel.scratch_bytes = take.used();
   return kernel;
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -18,15 +18,16 @@
 #include <hwy/highway.h>
 
 #include "cpu/backward/backward.h"
-#include "cpu/backward/bias-inl.h"
-#include "cpu/backward/disjoint-inl.h"
-#include "cpu/backward/scatter-inl.h"
-#include "cpu/backward/winners-inl.h"
 #include "cpu/cpu.h"
 #include "cpu/fold.h"
 #include "cpu/lanes/lanes.h"
 
-#if HWY_TARGET == HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR
+#include "cpu/backward/bias-inl.h"
+#include "cpu/backward/disjoint-inl.h"
+#include "cpu/backward/scatter-inl.h"
+#include "cpu/backward/winners-inl.h"
+#else
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
@@ -37,7 +38,7 @@ Made MakeWinners(const Problem&, poolgrad_op, const Host&) { return kNoVectors; 
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
-#endif  // HWY_TARGET == HWY_SCALAR
+#endif  // HWY_TARGET != HWY_SCALAR
 
 #if HWY_ONCE
 namespace poolgrad {

@@ -27,8 +27,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // What depends on the type: values as sums are made of them, and their addition.
 struct BiasForm {
   int64_t bytes, wide_bytes;
@@ -172,8 +170,6 @@ inline Made MakeBias(const Problem& p, poolgrad_op op, const Host& host) {
   kernel.layout = KeptCopy(BiasLayout{group, form});
   return kernel.layout ? Made(kernel) : kNoMemory;
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -39,8 +39,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 #if HWY_TARGET == HWY_SSE4 || defined(POOLGRAD_SMALL)
 
 inline Made MakeDisjoint(const Problem&, poolgrad_op, const Host&) { return "bwd_scatter is faster here"; }
@@ -284,8 +282,6 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
 }
 
 #endif  // SSE4, or a small build
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -28,8 +28,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 inline constexpr int64_t kRowLead = 64;   // elements a row of codes may be written before its start
 inline constexpr int64_t kRowSlack = 64;  // and after its end
 
@@ -235,8 +233,6 @@ void ReadCodes(const Problem& p, const uint8_t* routes, int64_t row, int64_t ow,
   if (lanes == p.channels) return ReadLines(f, line, count, to, spare);
   for (int64_t i = 0; i < count; ++i, line += f.line_bytes, to += lanes) SpreadCodes(f.bits, line, lanes, to);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -25,8 +25,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 inline constexpr uint32_t kNoPlace = 0xFFFFFFFFu;
 inline constexpr int64_t kMostArithmeticTaps = 1 << 20;
 
@@ -280,8 +278,6 @@ class Places {
   HWY_ALIGN uint32_t table_places_[kTable] = {};
   HWY_ALIGN int32_t table_[3][kTable] = {};
 };
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -40,8 +40,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // How elements of one type are added, or copied: all that depends on the type. Steps and planes count elements.
 struct ScatterForm {
   // n outputs from `source` on; `all`: every one of them has a place.
@@ -350,8 +348,6 @@ inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
   kernel.layout = KeptCopy(layout);
   return kernel.layout ? Made(kernel) : kNoMemory;
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -25,8 +25,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 inline constexpr int64_t kNowhere = std::numeric_limits<int64_t>::min();  // an offset that is none
 inline constexpr int64_t kMostWinnerTaps = 1 << 16;
 inline constexpr int64_t kWinnerPiece = 4096;
@@ -147,8 +145,6 @@ inline Made MakeWinners(const Problem& p, poolgrad_op op, const Host&) {
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
   return Kernel{RunWinners, images * p.depth().out * p.height().out, Winners(p, Args{}, nullptr).bytes};
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

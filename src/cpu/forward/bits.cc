@@ -6,8 +6,7 @@
 #include "hwy/highway.h"
 
 #if HWY_TARGET == HWY_NEON
-#include "cpu/forward/general-inl.h"
-#include "cpu/forward/special-inl.h"
+#include "cpu/forward/ways-inl.h"
 
 namespace poolgrad {
 

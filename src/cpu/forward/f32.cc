@@ -5,6 +5,6 @@
 #define HWY_TARGET_INCLUDE "cpu/forward/f32.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target
-#include "cpu/forward/general-inl.h"
+#include "cpu/forward/ways-inl.h"
 
 POOLGRAD_FORWARD(MakeForwardF32, MakeGeneral<float>)

@@ -5,6 +5,6 @@
 #define HWY_TARGET_INCLUDE "cpu/forward/f32_special.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target
-#include "cpu/forward/special-inl.h"
+#include "cpu/forward/ways-inl.h"
 
 POOLGRAD_FORWARD(MakeForwardF32Special, MakeSpecial<float>)

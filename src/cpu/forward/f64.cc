@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "cpu/forward/f64.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target
-#include "cpu/forward/general-inl.h"
+#include "cpu/forward/ways-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {

@@ -1,4 +1,4 @@
-// What general-inl.h and special-inl.h share: from a way and an element type to its kernel, if table.h has it.
+// From a way and an element type to its kernel, if table.h has it.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -15,8 +15,6 @@
 
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-
-#if HWY_TARGET != HWY_SCALAR
 
 inline constexpr Sets kThisSet = HWY_TARGET == HWY_AVX3   ? kOnAvx3
                                  : HWY_TARGET == HWY_AVX2 ? kOnAvx2
@@ -36,8 +34,6 @@ inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
 #define POOLGRAD_IF_BUILT(kWay)                    \
   if constexpr (IsBuilt(kWay, kHeld<S>, kThisSet)) \
     if (way == kWay)
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -5,6 +5,6 @@
 #define HWY_TARGET_INCLUDE "cpu/forward/half.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target
-#include "cpu/forward/general-inl.h"
+#include "cpu/forward/ways-inl.h"
 
 POOLGRAD_FORWARD(MakeForwardHalf, MakeGeneral<int16_t>)

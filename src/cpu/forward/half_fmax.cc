@@ -20,8 +20,7 @@ namespace N_NEON_FMAX = HWY_NAMESPACE;
 #define HWY_NAMESPACE N_NEON_FMAX
 #define POOLGRAD_HALVES_BY_FMAX
 
-#include "cpu/forward/general-inl.h"
-#include "cpu/forward/special-inl.h"
+#include "cpu/forward/ways-inl.h"
 
 namespace poolgrad {
 

@@ -6,6 +6,6 @@
 #define HWY_TARGET_INCLUDE "cpu/forward/ints.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target
-#include "cpu/forward/general-inl.h"
+#include "cpu/forward/ways-inl.h"
 
 POOLGRAD_FORWARD(MakeForwardInt, MakeGeneral<int8_t>)

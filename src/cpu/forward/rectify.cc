@@ -16,12 +16,14 @@
 #include <limits>
 #include <type_traits>
 
-#include "cpu/forward/common/codes-inl.h"
 #include "cpu/forward/forward.h"
-#include "cpu/simd/order-inl.h"
-#include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 #include "spec/problem.h"
+#if HWY_TARGET != HWY_SCALAR
+#include "cpu/forward/common/codes-inl.h"
+#include "cpu/simd/order-inl.h"
+#include "cpu/simd/types-inl.h"
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {

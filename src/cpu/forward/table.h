@@ -56,7 +56,7 @@ inline constexpr ForwardRow kForwardTable[] = {
     {ForwardWay::kRows, "fwd_cl_rows",            {kOnFast | kOnWasm,   kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
     {ForwardWay::kLarge, "fwd_cl_large",          {kOnFast,             kOnAvx3 | kOnNeon, kOnNone,   kOnNone,   kOnNone,   kOnNone}},
     {ForwardWay::kRoutes3x3, "fwd_cf_routes3x3",  {kOnNeon,             kOnNone,           kOnNone,   kOnNone,   kOnNeon,   kOnNone}},
-    {ForwardWay::kTransposed, "fwd_cf_transposed", {kOnNative,          kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
+    {ForwardWay::kTransposed, "fwd_transposed",   {kOnNative,           kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
     {ForwardWay::kValues, "fwd_values",           {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnOld,    kOnNeon,   kOnNeon}},
     {ForwardWay::kRoutes, "fwd_routes",           {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnMost,   kOnNone,   kOnNone}},
     {ForwardWay::kAveragePlanes, "fwd_cf_average_planes", {kOnNative,   kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},

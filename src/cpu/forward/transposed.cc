@@ -1,7 +1,8 @@
-// fwd_cf_transposed: short rows and large windows, channels first. Vectors along a short row would be nearly empty, so
-// planes become lanes: a block of planes is turned over into scratch, where it is an image with channels last, pooled
-// there by the kernel that such an image gets, and turned back. Its codes are packed while planes are still lanes, so
-// that short lines cost no more than long ones.
+// fwd_transposed: short rows and large windows, channels first, and few channels last. Vectors along a short row would
+// be nearly empty, so planes become lanes: a block of planes is turned over into scratch, where it is an image with
+// channels last, pooled there by the kernel that such an image gets, and turned back. Its codes are packed while planes
+// are still lanes, so that short lines cost no more than long ones. With channels last a plane is a whole image, each
+// of whose channels has lanes of its own.
 //
 // Large windows gain by fwd_cl_large, though it takes turning (f32, AVX-512, planes of 40x40, against the general
 // kernels, values and routes: 13x13 1.2 and 1.5 times as fast, 31x31 1.5 and 1.6, 17x17 at stride 2 1.3 and 3.1).
@@ -16,21 +17,26 @@
 // After foreach_target
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "cpu/cpu.h"
 #include "cpu/forward/forward.h"
 #include "cpu/scratch.h"
-#include "cpu/simd/transpose-inl.h"
 #include "cpu/tuning.h"
 #include "hwy/highway.h"
+#if HWY_TARGET != HWY_SCALAR
+#include "cpu/simd/transpose-inl.h"
+#endif
 
 #ifndef POOLGRAD_CPU_FORWARD_TRANSPOSED_ONCE_
 #define POOLGRAD_CPU_FORWARD_TRANSPOSED_ONCE_
 namespace poolgrad {
 
 struct TransposedLayout {
-  Problem block;  // channels last; its channels are planes, its codes at least bytes
-  Kernel kernel;  // of it
+  Problem block;    // channels last; its channels are planes, its codes at least bytes
+  Kernel kernel;    // of it
+  int64_t lanes;    // planes of a block
+  int64_t in, out;  // elements of a plane
 };
 
 // What a block keeps in scratch.
@@ -40,8 +46,8 @@ struct TransposedScratch {
     x = take.Take<std::byte>(l.block.x_bytes());
     y = take.Take<std::byte>(l.block.y_bytes());
     codes = take.Take<uint8_t>(l.block.routes.bytes());
-    const int64_t line_bytes = p.out_plane() / p.routes.line * p.routes.line_bytes;  // of a plane
-    packed = take.Take<uint8_t>(p.routes.bits < 8 ? line_bytes * l.block.channels : 0);
+    const int64_t line_bytes = l.out / p.routes.line * p.routes.line_bytes;  // of a plane
+    packed = take.Take<uint8_t>(p.routes.bits < 8 ? line_bytes * l.lanes : 0);
     bias = take.Take<std::byte>(p.bias ? l.block.channels * SizeOf(p.dtype) : 0);
     inner = take.Take<std::byte>(l.kernel.scratch_bytes);
     bytes = take.used();
@@ -96,7 +102,7 @@ template <class Bits>
 void RunTransposed(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
   const auto& l = *static_cast<const TransposedLayout*>(args.layout);
   const TransposedScratch s(p, l, scratch);
-  const int64_t in = p.in_plane(), out = p.out_plane(), lanes = l.block.channels;
+  const int64_t in = l.in, out = l.out, lanes = l.lanes;
   const RouteFormat& f = p.routes;
   for (int64_t plane = begin; plane < end; plane += lanes) {
     const int64_t n = std::min(lanes, end - plane);
@@ -107,8 +113,9 @@ void RunTransposed(const Problem& p, const Args& args, int64_t begin, int64_t en
     inner.result = s.y;
     inner.routes = args.routes ? s.codes : nullptr;
     inner.bias = s.bias;
-    for (int64_t i = 0; p.bias && i < lanes; ++i) {
-      reinterpret_cast<Bits*>(s.bias)[i] = static_cast<const Bits*>(args.bias)[(plane + i) % p.channels];
+    for (int64_t i = 0; p.bias && i < l.block.channels; ++i) {
+      const int64_t channel = p.channels_last() ? i / lanes : (plane + i) % p.channels;
+      reinterpret_cast<Bits*>(s.bias)[i] = static_cast<const Bits*>(args.bias)[channel];
     }
     l.kernel.Run(l.block, inner, 0, l.kernel.units, s.inner);
     Transpose(reinterpret_cast<const Bits*>(s.y), out, n, lanes, static_cast<Bits*>(args.result) + plane * out, out);
@@ -153,8 +160,9 @@ HWY_EXPORT(TransposedOf);
 constexpr const char* kLongRows = "rows are long enough for vectors along them";
 
 Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
-  if (p.channels_last() && p.channels > 1) return "it needs channels first";
-  const int64_t planes = p.batch * p.channels;
+  const int64_t inner = p.channels_last() ? p.channels : 1;
+  if (inner >= 16) return "there are channels enough to fill lanes";
+  const int64_t planes = p.batch * p.channels / inner;
   const CpuTuning& tuning = Tuning();
   if (planes < tuning.transposed_planes) return "there are too few planes to fill lanes";
   const int64_t vector = std::min(CeilDiv(planes, 16), std::max<int64_t>(1, 4 / SizeOf(p.dtype))) * 16;
@@ -164,17 +172,27 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const bool along = p.out_plane() == p.width().out || p.depth().kernel * p.height().kernel == 1;
   const bool signal = along && p.width().stride > 2;
   const bool few = signal || op == POOLGRAD_OP_FORWARD_ROUTES;
-  const int64_t row = (few ? p.width().out : p.width().in) * SizeOf(p.dtype);
-  const bool is_short = row <= (signal ? tuning.transposed_signal : tuning.transposed_row);
+  const int64_t row = (few ? p.width().out : p.width().in) * SizeOf(p.dtype) * inner;
+  // Values of windows whose neighbours meet first (any/values-inl.h) are not.
+  const int64_t common = std::gcd(p.width().kernel, p.width().stride);
+  const bool joins = op == POOLGRAD_OP_FORWARD && p.width().stride > 4 && p.width().dilation == 1 &&
+                     (common % 2 == 0 || common % 3 == 0);
+  // Of windows of several slices they make each slice anew, row by row.
+  const bool deep = p.depth().kernel > 1 && (few || p.width().kernel > 1);
+  // Two to four channels at a stride they make at all places, with routes, and pick.
+  const bool picked = inner > 1 && inner <= 4 && op == POOLGRAD_OP_FORWARD_ROUTES && p.width().stride > 1;
+  const bool is_short = picked || row <= ((signal && !joins) || deep ? tuning.transposed_far : tuning.transposed_row);
   // Large windows are worth it in long rows too: channels last has a kernel whose time hardly depends on them.
   const bool is_large = p.taps() >= tuning.transposed_taps && planes >= 2 * vector * host.threads;
   if (!is_short && !is_large) return kLongRows;
-  const int64_t each = vector * (p.in_plane() + p.out_plane()) * SizeOf(p.dtype);
-  // Beyond L2 only windows gain with routes that the general kernel has to put together: at strides of 2 to 4 it sorts
-  // columns and takes every tap once. (96x96 turned over: 12x12 at stride 3 0.6 times as fast, 31x31 at stride 4 1.9.)
+  const int64_t each = vector * (p.in_plane() + p.out_plane()) * inner * SizeOf(p.dtype);
+  // Beyond L2 only windows gain with routes that the general kernel has to put together, or that are deep: at strides
+  // of 2 to 4 it sorts columns and takes every tap once. (96x96 turned over: 12x12 at stride 3 0.6 times as fast, 31x31
+  // at stride 4 1.9.)
   const int64_t stride = p.width().stride;
   const int64_t large = tuning.transposed_taps * (stride > 1 && stride <= 4 ? 3 * stride : 4) / 4;
-  const int64_t room = tuning.transposed_block * (p.taps() >= large && op == POOLGRAD_OP_FORWARD_ROUTES ? 8 : 2);
+  const bool far = op == POOLGRAD_OP_FORWARD_ROUTES && (deep || p.taps() >= large);
+  const int64_t room = tuning.transposed_block * (far ? 8 : 2);
   if (each > room) return "planes are too large to be held side by side";
   // Blocks of about the same size, of whole vectors.
   const int64_t most = std::clamp<int64_t>(tuning.transposed_block / each, 1, 4);
@@ -184,7 +202,10 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   Problem& q = layout->block = p;
   q.layout = POOLGRAD_CHANNELS_LAST;
   q.batch = 1;
-  q.channels = CeilDiv(CeilDiv(planes, blocks), vector) * vector;
+  layout->lanes = CeilDiv(CeilDiv(planes, blocks), vector) * vector;
+  layout->in = p.in_plane() * inner;
+  layout->out = p.out_plane() * inner;
+  q.channels = layout->lanes * inner;
   q.routes.bits = std::max(8, p.routes.bits);
   SetRouteLines(&q);
   for (const Algorithm& way : ForwardAlgorithms()) {

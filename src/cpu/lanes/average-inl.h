@@ -22,8 +22,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // Adds `count` rows of every lane to its n sums.
 template <class W>
 HWY_NOINLINE void AddLanes(const W* HWY_RESTRICT rows, int64_t row_step, int64_t count, const Sources* sources,
@@ -241,8 +239,6 @@ template <class T>
 void RunAverage(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
   Average<T>(p, *static_cast<const LaneLayout*>(args.layout), args, scratch).Run(begin, end);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -28,8 +28,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // LoadWide and StoreNarrow of the first n lanes, if there are more.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadSome(D d, const T* from, int64_t n) {
@@ -356,8 +354,6 @@ class Lanes {
   W* edges_;          // lanes' rows as they are transposed, where they are not so in memory
   Sources* sources_;  // of every element of a row; and of those, what a tile of columns has
 };
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

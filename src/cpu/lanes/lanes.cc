@@ -6,10 +6,12 @@
 #include "hwy/foreach_target.h"
 // After foreach_target
 #include "cpu/forward/forward-inl.h"
-#include "cpu/lanes/average-inl.h"
 #include "cpu/lanes/lanes.h"
+#if HWY_TARGET != HWY_SCALAR
+#include "cpu/lanes/average-inl.h"
 #include "cpu/lanes/planes-inl.h"
 #include "cpu/lanes/tables-inl.h"
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {

@@ -25,8 +25,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // Blocks of 16 bytes, `apart` bytes from one to the next.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadBlocks(D d, const uint8_t* from, int64_t apart) {
@@ -100,8 +98,6 @@ void RunAveragePlanes(const Problem& p, const Args& args, int64_t begin, int64_t
     std::copy(averages + (unit * kLanes - first), averages + kLanes, static_cast<T*>(args.result) + unit * kLanes);
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -26,8 +26,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // The best taps so far, and what has been seen.
 template <class W>
 struct Winners {
@@ -245,8 +243,6 @@ template <class T>
 void RunTables(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
   Tables<T>(p, *static_cast<const TablesLayout*>(args.layout), args, scratch).Run(begin, end);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

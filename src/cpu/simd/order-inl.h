@@ -56,8 +56,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // S is how an element is held: float, double, int16_t (the bits of either half), int8_t (u8 too) or int32_t; or, where
 // no value is negative, uint32_t and uint16_t: the bits of f32 and of the halves.
 template <class S>
@@ -418,8 +416,6 @@ struct Best {
     key = Greatest<S>(other, key);
   }
 };
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -7,8 +7,8 @@
 //   AVX2   most of them
 //   AVX3   AVX-512 as Skylake has it
 //   WASM   the 128-bit instructions of WebAssembly
-//   SCALAR Highway's stand-in where the compiler's baseline has no SIMD: no kernel exists for it, every algorithm
-//   refuses there
+//   SCALAR Highway's stand-in where the compiler's baseline has no SIMD: every algorithm refuses there. It comes last,
+//          and the files that are compiled for every set leave their kernels out for it
 #pragma once
 
 #include <cstdint>

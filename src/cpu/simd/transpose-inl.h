@@ -18,8 +18,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // Squares of as many elements as 16 bytes hold, one in every block of that size, by rounds of a perfect shuffle.
 template <class D>
 HWY_INLINE void TransposeInBlocks(D d, hn::Vec<D>* v) {
@@ -91,8 +89,6 @@ HWY_INLINE void TransposeVectors(VecOf<W>* v) {
     }
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -23,8 +23,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 #if HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 inline constexpr bool kNativeF16 = true;
 #else
@@ -157,8 +155,6 @@ HWY_INLINE void StoreNarrowN(D d, hn::Vec<D> value, T* to, size_t n) {
   StoreNarrow(d, value, buffer);
   std::memcpy(to, buffer, n * sizeof(T));
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -27,8 +27,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // Taps of the same rows: element j of row r is the best of from[t][r * in_pitch + j], t < n, which is tap numbers[t].
 template <class S, class C>
 struct TapsJob {
@@ -209,8 +207,6 @@ void BestOfRows(RowsJob<S, C> job, Watch<S>& watch) {
   }
   return BestOfRowsN<S, C, 0, kToY>(job, watch);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -29,7 +29,13 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
+// Whether strides over 4 have ways of their own: columns sorted by phase, neighbours that meet first. Not where size
+// counts.
+#ifdef POOLGRAD_SMALL
+inline constexpr bool kWideStrides = false;
+#else
+inline constexpr bool kWideStrides = true;
+#endif
 
 // Large windows are put together from spans of neighbouring taps that windows share. A span of radix^levels taps is
 // made in `levels` passes, each the best of `radix` spans of the pass before, and windows are the best of a few of the
@@ -39,6 +45,7 @@ struct Spans {
   int levels = 0;    // none: windows are made of single taps
   int64_t size = 1;  // taps of the longest spans
 
+  Spans() = default;
   // `apart`: spans are made at so many places for each window.
   Spans(int64_t taps, int64_t apart) {
     double least = static_cast<double>(taps);
@@ -127,6 +134,26 @@ void ForBlocksOfRows(const Rows<S>& rows, int64_t out_rows, int64_t begin, int64
   }
 }
 
+// Calls pool(block) for blocks as above and for each piece of their rows, `tile` outputs; *piece is the first before,
+// then the one at work. clear() is called where it lies otherwise among its padding than the one before.
+template <class S, class Clear, class Pool>
+void ForPiecesOfBlocks(const Rows<S>& rows, int64_t out_rows, int64_t tile, int64_t begin, int64_t end, Piece* piece,
+                       const Clear& clear, const Pool& pool) {
+  const Axis& width = rows.p.width();
+  ForBlocksOfRows(rows, out_rows, begin, end, [&](const Block<S>& block) {
+    for (int64_t o = 0; o < width.out; o += tile) {
+      if (tile < width.out) {
+        const Axis before = piece->width;
+        *piece = Piece(width, {o, std::min(o + tile, width.out)});
+        const Axis& now = piece->width;
+        if (before.in != now.in || before.pad_lo != now.pad_lo || before.out != now.out) clear();
+      }
+      pool(block);
+      rows.Finish(block.r, block.planes * block.oh.size(), piece->ow);
+    }
+  });
+}
+
 // Calls run(block, plane) for each plane of a block, as a block of its own.
 template <class S, class Run>
 void ForPlanesOf(Block<S> block, const Rows<S>& rows, const Run& run) {
@@ -211,8 +238,6 @@ void PackRows(const Rows<S>& rows, const C* codes, int64_t pitch, int64_t r, int
   }
   for (int64_t i = done; i < count; ++i) PackRow(p, codes + i * pitch, ow, rows.route_row(r + i));
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

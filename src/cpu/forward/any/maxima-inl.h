@@ -26,8 +26,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // The greater of each pair of neighbours: those of `low` in the lower half.
 template <class S>
 HWY_INLINE VecOf<S> PairMax(VecOf<S> low, VecOf<S> high) {
@@ -302,8 +300,6 @@ void MaxOfPairs(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t 
   if (taps == 3) return MaxOfPairsN<S, 3>(from, taps, runs, run, in_pitch, y, y_pitch, watch);
   return MaxOfPairsN<S, 0>(from, taps, runs, run, in_pitch, y, y_pitch, watch);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -25,8 +25,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // Where padded position q (the input's q - pad_lo) of each of several rows lies: phase q % stride, place q / stride.
 struct Phases {
   int64_t stride = 1;
@@ -209,8 +207,6 @@ HWY_NOINLINE void PickRow(const T* from, int64_t out, int64_t step, int64_t inne
     for (; o < out; ++o, from += step) hn::StoreU(hn::LoadU(d, from), d, to + o * inner);
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

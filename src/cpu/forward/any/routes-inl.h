@@ -47,15 +47,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
-// Whether columns are sorted by phase at strides over 4, too. Not where size counts.
-#ifdef POOLGRAD_SMALL
-inline constexpr bool kSortsWide = false;
-#else
-inline constexpr bool kSortsWide = true;
-#endif
-
 // How a problem is cut.
 struct RoutesLayout {
   Spans down, across;
@@ -73,7 +64,7 @@ struct RoutesLayout {
   Phases phases;        // of the width, all input rows of a block
   Phases split;         // the same as Split leaves them: at wide strides not yet sorted
 
-  bool sorts_later() const { return kSortsWide && split.stride != phases.stride; }
+  bool sorts_later() const { return kWideStrides && split.stride != phases.stride; }
 };
 
 // C: of the numbers of taps.
@@ -86,25 +77,14 @@ RoutesLayout LayOutRoutes(const Problem& p) {
   const Axis& w = p.width();
   const bool apart = w.stride > 1 && w.out > 1;
   const Spans dense_spans(w.kernel, w.stride);
-  const bool sorts = apart && inner == 1 && (kSortsWide || w.stride <= 4) && !dense_spans.used();  // every tap once
+  const bool sorts = apart && inner == 1 && (kWideStrides || w.stride <= 4) && !dense_spans.used();  // every tap once
   const bool later = sorts && w.stride > 4;
   const Across way = !apart || sorts ? Across::kTaps : inner >= LaneCount<S>() ? Across::kRuns : Across::kPick;
   const bool one_slice = p.depth().kernel == 1;
-  RoutesLayout l = {Spans(h.out == 1 || !one_slice ? 1 : h.kernel, h.stride),
-                    Spans(w.out == 1 || sorts ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1),
-                    way,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    {},
-                    {}};
+  RoutesLayout l;
+  l.down = Spans(h.out == 1 || !one_slice ? 1 : h.kernel, h.stride);
+  l.across = Spans(w.out == 1 || sorts ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1);
+  l.way = way;
   l.slices = std::min(p.depth().kernel, p.depth().in);
   const bool last_is_dense = way == Across::kPick && w.kernel > 1;
   l.dense = std::min<int64_t>(2, l.across.levels + last_is_dense);
@@ -206,23 +186,12 @@ class RoutesRunner {
   }
 
   void Run(int64_t begin, int64_t end) {
-    const int64_t out = p_.width().out;
-    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) {
-      for (int64_t o = 0; o < out; o += l_.tile) {
-        if (l_.tile < out) Turn(Piece(p_.width(), {o, std::min(o + l_.tile, out)}));
-        Pool(block);
-        rows_.Finish(block.r, block.planes * block.oh.size(), piece_.ow);
-      }
-    });
+    ForPiecesOfBlocks(
+        rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
+        [&](const Block<S>& block) { Pool(block); });
   }
 
  private:
-  // To another piece: where it lies otherwise among its padding, that is made anew.
-  void Turn(const Piece& piece) {
-    const Axis before = piece_.width;
-    piece_ = piece;
-    if (before.in != piece.width.in || before.pad_lo != piece.width.pad_lo || before.out != piece.width.out) Clear();
-  }
   void Clear() {
     FillRow<S>(s_.split, l_.split.size(), LowestKey<S>());
     if constexpr (kIsInt<S>) ListClippedWindows();
@@ -493,13 +462,8 @@ class RoutesRunner {
 };
 
 template <class S, class C>
-void RunRoutes(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  RoutesRunner<S, C>(p, args, memory).Run(begin, end);
-}
-
-template <class S, class C>
 Made MakeRoutesWith(const Problem& p) {
-  return KernelOfRows<S, RoutesScratch<S, C>>(p, RunRoutes<S, C>, LayOutRoutes<S, C>(p));
+  return KernelOfRows<S, RoutesScratch<S, C>>(p, RunAs<RoutesRunner<S, C>>, LayOutRoutes<S, C>(p));
 }
 
 template <class S>
@@ -516,8 +480,6 @@ Made MakeRoutes(const Problem& p) {
     return MakeRoutesWith<S, Code<S>>(p);
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

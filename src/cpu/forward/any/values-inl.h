@@ -6,7 +6,8 @@
 //   across   each output: the greatest of its window of the padded row
 //
 // Down first reads x where it lies and leaves one row per row of outputs to the slower way across. Blocks, not rows,
-// because loads that straddle what was just stored wait for it. Rows too long for that are cut into pieces. Large
+// because loads that straddle what was just stored wait for it. Rows too long for that are cut into pieces. Where
+// windows and their strides are multiples of two or three, so many neighbours meet first, and less is left. Large
 // windows are running maxima down, whose time does not depend on the window, and spans across (blocks-inl.h). Which tap
 // won does not matter here, so they may meet in any order; zeros of different sign are left to a Watch.
 //
@@ -42,8 +43,6 @@ HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-#if HWY_TARGET != HWY_SCALAR
 
 // How windows are taken from padded rows.
 enum class Across {
@@ -97,18 +96,36 @@ HWY_NOINLINE void MaxOfPhases(const S* from, uint64_t taps, int64_t rows, int64_
   shared_watch = watch;
 }
 
+// n results, the greatest of kBy neighbours each. Up to a vector more is written, and what that is made of read.
+template <class S, int kBy>
+HWY_NOINLINE void MaxOfNeighbours(const S* from, int64_t n, S* to) {
+  const hn::ScalableTag<S> d;
+  const int64_t lanes = LaneCount<S>();
+  for (int64_t j = 0; j < n; j += lanes, from += kBy * lanes) {
+    if constexpr (kBy == 2) {
+      hn::StoreU(PairMax<S>(hn::LoadU(d, from), hn::LoadU(d, from + lanes)), d, to + j);
+    } else {
+      VecOf<S> v[3];
+      LoadPhases<S, 3>(from, v);
+      hn::StoreU(Greatest<S>(v[2], Greatest<S>(v[1], v[0])), d, to + j);
+    }
+  }
+}
+
 // How a problem is cut.
 struct ValuesLayout {
   Spans across;
   Across way;
-  bool runs;                  // running maxima down
-  bool folds;                 // depth taps are folded into one slice first
-  int64_t tile;               // outputs along the width per piece
-  int64_t out_rows, in_rows;  // per block
-  int64_t across_rows;        // of them at a time
-  int64_t pitch;              // of padded rows
-  int64_t in_pitch;           // of input rows in scratch, at most
-  int64_t dense;              // buffers of rows at all places
+  int64_t pairs = 0, threes = 0;  // that often neighbours meet before windows do
+  int64_t joined = 1;             // elements that are one then
+  bool runs;                      // running maxima down
+  bool folds;                     // depth taps are folded into one slice first
+  int64_t tile;                   // outputs along the width per piece
+  int64_t out_rows, in_rows;      // per block
+  int64_t across_rows;            // of them at a time
+  int64_t pitch;                  // of padded rows
+  int64_t in_pitch;               // of input rows in scratch, at most
+  int64_t dense;                  // buffers of rows at all places
 };
 
 template <class S>
@@ -118,27 +135,32 @@ ValuesLayout LayOutValues(const Problem& p) {
   const Axis& h = p.height();
   const Axis& w = p.width();
   const bool apart = w.stride > 1 && w.out > 1;
-  const bool pairs = inner == 1 && w.stride == 2 && w.dilation == 1 && w.kernel <= 9;
-  const bool phases = kTakesPhases<S> && inner == 1 && (w.stride == 3 || w.stride == 4) && w.extent() <= 4 * w.stride;
-  const Across way = !apart                    ? Across::kTaps
-                     : pairs                   ? Across::kPairs
-                     : phases                  ? Across::kPhases
-                     : inner >= LaneCount<S>() ? Across::kRuns
-                                               : Across::kPick;
-  ValuesLayout l = {Spans(w.out == 1 || pairs || phases ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1),
-                    way,
-                    h.out > 1 && h.kernel > 10 + 2 * h.stride,
-                    false,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0};
+  ValuesLayout l;
+  int64_t kernel = w.kernel, stride = w.stride;
+  // Windows of an even number of taps, an even number apart, are windows of pairs of neighbours; and so are threes.
+  for (;; kernel = w.kernel / l.joined, stride = w.stride / l.joined) {
+    const bool pairs = inner == 1 && stride == 2 && w.dilation == 1 && kernel <= 9;
+    const bool phases =
+        kTakesPhases<S> && inner == 1 && (stride == 3 || stride == 4) && (kernel - 1) * w.dilation < 4 * stride;
+    l.way = !apart                    ? Across::kTaps
+            : pairs                   ? Across::kPairs
+            : phases                  ? Across::kPhases
+            : inner >= LaneCount<S>() ? Across::kRuns
+                                      : Across::kPick;
+    if (!kWideStrides || l.way != Across::kPick || inner > 1 || w.dilation > 1) break;
+    const bool by_two = kernel % 2 == 0 && stride % 2 == 0;
+    const bool by_three = kTakesPhases<S> && kernel % 3 == 0 && stride % 3 == 0;
+    if (!by_two && !by_three) break;
+    ++(by_two ? l.pairs : l.threes);
+    l.joined *= by_two ? 2 : 3;
+  }
+  const Across way = l.way;
+  const bool at_once = w.out == 1 || way == Across::kPairs || way == Across::kPhases;
+  l.across = Spans(at_once ? 1 : kernel, way == Across::kRuns ? w.stride : 1);
+  l.runs = h.out > 1 && h.kernel > 10 + 2 * h.stride;
   l.folds = p.depth().kernel > 1 && (!h.disjoint() || l.runs);
-  const bool last_is_dense = way == Across::kPick && w.kernel > 1;
-  l.dense = std::min<int64_t>(2, l.across.levels + last_is_dense);
+  const bool last_is_dense = way == Across::kPick && kernel > 1;
+  l.dense = std::min<int64_t>(2, l.pairs + l.threes + l.across.levels + last_is_dense);
   const bool shares = l.folds || l.runs;  // what blocks have in common is made again for each
   const int64_t in_copies = l.folds + l.runs;
   const int64_t least_rows = std::min(h.out, shares ? CeilDiv(2 * h.extent(), h.stride) : 2);
@@ -149,7 +171,7 @@ ValuesLayout LayOutValues(const Problem& p) {
   const int64_t fixed = (least_rows * (1 + l.dense) + least_in * in_copies) * w.extent() * inner * size;
   l.tile = TileOf(w.out, Tuning().forward_piece, fixed, each);
   const int64_t positions = (l.tile - 1) * w.stride + w.extent();
-  l.pitch = positions * inner;
+  l.pitch = CeilDiv(positions * inner, l.joined) * l.joined;
   l.in_pitch = std::min(w.in, positions) * inner;
   const int64_t row = (l.pitch * (2 + l.dense) + l.in_pitch * in_copies * h.stride) * size;  // x and y pass by too
   const int64_t rows =
@@ -178,8 +200,9 @@ struct ValuesScratch {
     const int64_t inner = p.channels_last() ? p.channels : 1;
     folded = take.Take<S>(l.folds ? l.in_rows * l.in_pitch + vector : 0);
     running = take.Take<S>(l.runs ? (std::min(p.height().kernel, p.height().in) + 1) * l.in_pitch + vector : 0);
-    padded = take.Take<S>(l.out_rows * l.pitch + kReadBeyond * vector);
-    for (int i = 0; i < 2; ++i) dense[i] = take.Take<S>(l.dense > i ? l.across_rows * l.pitch + 2 * vector : 0);
+    const int64_t beyond = kReadBeyond * vector;
+    padded = take.Take<S>(l.out_rows * l.pitch + beyond);
+    for (int i = 0; i < 2; ++i) dense[i] = take.Take<S>(l.dense > i ? l.across_rows * l.pitch + beyond : 0);
     picked = take.Take<S>(l.way == Across::kPick ? l.across_rows * l.tile * inner + vector : 0);
     special = take.Take<bool>(std::min(p.depth().kernel, p.depth().in) * l.in_rows);
     const auto listed = [](const Spans& spans, const Axis& a) {
@@ -227,23 +250,12 @@ class ValuesRunner {
   }
 
   void Run(int64_t begin, int64_t end) {
-    const int64_t out = p_.width().out;
-    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) {
-      for (int64_t o = 0; o < out; o += l_.tile) {
-        if (l_.tile < out) Turn(Piece(p_.width(), {o, std::min(o + l_.tile, out)}));
-        Pool(block);
-        rows_.Finish(block.r, block.planes * block.oh.size(), piece_.ow);
-      }
-    });
+    ForPiecesOfBlocks(
+        rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
+        [&](const Block<S>& block) { Pool(block); });
   }
 
  private:
-  // To another piece: where it lies otherwise among its padding, that is made anew.
-  void Turn(const Piece& piece) {
-    const Axis before = piece_.width;
-    piece_ = piece;
-    if (before.in != piece.width.in || before.pad_lo != piece.width.pad_lo) Clear();
-  }
   void Clear() { FillRow<S>(s_.padded, l_.out_rows * l_.pitch + kReadBeyond * LaneCount<S>(), LowestKey<S>()); }
 
   int64_t Seen() const { return piece_.width.in * inner_; }  // elements of a row of x that the piece sees
@@ -368,30 +380,37 @@ class ValuesRunner {
 
   void AcrossRows(const S* from, int64_t rows, S* y, Watch<S>& watch) {
     const Axis& width = piece_.width;
-    if (l_.way == Across::kPairs) {
-      return MaxOfPairs<S>(from, width.kernel, rows, width.out, l_.pitch, y, y_pitch_, watch);
+    const int64_t kernel = width.kernel / l_.joined, stride = width.stride / l_.joined, pitch = l_.pitch / l_.joined;
+    int64_t all = rows * l_.pitch;
+    int64_t pass = 0;
+    for (; kWideStrides && pass < l_.pairs + l_.threes; ++pass) {
+      S* const to = s_.dense[pass % 2];
+      if constexpr (kTakesPhases<S>) {
+        if (pass >= l_.pairs) MaxOfNeighbours<S, 3>(from, all /= 3, to);
+      }
+      if (pass < l_.pairs) MaxOfNeighbours<S, 2>(from, all /= 2, to);
+      from = to;
     }
+    if (l_.way == Across::kPairs) return MaxOfPairs<S>(from, kernel, rows, width.out, pitch, y, y_pitch_, watch);
     if constexpr (kTakesPhases<S>) {
       if (l_.way == Across::kPhases) {
         uint64_t taps = 0;
-        for (int64_t t = 0; t < width.kernel; ++t) taps |= uint64_t{1} << (t * width.dilation);
-        const auto run = width.stride == 3 ? MaxOfPhases<S, 3> : MaxOfPhases<S, 4>;
-        return run(from, taps, rows, width.out, l_.pitch, y, y_pitch_, watch);
+        for (int64_t t = 0; t < kernel; ++t) taps |= uint64_t{1} << (t * width.dilation);
+        const auto run = stride == 3 ? MaxOfPhases<S, 3> : MaxOfPhases<S, 4>;
+        return run(from, taps, rows, width.out, pitch, y, y_pitch_, watch);
       }
     }
     const int64_t step = width.dilation * inner_;
     int64_t reach = step;
-    int64_t all = rows * l_.pitch;
-    int pass = 0;
-    for (; pass < l_.across.levels; ++pass, reach *= l_.across.radix) {
+    for (int level = 0; level < l_.across.levels; ++level, ++pass, reach *= l_.across.radix) {
       for (int64_t t = 0; t < l_.across.radix; ++t) s_.list[t] = from + t * reach;
       all -= (l_.across.radix - 1) * reach;
       MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, l_.across.radix, 1, all, 0, s_.dense[pass % 2], 0}, watch);
       from = s_.dense[pass % 2];
     }
-    const int64_t n = l_.across.count(width.kernel);
+    const int64_t n = l_.across.count(kernel);
     const int64_t span = l_.across.used() ? l_.across.size : 1;
-    for (int64_t i = 0; i < n; ++i) s_.list[i] = from + std::min(i * span, width.kernel - span) * step;
+    for (int64_t i = 0; i < n; ++i) s_.list[i] = from + std::min(i * span, kernel - span) * step;
     const int64_t run = width.out * inner_;
     if (l_.way == Across::kTaps) {
       MaxRows<S, MaxFlow::kKeysToY>({s_.list, n, rows, run, l_.pitch, y, y_pitch_}, watch);
@@ -400,12 +419,12 @@ class ValuesRunner {
           {s_.list, n, width.out, inner_, width.stride * inner_, y, inner_, 0, rows, l_.pitch, y_pitch_}, watch);
     } else {
       if (n > 1) {
-        all = rows * l_.pitch - (width.kernel - 1) * step;
+        all = rows * pitch - (kernel - 1) * step;
         MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, n, 1, all, 0, s_.dense[pass % 2], 0}, watch);
         from = s_.dense[pass % 2];
       }
       for (int64_t r = 0; r < rows; ++r) {
-        PickRow<S>(from + r * l_.pitch, width.out, width.stride * inner_, inner_, s_.picked + r * run);
+        PickRow<S>(from + r * pitch, width.out, stride * inner_, inner_, s_.picked + r * run);
       }
       s_.list[0] = s_.picked;
       MaxRows<S, MaxFlow::kKeysToY>({s_.list, 1, rows, run, run, y, y_pitch_}, watch);
@@ -425,17 +444,10 @@ class ValuesRunner {
 };
 
 template <class S>
-void RunValues(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  ValuesRunner<S>(p, args, memory).Run(begin, end);
-}
-
-template <class S>
 Made MakeValues(const Problem& p) {
   if (const char* reason = RefusePadding(p)) return reason;
-  return KernelOfRows<S, ValuesScratch<S>>(p, RunValues<S>, LayOutValues<S>(p));
+  return KernelOfRows<S, ValuesScratch<S>>(p, RunAs<ValuesRunner<S>>, LayOutValues<S>(p));
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -34,8 +34,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // A vector of a window: where it begins in the plane, and the number of the tap in its first lane.
 template <class S>
 struct WindowVector {
@@ -295,8 +293,6 @@ Made MakeFolded(const Problem& p) {
   kernel.run = RunFolded<S, kRoutes>;
   return kernel;
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

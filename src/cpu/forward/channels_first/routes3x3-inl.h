@@ -37,8 +37,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // The columns that the loads of a row of windows touch, counted from the row's first; they may lie outside it.
 inline Range LoadedColumns(const Axis& width) {
   const int64_t odd = width.stride == 2 ? 1 : 0;  // de-interleaved with the last column of the last window
@@ -217,11 +215,6 @@ class SweepRunner {
   int64_t count_ = 0;  // of steps that wait
 };
 
-template <class S, int kStride>
-void RunSweep(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  SweepRunner<S, kStride>(p, args, memory).Run(begin, end);
-}
-
 // For vectors of 16 bytes: where they are longer a stripe is as wide as many a row, and long rows of several planes
 // waste less.
 template <class S>
@@ -242,17 +235,15 @@ Made MakeRoutes3x3(const Problem& p) {
   const SweepScratch<S> scratch(layout, take);
   Kernel kernel;
   if constexpr (kIsBits<S>) {
-    kernel.run = RunSweep<S, 2>;
+    kernel.run = RunAs<SweepRunner<S, 2>>;
   } else {
-    kernel.run = h.stride == 1 ? RunSweep<S, 1> : RunSweep<S, 2>;
+    kernel.run = h.stride == 1 ? RunAs<SweepRunner<S, 1>> : RunAs<SweepRunner<S, 2>>;
   }
   kernel.units = Rows<S>(p, Args{}).row_count();
   kernel.scratch_bytes = take.used();
   kernel.layout = KeptCopy(layout);
   return kernel.layout ? Made(kernel) : kNoMemory;
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

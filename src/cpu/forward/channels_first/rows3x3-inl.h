@@ -32,8 +32,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 using ByteVec = hn::Vec<hn::ScalableTag<uint8_t>>;
 
 // A stripe is so many vectors wide: as many as have their numbers in one vector of bytes.
@@ -335,8 +333,6 @@ void Sweep(SweepBand<S> band, int64_t out, S* kept_keys, uint8_t* kept_codes, Wa
     sweep(std::false_type());
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -39,8 +39,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 struct TiledLayout {
   int64_t group;  // output rows between two looks at the Watch
 };
@@ -317,8 +315,6 @@ Made MakeTiled(const Problem& p) {
   const TiledLayout layout = {std::clamp<int64_t>(Tuning().forward_looks / w.out, 1, 64)};
   return KernelOfRows<S, TiledScratch<S>>(p, RunInterleaved<S, kRoutes>, layout, kRoutes);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

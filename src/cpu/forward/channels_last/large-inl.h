@@ -41,8 +41,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // What is known of the values of an input row.
 enum class RowState : uint8_t {
   kQuiet,    // the Watch did not fire for its keys
@@ -305,14 +303,9 @@ class MiddleRunner {
 };
 
 template <class S, class C, bool kRoutes>
-void RunMiddles(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  MiddleRunner<S, C, kRoutes>(p, args, memory).Run(begin, end);
-}
-
-template <class S, class C, bool kRoutes>
 Made MakeLargeWith(const Problem& p) {
   const LargeLayout layout = LayOutLarge<S>(p, kRoutes ? sizeof(C) : 0);
-  Made made = KernelOfRows<S, MiddleScratch<S, C>>(p, RunMiddles<S, C, kRoutes>, layout, kRoutes);
+  Made made = KernelOfRows<S, MiddleScratch<S, C>>(p, RunAs<MiddleRunner<S, C, kRoutes>>, layout, kRoutes);
   made.kernel.tasks_per_thread = 2;
   return made;
 }
@@ -335,8 +328,6 @@ Made MakeLarge(const Problem& p) {
   // Without routes there are no codes to fill a vector with: two vectors of keys at a time.
   return MakeLargeWith<S, std::conditional_t<kRoutes || sizeof(S) == 2, uint8_t, uint16_t>, kRoutes>(p);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -35,8 +35,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 inline constexpr int64_t kMostWindows = 8;  // at once
 
 // How many windows of this axis are best pooled at once: few enough that they have a tap in common.
@@ -192,8 +190,6 @@ void PoolMiddles(const MiddleJob<S, C>& job, Watch<S>& watch) {
   }
   return PoolMiddlesN<S, C, kRoutes, kToY, 0>(job, watch);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -45,8 +45,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // A piece of a row of outputs whose windows have the same taps along the width.
 struct StreamPiece {
   Range ow, taps;
@@ -320,11 +318,6 @@ class StreamRunner {
   int64_t closing_ = 0;
 };
 
-template <class S, bool kRoutes>
-void RunStream(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  StreamRunner<S, kRoutes>(p, args, memory).Run(begin, end);
-}
-
 // Why rows of outputs are not worth what each costs to begin, and each window that shares its inputs; or null. Measured
 // on x86: rows of 16 channels ran at 0.3 to 0.9 of the speed of the general kernels. Slices of a volume share nothing.
 inline const char* RefuseShortRows(const Problem& p, const RowsLayout& l) {
@@ -350,10 +343,8 @@ Made MakeRows(const Problem& p) {
     return "without routes it is for few taps that share nothing";
   }
   if (const char* reason = RefuseShortRows(p, layout)) return reason;
-  return KernelOfRows<S, StreamScratch<S>>(p, RunStream<S, kRoutes>, layout, kRoutes);
+  return KernelOfRows<S, StreamScratch<S>>(p, RunAs<StreamRunner<S, kRoutes>>, layout, kRoutes);
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

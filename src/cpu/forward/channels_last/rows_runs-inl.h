@@ -29,8 +29,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 inline constexpr bool kFewForms = HWY_TARGET == HWY_WASM;  // bytes count there
 
 // What a window does with a row it covers.
@@ -334,8 +332,6 @@ void StreamPieceOfRow(const StreamJob<S>& job, Watch<S>& watch) {
     return StreamParts<S, kRoutes, 0>(job, watch);
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

@@ -27,8 +27,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // A full vector of To lanes, truncated from that many L lanes at `from`, in order.
 template <class To, class L>
 HWY_INLINE hn::Vec<hn::ScalableTag<To>> LoadTruncated(const L* from) {
@@ -293,8 +291,6 @@ void PackRow(const Problem& p, const U* codes, Range ow, uint8_t* routes) {
     PackRagged(codes, ow.size(), f, routes + LineOffset(f, ow.begin));
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

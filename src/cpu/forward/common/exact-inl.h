@@ -28,8 +28,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // Values as the rules compare them: -0 equals +0, a NaN is above, below and equal to nothing.
 template <class S>
 struct Standings {
@@ -289,8 +287,6 @@ HWY_NOINLINE void RunExactRow(const Problem& p, const S* plane, int64_t od, int6
     RunExactChannels<S>(row, o, {0, row.inner}, y + o * row.inner, line);
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

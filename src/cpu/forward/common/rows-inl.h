@@ -26,8 +26,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR
-
 // Where row r of the result is.
 struct RowPlace {
   int64_t plane, od, oh;
@@ -87,6 +85,12 @@ struct Rows {
       args.finish(p, args, {(at + ow.begin) * inner, (at + ow.end) * inner});
   }
 };
+
+// Kernel::run of those that are a class.
+template <class Runner>
+void RunAs(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+  Runner(p, args, memory).Run(begin, end);
+}
 
 // A kernel whose units are rows of outputs, and whose scratch is Scratch(layout, problem, more..., taker).
 template <class S, class Scratch, class Layout, class... More>
@@ -169,8 +173,6 @@ void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, st
     rows.Finish(r, 1, {0, p.width().out});
   }
 }
-
-#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

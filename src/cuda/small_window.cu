@@ -358,8 +358,8 @@ void SetRun(Form* f) {
 }
 
 // Channels first, staged, windows that move by one, backward: as many cells to a thread, an odd number of words again,
-// as leave room for codes in pairs, which they share the finding of (3x3/1 in f32 0.64 of copy to 0.76, 2x2x2/1 0.58 to
-// 0.79; 2x1/1 in bf16 0.58 to 0.64).
+// as leave room for codes in pairs, which they share the finding of (3x3/1 in f32 0.59 to 0.71 of copy in seven cells,
+// 0.73 to 0.81 in seven others; 2x1/1 in bf16 0.58 to 0.64).
 void SetCells(const Problem& p, Form* f) {
   if (f->stride[2] != 1) return;
   f->run = f->size == 4 ? 5 : 6;

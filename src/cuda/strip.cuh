@@ -276,13 +276,9 @@ struct Strip {
       }
     }
     __device__ void Before(Reg v, uint32_t place) {
-      if constexpr (kMaxima) {
-        value = P::Max(v, value);
-      } else {
-        const auto m = P::Greater(value, v);
-        value = P::Choose(m, value, v);
-        if constexpr (kRoutes) at = P::ChooseTap(m, at, place);
-      }
+      Best earlier = {v, place};
+      earlier.Behind(value, at);
+      *this = earlier;
     }
   };
 

@@ -93,6 +93,22 @@ inline int64_t table_large_backward = 64, table_large_last = 256;
 // Inputs along the width that a thread of the channels-last backward does; twice as many of long rows.
 inline constexpr int64_t kTableRun = 8, kTableLongRow = 64;
 
+// Small windows: which form a problem gets.
+// Channels last, staged: taps along the width, each an address, and registers that several channels may take.
+inline constexpr int64_t kFlatWidthMost = 8;
+inline constexpr int kFlatRegistersMost = 64;
+// Signals whose channels have fewer bytes in all are staged: neighbouring threads would be far apart.
+inline constexpr int64_t kFewChannelBytes = 64;
+// Channels first: taps along the width from which outputs share them, and registers of their rows, of halves and of
+// floats.
+inline constexpr int kRunTaps = 6;
+inline constexpr int kRunRegistersMost[] = {60, 28};
+// Registers of rows that outputs share along the depth, and with routes.
+inline constexpr int kDeepRegistersMost[] = {64, 84};
+// Registers of rows beyond which so much is spilled that loops are faster (channels last, with routes: 4x4x4/1 0.04 of
+// copy, 3x3x3/1 with dilation 2 0.11).
+inline constexpr int kReducedMost = 128;
+
 // How a small window's kernel is made.
 struct SmallWindowTuning {
   // Output rows (or rows of cells) a thread does one below the other. Longer strips read fewer rows twice and pay the

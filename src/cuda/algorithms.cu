@@ -173,10 +173,11 @@ CudaKernel MakeCompiled(const Problem& p, poolgrad_op op) {
   return MakeChosen(p, op, {form, compiled.kernel}, std::move(compiled.note));
 }
 
-// Where the form that suits best was not compiled ahead, the one that suits any rows may have been.
+// Where the form that suits best was not compiled ahead, another one may have been.
 Chosen FindAhead(const Problem& p, poolgrad_op op) {
-  for (const Form& form : {*FormOf(p, op), *PlainFormOf(p, op)}) {
-    if (const void* kernel = AheadKernel(p.dtype, op, form)) return {form, kernel};
+  for (const auto of : {FormOf, KeptFormOf, PlainFormOf}) {
+    const std::optional<Form> form = of(p, op);
+    if (const void* kernel = form ? AheadKernel(p.dtype, op, *form) : nullptr) return {*form, kernel};
   }
   return {};
 }

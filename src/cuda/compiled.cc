@@ -166,13 +166,20 @@ std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& f) {
                            ", " + std::to_string(f.deep) + ", " + Truth(f.routes) + ", " + Truth(f.relu) + ", " +
                            Truth(f.inside) + ", " + Truth(f.cut) + ", " + Truth(f.ragged) + ", " + Truth(f.even) + "}";
   const SmallWindowTuning tuning = backward ? BackwardTuning(f) : ForwardTuning(f);
-  const std::string bounds =
-      std::to_string(backward ? kCellThreads : kStripThreads) + ", " + std::to_string(std::max(1, tuning.blocks));
-  return std::string("#include \"cuda/prelude.cuh\"\n#include \"cuda/") +
-         (backward ? "cell_blocks.cuh" : "strip_blocks.cuh") +
-         "\"\nusing namespace poolgrad::cuda;\nextern \"C\" __global__ void __launch_bounds__(" + bounds + ") " +
-         kKernel + "(const __grid_constant__ " + (backward ? "CellParams" : "StripParams") + " p) {\n  " +
-         (backward ? "RunCellsForm" : "RunStripForm") + "<" + NameOf(dtype) + ", " + form + ">(p);\n}\n";
+  struct Kernel {
+    const char *file, *params, *body;
+    int threads, blocks;
+  };
+  const Kernel kernel =
+      f.marches() ? Kernel{"march.cuh", "MarchParams", backward ? "RunMarchBackward" : "RunMarchForward", kMarchThreads,
+                           kMarchBlocks}
+      : backward  ? Kernel{"cell_blocks.cuh", "CellParams", "RunCellsForm", kCellThreads, tuning.blocks}
+                  : Kernel{"strip_blocks.cuh", "StripParams", "RunStripForm", kStripThreads, tuning.blocks};
+  return std::string("#include \"cuda/prelude.cuh\"\n#include \"cuda/") + kernel.file +
+         "\"\nusing namespace poolgrad::cuda;\nextern \"C\" __global__ void __launch_bounds__(" +
+         std::to_string(kernel.threads) + ", " + std::to_string(std::max(1, kernel.blocks)) + ") " + kKernel +
+         "(const __grid_constant__ " + kernel.params + " p) {\n  " + kernel.body + "<" + NameOf(dtype) + ", " + form +
+         ">(p);\n}\n";
 }
 
 std::string CodeOf(const std::string& source, const std::string& architecture, std::string* why) {

@@ -12,6 +12,8 @@ enum class Mode {
   kFirstOdd,     // channels first, any alignment: a byte's worth of codes, element by element
   kFirstStaged,  // the same, with pieces of both sides held in shared memory
   kLastStaged,   // channels last, any number of channels: rows of places and channels, held there likewise
+  kFirstMarch,   // channels first: single columns of some rows, one depth after the other (march.cuh)
+  kLastMarch,    // channels last: one or two channels of the same
 };
 
 struct Form {
@@ -22,7 +24,8 @@ struct Form {
   int pad;     // along the width, where the mode has to know (kFirst); else 0
   int size;    // bytes of an element
   int vector;  // elements of a thread at one place: channels, 1 when they are first
-  int run;     // channels first, staged: outputs (backward: cells) of a thread in one row, chosen for sharing; else 0
+  int run;     // channels first, staged: outputs (backward: cells) of a thread in one row, chosen for sharing; else 0;
+               // marching: its rows
   int deep;    // forward: outputs of a thread along the depth, which share what they read
   bool routes;
   bool relu;    // of the outputs
@@ -37,6 +40,7 @@ struct Form {
   constexpr int taps() const { return kernel[0] * kernel[1] * kernel[2]; }
   constexpr bool last() const { return mode == Mode::kLast || mode == Mode::kLastOdd; }
   constexpr bool staged() const { return mode == Mode::kFirstStaged || mode == Mode::kLastStaged; }
+  constexpr bool marches() const { return mode == Mode::kFirstMarch || mode == Mode::kLastMarch; }
   constexpr bool whole() const { return mode == Mode::kLast || mode == Mode::kFirst; }
   constexpr bool disjoint() const { return extent(0) <= stride[0] && extent(1) <= stride[1] && extent(2) <= stride[2]; }
   constexpr bool dilated() const { return dilation[0] > 1 || dilation[1] > 1 || dilation[2] > 1; }

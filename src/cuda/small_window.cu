@@ -3,6 +3,7 @@
 
 #include "cuda/cells.cuh"
 #include "cuda/small_window.h"
+#include "cuda/small_window_march.h"
 #include "cuda/small_window_pieces.h"
 #include "cuda/strip.cuh"
 #include "cuda/strips.cuh"
@@ -15,9 +16,6 @@ namespace {
 constexpr int64_t kTapsMost = 64, kDisjointTapsMost = 196, kStrideMost = 32, kCellMost = 16, kExtentMost = 32;
 
 bool IsBackward(poolgrad_op op) { return op == POOLGRAD_OP_BACKWARD; }
-
-// Rows of one channel that is called the last: each code has a byte of its own.
-bool BytePerCode(const Problem& p) { return p.channels_last() && p.channels == 1 && p.routes.bits < 8; }
 
 // Whether windows have one axis and move by one along it, across the strips of an image: along its depth, or where
 // channels are last its width.
@@ -394,16 +392,25 @@ template <class Params>
 std::shared_ptr<const FormLaunch> MakeReady(const void* kernel, const Form& f, const Problem& p, poolgrad_op op) {
   auto ready = std::make_shared<Ready<Params>>();
   ready->kernel = kernel;
-  ready->vector = f.whole() ? 16 : f.even ? 2 * f.size : f.size, ready->codes = f.whole() ? 8 : 1;
+  ready->vector = f.whole() ? 16 : f.even ? 2 * f.size : f.size;
+  ready->codes = f.whole() ? 8 : f.marches() && f.even ? 2 : 1;
   ready->early = Waits(kernel, p.device_index);
-  ready->grid = Prepare(f, Folded(p, op), &ready->params);
+  if constexpr (std::is_same_v<Params, MarchParams>) {
+    ready->grid = PrepareMarch(f, MarchProblem(p), IsBackward(op), &ready->params);
+  } else {
+    ready->grid = Prepare(f, Folded(p, op), &ready->params);
+  }
   if (ready->grid.blocks == 0) return nullptr;
   return ready;
 }
 
 }  // namespace
 
-std::optional<Form> FormOf(const Problem& p, poolgrad_op op) { return Choose(p, op, false); }
+std::optional<Form> FormOf(const Problem& p, poolgrad_op op) {
+  const std::optional<Form> kept = KeptFormOf(p, op), march = MarchForm(p, op);
+  return march && (!kept || PrefersMarch(*march, *kept, IsBackward(op))) ? march : kept;
+}
+std::optional<Form> KeptFormOf(const Problem& p, poolgrad_op op) { return Choose(p, op, false); }
 std::optional<Form> PlainFormOf(const Problem& p, poolgrad_op op) { return Choose(p, op, true); }
 
 const void* AheadKernel(poolgrad_dtype dtype, poolgrad_op op, const Form& form) {
@@ -421,6 +428,7 @@ const void* AheadKernel(poolgrad_dtype dtype, poolgrad_op op, const Form& form) 
 }
 
 std::shared_ptr<const FormLaunch> MakeFormLaunch(const void* kernel, const Form& f, const Problem& p, poolgrad_op op) {
+  if (f.marches()) return MakeReady<MarchParams>(kernel, f, p, op);
   return IsBackward(op) ? MakeReady<CellParams>(kernel, f, p, op) : MakeReady<StripParams>(kernel, f, p, op);
 }
 

@@ -1,4 +1,5 @@
-// The host's side of the small-window kernels (strip.cuh, cells.cuh): which form a problem wants, and launching it.
+// The host's side of the small-window kernels (strip.cuh, cells.cuh, march.cuh): which form a problem wants, and
+// launching it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +15,9 @@ namespace poolgrad::cuda {
 // The form for `op` (forward, with routes or not, and backward), if the window is small enough for one.
 std::optional<Form> FormOf(const Problem& p, poolgrad_op op);
 
-// The same, where it would read or write whole vectors of rows, without: fewer windows have that compiled ahead.
+// The same without marching, which is never compiled ahead; and where it would read or write whole vectors of rows,
+// without those: fewer windows have that compiled ahead.
+std::optional<Form> KeptFormOf(const Problem& p, poolgrad_op op);
 std::optional<Form> PlainFormOf(const Problem& p, poolgrad_op op);
 
 // The kernel of a form, if it was compiled ahead.

@@ -16,6 +16,9 @@ namespace poolgrad::cuda {
 // Rows of one channel are rows, whatever the layout is called.
 inline bool ChannelsLast(const Problem& p) { return p.channels_last() && p.channels > 1; }
 
+// Rows of one channel that is called the last: each code has a byte of its own.
+inline bool BytePerCode(const Problem& p) { return p.channels_last() && p.channels == 1 && p.routes.bits < 8; }
+
 // From the first cell with an input to the last.
 inline int64_t FirstCell(const Axis& a) { return a.pad_lo / a.stride; }
 inline int64_t CellsOfAxis(const Axis& a) { return (a.in - 1 + a.pad_lo) / a.stride + 1 - FirstCell(a); }

@@ -12,6 +12,8 @@ namespace poolgrad::cuda {
 // blocks, so that one block's loads hide another's stores.
 inline constexpr int kStripThreads = 256;
 inline constexpr int kCellThreads = 256;
+// Marching along the depth: threads of a block, and blocks of a multiprocessor, which leaves 128 registers.
+inline constexpr int kMarchThreads = 128, kMarchBlocks = 4;
 // The most of a staged piece: its block loads, computes and stores one after the other, so that many small ones overlap
 // better (0.60 to 0.73 of copy for 2x2/1 on odd rows).
 inline constexpr int kStagedThreads = 128;
@@ -108,6 +110,14 @@ inline constexpr int kDeepRegistersMost[] = {64, 84};
 // Registers of rows beyond which so much is spilled that loops are faster (channels last, with routes: 4x4x4/1 0.04 of
 // copy, 3x3x3/1 with dilation 2 0.11).
 inline constexpr int kReducedMost = 128;
+// Marching: rows of a thread at most, and registers of what it has asked for and not made yet, by direction; more rows
+// share more of what is read (3x3x3/1 in f32 with one, two, three and four 0.46 0.54 0.56 0.58 of copy forward, 0.33
+// 0.37 0.42 0.32 backward). Depths of a thread: places are counted from its first, in 16 bits.
+inline constexpr int kMarchRowsMost[] = {4, 3}, kMarchRegistersMost[] = {88, 70};
+inline constexpr int64_t kMarchDepthsMost = 64;
+inline constexpr int64_t kMarchPlacesMost = 32;  // of a row: bits of a word
+// Whether windows march wherever they can. The GPU tests set it at times; nothing else writes it.
+inline bool march_always = false;
 
 // How a small window's kernel is made.
 struct SmallWindowTuning {

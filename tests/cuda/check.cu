@@ -493,13 +493,19 @@ int Main(int argc, char** argv) {
   const int64_t usual = cuda::enough_threads, staged = cuda::staged_bytes, tile = cuda::separable_tile;
   const int64_t cleared = cuda::table_cleared, large = cuda::table_large_backward, last = cuda::table_large_last;
   struct Phase {
-    bool long_strips, compiled;
+    bool long_strips, compiled, marching;
     int until;  // of 100 problems
   };
   int begin = 0;
-  for (const Phase phase : {Phase{false, false, 40}, {true, false, 80}, {false, true, 90}, {true, true, 100}}) {
+  for (const Phase phase : {Phase{false, false, false, 40},
+                            {true, false, false, 80},
+                            {false, true, false, 86},
+                            {true, true, false, 92},
+                            {false, true, true, 96},
+                            {true, true, true, 100}}) {
     cuda::enough_threads = phase.long_strips ? 1 : usual;
     cuda::staged_bytes = phase.long_strips ? 2048 : staged;
+    cuda::march_always = phase.marching;
     cuda::separable_tile = phase.long_strips ? 16 : tile;
     cuda::table_cleared = phase.long_strips ? 2 : cleared;
     cuda::table_large_backward = phase.long_strips ? 4 : large;
@@ -523,6 +529,7 @@ int Main(int argc, char** argv) {
   }
   cuda::enough_threads = usual;
   cuda::staged_bytes = staged;
+  cuda::march_always = false;
   cuda::separable_tile = tile;
   cuda::table_cleared = cleared, cuda::table_large_backward = large, cuda::table_large_last = last;
   CheckGraphAndStreams();

@@ -63,15 +63,16 @@ inline poolgrad_problem SharingWindow(Random& r) {
   const int dtypes[] = {POOLGRAD_F32, POOLGRAD_BF16, POOLGRAD_F16};
   p.dtype = dtypes[Pick(r, 0, 2)];
   p.layout = static_cast<int32_t>(Pick(r, 0, 1));
-  p.rank = static_cast<int32_t>(Pick(r, 1, 3));
+  p.rank = static_cast<int32_t>(Chance(r, 40) ? 1 : Pick(r, 2, 3));
   p.batch = Pick(r, 1, 3);
   p.channels = Chance(r, 50) ? 8 * Pick(r, 1, 5) : Pick(r, 1, 20);
   const int64_t most[] = {300, 50, 22}, kernels[] = {Chance(r, 60) ? 14 : 31, 8, 4};
+  const int64_t dilation = Chance(r, 20) ? Pick(r, 2, 3) : 1;
   for (int i = 0; i < p.rank; ++i) {
     p.in[i] = Pick(r, most[p.rank - 1] / 2, most[p.rank - 1]);
     p.kernel[i] = Chance(r, 25) && p.rank > 1 ? 1 : Pick(r, 2, kernels[p.rank - 1]);
     p.stride[i] = Chance(r, 85) ? 1 : 2;
-    p.dilation[i] = Chance(r, 85) ? 1 : 2;
+    p.dilation[i] = Chance(r, 85) ? dilation : 2;
     p.pad_lo[i] = p.pad_hi[i] = Chance(r, 50) ? 0 : Pick(r, 0, p.kernel[i] / 2);
   }
   if (Chance(r, 30)) p.nan = static_cast<int32_t>(Pick(r, 1, 5));
@@ -140,7 +141,7 @@ inline poolgrad_problem TableProblem(Random& r, Lists& lists) {
 // Problems of every kind, most of them near the windows that have kernels of their own.
 inline poolgrad_problem RandomProblem(Random& r, Lists& lists) {
   if (Chance(r, 25)) return TableProblem(r, lists);
-  if (Chance(r, 15)) return SharingWindow(r);
+  if (Chance(r, 20)) return SharingWindow(r);
   if (Chance(r, 40)) return AnyWindow(r);
   poolgrad_problem p;
   poolgrad_problem_init(&p);

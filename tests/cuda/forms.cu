@@ -35,16 +35,24 @@ int CountKinds(int draws) {
       {"staged channels", [](const Form& f, bool) { return f.mode == Mode::kLastStaged; }},
       {"cut rows", [](const Form& f, bool) { return f.cut; }},
       {"nothing outside", [](const Form& f, bool) { return f.inside; }},
-      {"outputs that share their middle", [](const Form& f, bool backward) { return f.run > 0 && !backward; }},
+      {"outputs that share their middle",
+       [](const Form& f, bool backward) { return f.run > 0 && f.staged() && !backward; }},
       {"the same with codes in bytes",
        [](const Form& f, bool backward) { return f.run > 0 && !backward && f.apart(); }},
-      {"cells in a run", [](const Form& f, bool backward) { return f.run > 0 && backward; }},
+      {"cells in a run", [](const Form& f, bool backward) { return f.run > 0 && f.staged() && backward; }},
       {"outputs that share depths", [](const Form& f, bool) { return f.deep > 1 && f.staged(); }},
       {"the same, channels last", [](const Form& f, bool) { return f.deep > 1 && f.last(); }},
+      {"marching, forward", [](const Form& f, bool backward) { return f.mode == Mode::kFirstMarch && !backward; }},
+      {"the same with codes of several threads in a byte",
+       [](const Form& f, bool backward) { return f.mode == Mode::kFirstMarch && !backward && f.routes && f.bits < 8; }},
+      {"marching, backward", [](const Form& f, bool backward) { return f.mode == Mode::kFirstMarch && backward; }},
+      {"marching, channels last", [](const Form& f, bool) { return f.mode == Mode::kLastMarch && f.even; }},
+      {"marching, odd channels last", [](const Form& f, bool) { return f.mode == Mode::kLastMarch && !f.even; }},
   };
   const int64_t usual = cuda::staged_bytes;
   for (int i = 0; i < draws; ++i) {
     cuda::staged_bytes = i % 2 == 0 ? usual : 2048;  // as check.cu does
+    cuda::march_always = i % 5 == 4;
     Random r(static_cast<uint64_t>(i));
     Lists lists;
     const Result<Problem> problem = Resolve(RandomProblem(r, lists));
@@ -56,7 +64,7 @@ int CountKinds(int draws) {
       for (Kind& kind : kinds) kind.count += form && kind.has(*form, op == POOLGRAD_OP_BACKWARD);
     }
   }
-  cuda::staged_bytes = usual;
+  cuda::staged_bytes = usual, cuda::march_always = false;
   int missing = 0;
   for (const Kind& kind : kinds) {
     if (std::getenv("POOLGRAD_VERBOSE")) std::printf("%5d forms: %s\n", kind.count, kind.name);
@@ -105,6 +113,7 @@ int main(int count, char** arguments) {
     if (!problem.ok()) continue;
     const poolgrad_op ops[] = {POOLGRAD_OP_FORWARD, POOLGRAD_OP_FORWARD_ROUTES, POOLGRAD_OP_BACKWARD};
     const poolgrad_op op = ops[pick(0, 2)];
+    cuda::march_always = made % 3 == 0;
     const auto form = cuda::FormOf(*problem, op);
     if (!form) continue;
     ++made;

@@ -27,7 +27,7 @@ struct MarchParams {
   // other channel vectors; segments of the depth, phases among them.
   FastDiv lanes, columns, groups, chunks, segments;
   int in[3], out[3], pad[3];
-  int channels;     // or planes, where channels are first
+  int channels;
   int row_groups;   // of a phase
   int depths;       // of a thread
   int depth_parts;  // of a phase

@@ -146,6 +146,7 @@ const char* RefuseForms(const Problem& p, poolgrad_op op) {
 struct Chosen {
   Form form{};
   const void* kernel = nullptr;
+  bool best = true;  // no other form suits the problem better
 };
 
 Status LaunchChosen(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
@@ -175,18 +176,20 @@ CudaKernel MakeCompiled(const Problem& p, poolgrad_op op) {
 
 // Where the form that suits best was not compiled ahead, another one may have been.
 Chosen FindAhead(const Problem& p, poolgrad_op op) {
+  bool best = true;
   for (const auto of : {FormOf, KeptFormOf, PlainFormOf}) {
     const std::optional<Form> form = of(p, op);
-    if (const void* kernel = form ? AheadKernel(p.dtype, op, *form) : nullptr) return {*form, kernel};
+    if (const void* kernel = form ? AheadKernel(p.dtype, op, *form) : nullptr) return {*form, kernel, best};
+    best = false;
   }
   return {};
 }
 
 const char* RefuseSmallWindow(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseForms(p, op)) return reason;
-  if (!FindAhead(p, op).kernel) return "no kernel was compiled ahead for this window";
-  const bool best = AheadKernel(p.dtype, op, *FormOf(p, op));
-  return best || RefuseCompiled(p, op) ? nullptr : "one compiled for just this problem is faster";
+  const Chosen ahead = FindAhead(p, op);
+  if (!ahead.kernel) return "no kernel was compiled ahead for this window";
+  return ahead.best || RefuseCompiled(p, op) ? nullptr : "one compiled for just this problem is faster";
 }
 
 CudaKernel MakeSmallWindow(const Problem& p, poolgrad_op op) { return MakeChosen(p, op, FindAhead(p, op), {}); }

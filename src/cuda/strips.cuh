@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "cuda/device.cuh"
 #include "cuda/fast.h"
@@ -58,16 +57,18 @@ struct Strips {
   // How many words of one bank of shared memory the threads of a warp ask for at once: neighbours are `column_bytes`
   // apart, strips of `rows` rows so many times `row_bytes`.
   int Conflicts(int rows, int64_t column_bytes, int64_t row_bytes) const {
-    std::array<std::pair<int64_t, int64_t>, 32> asked;  // bank and word of each lane
-    for (int64_t lane = 0; lane < 32; ++lane) {
-      const int64_t word = (lane % columns * column_bytes + lane / columns * rows * row_bytes) / 4;
-      asked[static_cast<size_t>(lane)] = {word % 32, word};
-    }
-    std::sort(asked.begin(), asked.end());
+    std::array<std::array<uint64_t, 32>, 32> asked;  // by bank, each word once
+    std::array<int, 32> count{};
     int most = 1;
-    for (size_t i = 1, words = 1; i < asked.size(); ++i) {
-      words = asked[i].first != asked[i - 1].first ? 1 : words + (asked[i] != asked[i - 1]);
-      most = std::max(most, static_cast<int>(words));
+    int64_t column = 0, row = 0;
+    for (int lane = 0; lane < 32; ++lane) {
+      const auto word = static_cast<uint64_t>(column * column_bytes + row * row_bytes) / 4;
+      if (++column == columns) column = 0, row += rows;
+      auto& words = asked[word % 32];
+      int& n = count[word % 32];
+      if (std::find(words.begin(), words.begin() + n, word) == words.begin() + n)
+        words[static_cast<size_t>(n++)] = word;
+      most = std::max(most, n);
     }
     return most;
   }
@@ -85,12 +86,14 @@ struct Strips {
     piece.rows = pieces.rows_each, piece.depths = CeilDiv(pieces.depths_each, deep);
     const int64_t others = columns * piece.depths * pieces.planes_each;
     const auto strips = [&](int rows) { return others * CeilDiv(piece.rows, rows); };
-    int best = 0;
+    int best = 0, before = 0;
     int64_t least = 0;
     for (int most = tuning.ahead; most <= std::max(tuning.rows, tuning.ahead); most += tuning.ahead) {
       const int rows = piece.RowsPerStrip(most, tuning.ahead);
-      const int64_t time = CeilDiv(strips(rows), kStagedThreads) * (rows + warm_up + kStart) *
-                           std::max(kHidden, Conflicts(rows, column_bytes, row_bytes));
+      const int64_t rounds = CeilDiv(strips(rows), kStagedThreads) * (rows + warm_up + kStart);
+      if (rows == before || (best > 0 && rounds * kHidden > least)) continue;
+      before = rows;
+      const int64_t time = rounds * std::max(kHidden, Conflicts(rows, column_bytes, row_bytes));
       if (best == 0 || time <= least) best = rows, least = time;
     }
     piece.Describe(best, s);

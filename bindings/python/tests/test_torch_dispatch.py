@@ -13,6 +13,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch.autograd.functional import hessian, jacobian  # noqa: E402
 
 import poolgrad.torch as P  # noqa: E402
+from poolgrad.torch import _everywhere  # noqa: E402
 
 VERSION = tuple(int(n) for n in torch.__version__.split(".")[:2])
 OURS = {1: P.max_pool1d, 2: P.max_pool2d, 3: P.max_pool3d}
@@ -294,6 +295,22 @@ def test_functorch_before_torch_2():
     same(functorch.vmap(lambda t: P.max_pool2d(t, 2))(x), torch.stack([F.max_pool2d(t, 2) for t in x]))
     with pytest.raises(NotImplementedError, match=r"they can from 2.0 on; .*convert\(model, back=True\)"):
         functorch.grad(lambda t: P.max_pool2d(t, 2).sum())(x[0])
+
+
+@pytest.mark.skipif(VERSION >= (2, 0), reason="from torch 2.0 on, torch.func sees through poolgrad; tested beside it")
+def test_fractional_under_functorch_before_torch_2():
+    """Windows that differ from plane to plane take another way: it must refuse in the same words, so that everywhere() leaves it to torch."""
+    functorch = pytest.importorskip("functorch", reason="functorch is not installed")
+    x, samples = inputs(4, 2, 3, 8, 8), torch.rand(2, 3, 2)
+    theirs, ours = (lambda t, f=f: f(t, 2, 3, _random_samples=samples) for f in (F.fractional_max_pool2d, P.fractional_max_pool2d))
+    expected = functorch.grad(lambda t: theirs(t).sum())(x[0])
+    for _ in range(2):  # the first call makes the plan
+        with pytest.raises(NotImplementedError, match=r"they can from 2.0 on; .*convert\(model, back=True\)"):
+            functorch.grad(lambda t: ours(t).sum())(x[0])
+    same(functorch.vmap(ours)(x), torch.stack([theirs(t) for t in x]))
+    with P.everywhere(), pytest.warns(UserWarning, match="left to torch"):
+        _everywhere._told.clear()
+        same(functorch.grad(lambda t: theirs(t).sum())(x[0]), expected)
 
 
 # ---- what a call keeps -------------------------------------------------------------------------------------------------------------

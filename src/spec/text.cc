@@ -329,6 +329,12 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
     }
     said[matter] = words[i];
   }
+  for (int i = 0; i < p.rank && said[kKernel].empty(); ++i) {
+    if (p.outputs[i] == 0) {
+      return Status::Invalid("the problem " + Quoted(text) +
+                             " has no windows; give their size, like k2, or adaptive=3");
+    }
+  }
   for (int i = 0; i < 3 && said[kStride].empty(); ++i) p.stride[i] = p.outputs[i] != 0 ? 1 : p.kernel[i];
   return p;
 }

@@ -313,6 +313,31 @@ def test_fractional_under_functorch_before_torch_2():
         same(functorch.grad(lambda t: theirs(t).sum())(x[0]), expected)
 
 
+def test_operators_check_what_they_are_given():
+    """They can be called by anyone, and read as much memory as their plans say."""
+    x, window = inputs(2, 3, 8, 8), ([2, 2], [2, 2], [0, 0, 0, 0], 0, [1, 1], False, 1, 0)
+    biased = (*window, 0, True, [], [], True, 0, True)
+    dy, routes, few, ops = torch.ones(2, 3, 4, 4), torch.zeros(2, 3, 4, 1, dtype=torch.uint8), torch.zeros(3, dtype=torch.uint8), torch.ops.poolgrad
+    wide = torch.zeros(2, 3, 4, 2, dtype=torch.uint8)
+    cases = [
+        (r"routes has the shape \(3,\)", lambda: ops.max_pool_scatter(dy, few, x.shape, *window)),
+        (r"dy has the shape \(2, 3, 4, 3\)", lambda: ops.max_pool_scatter(dy[..., :3], routes, x.shape, *window)),
+        (r"routes has the shape \(3,\)", lambda: ops.max_pool_gather(x, few, *window)),
+        ("routes has the type torch.int8", lambda: ops.max_pool_gather(x, routes.to(torch.int8), *window)),
+        (r"routes has the shape \(3,\)", lambda: ops.max_pool_indices(x, few, *window)),
+        (r"bias has the shape \(2,\)", lambda: ops.max_pool_bias(x, torch.zeros(2), *biased)),
+        ("bias has the type torch.float64", lambda: ops.max_pool_bias(x, torch.zeros(3).double(), *biased)),
+        (r"routes has the shape \(3,\)", lambda: ops.max_pool_bias_sum(dy, few, x.shape, *biased)),
+        (r"dy has the shape \(2, 3, 4\)", lambda: ops.max_pool_bias_sum(dy[..., 0], wide, x.shape, *biased)),
+        (r"routes has the shape \(3,\)", lambda: ops.max_pool_routed(torch.ones(3), few, x.shape, *biased)),
+        (r"tbias has the shape \(2,\)", lambda: ops.max_pool_routed(torch.ones(2), wide, x.shape, *biased)),
+    ]
+    for sentence, call in cases:
+        for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+            with mode(), pytest.raises(RuntimeError, match=sentence):
+                call()
+
+
 # ---- what a call keeps -------------------------------------------------------------------------------------------------------------
 
 

@@ -278,6 +278,30 @@ def test_a_layer_leaves_to_torch_what_poolgrad_refuses():
     assert "avg_pool2d is left to torch: input has the type torch.int64" in str(told[0].message)
 
 
+AUTOCAST = {
+    **{f"avg_pool{rank}d": (rank, 2) for rank in (1, 2, 3)},
+    **{f"adaptive_{kind}_pool{rank}d": (rank, 2) for rank in (1, 2, 3) for kind in ("max", "avg")},
+    **{f"fractional_max_pool{rank}d": (rank, 2, 2) for rank in (2, 3)},
+}
+
+
+@pytest.mark.parametrize("name", AUTOCAST)
+def test_cpu_autocast_gives_torchs_type(name):
+    rank, *arguments = AUTOCAST[name]
+    x = torch.randn(2, 3, *(6,) * rank).bfloat16()
+    found = []
+    for functions in (F, P):
+        torch.manual_seed(3)  # fractional pooling draws samples, in the type before the cast
+        with torch.autocast("cpu"):
+            try:
+                found.append(getattr(functions, name)(x, *arguments))
+            except RuntimeError as error:  # torch's alone
+                pytest.skip(f"torch {torch.__version__}: {error}")
+    assert found[0].dtype is found[1].dtype
+    if "adaptive_avg" not in name:
+        assert torch.equal(*found)
+
+
 @pytest.mark.parametrize(
     "call, sentence",
     [

@@ -90,6 +90,11 @@ def _cast(probe: Probe, rank: int, input: torch.Tensor) -> torch.Tensor:
     return input.to(_cast_dtype(probe, rank, input.dtype))
 
 
+def autocast(probe: Probe, rank: int, input: torch.Tensor) -> torch.Tensor:
+    """`input` as torch's own pooling would be given it."""
+    return _cast(probe, rank, input) if _autocast_enabled() else input
+
+
 def call(
     function: Any, rank: int, input: Any, make: Callable[[torch.Tensor], Window], return_indices: bool, arguments: Tuple[Any, ...],
     keywords: Dict[str, Any], probe: Probe,

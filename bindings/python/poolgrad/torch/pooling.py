@@ -337,6 +337,11 @@ _SAMPLE_OF_AXIS = {2: (1, 0), 3: (0, 1, 2)}  # torch's order of an axis' samples
 
 
 def _make_fractional(rank: int) -> Callable[..., Any]:
+    theirs = getattr(F, f"fractional_max_pool{rank}d")
+
+    def probe(x: torch.Tensor) -> Any:
+        return theirs(x.expand(1, 1, *(3,) * rank), 1, 1)
+
     def fractional_max_pool(
         input: torch.Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
         _random_samples: Optional[torch.Tensor] = None,
@@ -371,6 +376,9 @@ def _make_fractional(rank: int) -> Callable[..., Any]:
             )
         elif functional.goes_straight(samples) and samples.device.type == "cpu" and not bool(((samples >= 0) & (samples <= 1)).all()):
             raise PoolValueError("_random_samples has an entry that is not between 0 and 1")
+        if not is_compiling():
+            input = functional.autocast(probe, rank, input)
+            samples = samples.to(input.dtype)
         if samples.device.type == "cuda":  # where torch computes in float what are halves
             samples = samples.to(torch.promote_types(samples.dtype, torch.float32))
         starts = [

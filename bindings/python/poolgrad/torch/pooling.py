@@ -355,7 +355,7 @@ def _make_fractional(rank: int) -> Callable[..., Any]:
         for word, tensor in (("input", input), ("_random_samples", _random_samples)):
             if not isinstance(tensor, torch.Tensor) and (tensor is not None or word == "input"):
                 raise PoolTypeError(f"{name}(): argument '{word}' is a {type(tensor).__name__}; it must be a Tensor")
-        if not input.dtype.is_floating_point:
+        if not input.is_floating_point():
             raise PoolTypeError(f"input has the type {input.dtype}; {name} draws its windows in the input's type, which must be a float")
         if input.dim() not in (rank + 1, rank + 2):
             raise PoolValueError(

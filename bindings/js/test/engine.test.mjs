@@ -168,7 +168,7 @@ for (const kind of engineKinds) {
       [() => engine.plan(5), /^problem is 5; it must be a text/],
       [() => engine.plan('max f32 nchw 1x1x3x3 k2\0 s1'), /^the problem is "max f32 nchw 1x1x3x3 k2\\u0000 s1"; a problem's text has no NUL in it$/],
       [() => engine.plan('max f32 nchw 1x1x3x3 k2 relu bias'), /has a bias or is a part of a longer one; poolgrad for JavaScript knows neither$/],
-      [() => engine.plan('max f32 nchw 1x1x3x3 s1'), /has no windows; give their size, like k2, or adaptive=3$/],
+      [() => engine.plan('max f32 nchw 1x1x3x3 s1'), /^the problem 'max f32 nchw 1x1x3x3 s1' is too short; it has kind, type, layout, shape and windows, like max f32 nchw 1x1x3x3 k2$/],
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, strides: 1 }), /^strides is 1; a problem has no such field, its fields are kind, dtype/],
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2n }), /^kernel is 2n; it must be a number or a list of 2/],
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, relu: 'no' }), /^relu is "no"; it must be true or false$/],

@@ -8,6 +8,7 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "commands.h"
@@ -147,6 +148,15 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    const std::vector<std::string> words = app.remaining();
+    if (app.get_subcommands().empty() && !words.empty() &&
+        words[0][0] != '-') {  // CLI11 says only that one is required
+      std::string known;
+      for (const CLI::App* command : app.get_subcommands({}))
+        known += (known.empty() ? "" : ", ") + command->get_name();
+      std::cerr << "poolgrad: " << Printable("'" + words[0] + "' is no command; the commands are " + known) << "\n";
+      return 2;
+    }
     std::ostringstream out, err;  // its sentences repeat what was typed
     const int status = app.exit(error, out, err);
     std::cout << out.str();

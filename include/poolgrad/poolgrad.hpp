@@ -12,6 +12,10 @@
 // Everything lives in the inline namespace v1, so that no symbol made here can meet one inside a static libpoolgrad.
 #pragma once
 
+#if (defined(_MSVC_LANG) && _MSVC_LANG <= 201703L) || (!defined(_MSVC_LANG) && __cplusplus <= 201703L)
+#error "poolgrad.hpp is C++20: compile with -std=c++20, or target_compile_features(YOURS PRIVATE cxx_std_20) in CMake"
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <concepts>

@@ -51,6 +51,11 @@ Status BadWord(std::string_view word, const std::string& expectation) {
   return Status::Invalid("the word " + Quoted(word) + " is not understood; " + expectation);
 }
 
+Status TooShort(std::string_view problem) {
+  return Status::Invalid("the problem " + Quoted(problem) +
+                         " is too short; it has kind, type, layout, shape and windows, like max f32 nchw 1x1x3x3 k2");
+}
+
 // "3" for every axis, or "1x2x2", one number per axis.
 Status ParseNumbers(std::string_view word, std::string_view digits, int rank, int64_t* numbers) {
   const auto parts = Split(digits, 'x');
@@ -309,10 +314,7 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
   for (std::string_view word : Split(text, ' ')) {
     if (!word.empty()) words.push_back(word);
   }
-  if (words.size() < 4) {
-    return Status::Invalid("the problem " + Quoted(text) +
-                           " is too short; it begins with kind, type, layout and shape, like max f32 nchw 1x1x3x3 k2");
-  }
+  if (words.size() < 4) return TooShort(text);
   poolgrad_problem p = DefaultProblem();
   if ((p.kind = Find(kKinds, words[0])) < 0) return BadWord(words[0], "the kind is max or avg");
   if ((p.dtype = Find(kDtypes, words[1])) < 0)
@@ -329,6 +331,8 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
     }
     said[matter] = words[i];
   }
+  if (said[kKernel].empty() && p.outputs[0] == 0)
+    return TooShort(text);  // or a check would speak of a kernel that nobody gave
   for (int i = 0; i < 3 && said[kStride].empty(); ++i) p.stride[i] = p.outputs[i] != 0 ? 1 : p.kernel[i];
   return p;
 }

@@ -257,6 +257,14 @@ TEST_F(Command, ControlCharactersAreSpeltOut) {
   EXPECT_EQ(unknown.err.find('\x1b'), std::string::npos) << unknown.err;
 }
 
+TEST_F(Command, WhatIsNoCommandIsNamed) {
+  const Outcome unknown = Run("expalin 'max f32 ncw 1x1x4 k2'");
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_EQ(unknown.err,
+            "poolgrad: 'expalin' is no command; the commands are demo, explain, run, grad, check, bench\n");
+  EXPECT_NE(Run("").err.find("subcommand is required"), std::string::npos);
+}
+
 TEST_F(Command, DataAtAnyByteAreRead) {
   for (int spaces = 0; spaces < 8; ++spaces) {
     const std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1, 4)}" +

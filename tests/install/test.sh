@@ -49,6 +49,11 @@ done
 cc -std=c99 -Wall -Wextra -Werror "$main" -o "$work/c_static" "${static_flags[@]}"
 "$work/c_static"
 
+# Compilers that are not told take C++17: the first error must say what is wrong.
+c++ -std=c++17 -fsyntax-only "$source/examples/consumer/main.cc" "${shared_flags[@]}" 2>"$work/cxx17.log" || true
+grep -m 1 error: "$work/cxx17.log" | grep -q 'poolgrad.hpp is C++20: compile with -std=c++20' ||
+  { echo "in C++17 poolgrad.hpp does not say first that it is C++20" >&2; exit 1; }
+
 [ "$(pkg-config --modversion poolgrad)" = "$(sed -n 's/^project(poolgrad VERSION \([0-9.]*\).*/\1/p' "$source/CMakeLists.txt")" ]
 soname=$(readelf -d "$libdir/libpoolgrad.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 [ "$soname" = libpoolgrad.so.1 ] || { echo "the soname is '$soname'; it must be libpoolgrad.so.1" >&2; exit 1; }

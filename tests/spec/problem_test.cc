@@ -227,6 +227,8 @@ TEST(ProblemText, WordsThatAreNotUnderstoodAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "too short"},
       {"max f32 nchw", "too short"},
+      {"max f32 nchw 1x1x4x4 s2",
+       "'max f32 nchw 1x1x4x4 s2' is too short; it has kind, type, layout, shape and windows, like"},
       {"median f32 nchw 1x1x8x8 k2", "'median'"},
       {"max f31 nchw 1x1x8x8 k2", "'f31'"},
       {"max f32 chwn 1x1x8x8 k2", "'chwn'"},

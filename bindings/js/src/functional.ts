@@ -1,10 +1,11 @@
 // One call per operation, for those who do not want to hold a plan. Plans are kept and used again behind the scenes.
 import type { Engine, Kind, MaxPoolResult, Plan, Problem, Values } from './api/types';
 import { loadEngineSync } from './load';
+import { show } from './problem';
 import { invalid } from './raw';
 
 function planOf(kind: Kind, problem: Problem, engine: Engine | undefined): Plan {
-  const plan = (engine ?? loadEngineSync()).cachedPlan(typeof problem === 'string' ? problem : { ...problem, kind });
+  const plan = (engine ?? loadEngineSync()).cachedPlan(problem !== null && typeof problem === 'object' ? { ...problem, kind } : problem);
   if (plan.info.kind !== kind) throw invalid(`the problem is "${plan.info.problem}"; ${kind} pooling was asked for`);
   return plan;
 }
@@ -20,6 +21,9 @@ export function maxPool(problem: Problem, x: ArrayLike<number>, engine?: Engine)
 export function maxPoolGrad(problem: Problem, dy: ArrayLike<number>,
                             from: { routes: Uint8Array } | { x: ArrayLike<number> }, engine?: Engine): Values {
   const plan = planOf('max', problem, engine);
+  if (from === null || typeof from !== 'object' || !('routes' in from || 'x' in from)) {
+    throw invalid(`from is ${show(from)}; it must be { routes } or { x }`);
+  }
   return 'routes' in from ? plan.backward(dy, from.routes) : plan.backwardX(dy, from.x);
 }
 

@@ -4,7 +4,7 @@ import type {
   Dtype, Engine, EngineKind, ForwardOptions, ForwardResult, Jacobian, Numbering, Op, Plan, PlanInfo, PlanOptions, Problem,
   ProblemSpec, Values,
 } from './api/types';
-import { numberingCode, packProblem, unpackInfo, unpackSpec } from './problem';
+import { inOurWords, numberingCode, packProblem, packText, show, unpackInfo, unpackSpec } from './problem';
 import { invalid, OP, type PackedProblem, type PlanHandle, type Raw } from './raw';
 
 type ValuesConstructor = { new (length: number): Values; from(source: ArrayLike<number>): Values; name: string };
@@ -18,7 +18,7 @@ const ARRAYS: Record<Dtype, ValuesConstructor> = {
 function input(name: string, values: ArrayLike<number>, dtype: Dtype, length: number, info: PlanInfo): Values {
   const wanted = ARRAYS[dtype];
   if (values === null || typeof values !== 'object' || typeof values.length !== 'number') {
-    throw invalid(`${name} is ${String(values)}; it must be a ${wanted.name}`);
+    throw invalid(`${name} is ${show(values)}; it must be a ${wanted.name}`);
   }
   if (values.length !== length) {
     throw invalid(`${name} has ${values.length} elements; "${info.problem}" expects ${length}`);
@@ -52,10 +52,17 @@ function toWide(name: string, numbers: ArrayLike<number>): BigInt64Array {
   const wide = new BigInt64Array(numbers.length);
   for (let i = 0; i < wide.length; ++i) {
     const n = numbers[i] as number;
-    if (!Number.isSafeInteger(n)) throw invalid(`${name}[${i}] is ${n}; it must be an integer`);
+    if (!Number.isSafeInteger(n)) throw invalid(`${name}[${i}] is ${show(n)}; it must be an integer`);
     wide[i] = BigInt(n);
   }
   return wide;
+}
+
+function checkOptions(options: object, known: readonly string[]): void {
+  if (options === null || typeof options !== 'object') throw invalid(`options is ${show(options)}; it must be an object`);
+  for (const name of Object.keys(options)) {
+    if (!known.includes(name)) throw invalid(`options has ${show(name)}, which is no option; there is ${known.join(', ')}`);
+  }
 }
 
 const leftBehind = new FinalizationRegistry<{ raw: Raw; handle: PlanHandle }>(({ raw, handle }) => raw.destroy(handle));
@@ -67,12 +74,16 @@ class PlanOnEngine implements Plan {
   #handle: PlanHandle | null;
 
   constructor(engine: Engine, raw: Raw, problem: PackedProblem, algorithm: string | null) {
-    const handle = raw.create(problem, algorithm);
+    const handle = inOurWords(() => raw.create(problem, algorithm));
     this.engine = engine;
     this.#raw = raw;
     this.#handle = handle;
     leftBehind.register(this, { raw, handle }, this);
     this.info = Object.freeze(unpackInfo(problem, raw.format(problem), raw.info(handle)));
+  }
+
+  get disposed(): boolean {
+    return this.#handle === null;
   }
 
   get #plan(): PlanHandle {
@@ -96,7 +107,7 @@ class PlanOnEngine implements Plan {
   #routes(routes: Uint8Array | null | undefined): Uint8Array | null {
     if (this.info.kind === 'avg') return null;
     if (!(routes instanceof Uint8Array)) {
-      throw invalid(`routes is ${String(routes)}; max pooling needs the Uint8Array that forward returned`);
+      throw invalid(`routes is ${show(routes)}; max pooling needs the Uint8Array that forward returned`);
     }
     if (routes.length !== this.info.routeBytes) {
       throw invalid(`routes has ${routes.length} bytes; "${this.info.problem}" expects ${this.info.routeBytes}`);
@@ -114,6 +125,7 @@ class PlanOnEngine implements Plan {
   }
 
   forward(x: ArrayLike<number>, options: ForwardOptions = {}): ForwardResult {
+    checkOptions(options, ['y', 'routes', 'routesOut']);
     const source = this.#x('x', x);
     const y = this.#newY('y', options.y);
     const keep = this.info.kind === 'max' && (options.routes ?? true);
@@ -194,6 +206,9 @@ class PlanOnEngine implements Plan {
   }
 
   #indices(indices: ArrayLike<number>): BigInt64Array {
+    if (indices === null || typeof indices !== 'object' || typeof indices.length !== 'number') {
+      throw invalid(`indices is ${show(indices)}; it must be a list of integers`);
+    }
     if (indices.length !== this.info.yElements) {
       throw invalid(`indices has ${indices.length} elements; "${this.info.problem}" expects ${this.info.yElements}`);
     }
@@ -209,7 +224,7 @@ export class EngineOnRaw implements Engine {
   readonly simdTarget: string;
   readonly threads: number;
   readonly #raw: Raw;
-  readonly #cache = new Map<string, Plan>();  // in order of last use
+  readonly #cache = new Map<string, PlanOnEngine>();  // in order of last use
 
   constructor(raw: Raw) {
     this.#raw = raw;
@@ -219,16 +234,16 @@ export class EngineOnRaw implements Engine {
     this.threads = raw.defaultThreads();
   }
 
-  plan(problem: Problem, options: PlanOptions = {}): Plan {
+  plan(problem: Problem, options: PlanOptions = {}): PlanOnEngine {
+    checkOptions(options, ['algorithm']);
     return new PlanOnEngine(this, this.#raw, packProblem(this.#raw, problem), options.algorithm ?? null);
   }
 
   cachedPlan(problem: Problem): Plan {
-    const key = typeof problem === 'string' ? problem : JSON.stringify(problem);
+    const key = typeof problem === 'string' ? problem : show(problem);
     let plan = this.#cache.get(key);
-    if (plan !== undefined) {
-      this.#cache.delete(key);
-    } else {
+    this.#cache.delete(key);
+    if (plan === undefined || plan.disposed) {
       plan = this.plan(problem);
       if (this.#cache.size >= CACHED_PLANS) this.#cache.delete(this.#cache.keys().next().value as string);
     }
@@ -237,11 +252,11 @@ export class EngineOnRaw implements Engine {
   }
 
   parse(text: string): ProblemSpec {
-    return unpackSpec(this.#raw.parse(text));
+    return unpackSpec(packText(this.#raw, text));
   }
 
   format(problem: Problem): string {
-    return this.#raw.format(packProblem(this.#raw, problem));
+    return inOurWords(() => this.#raw.format(packProblem(this.#raw, problem)));
   }
 
   memoryBytes(): number {

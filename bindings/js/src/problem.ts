@@ -7,7 +7,7 @@
 import type {
   Dialect, Dtype, Kind, Layout, NanRule, Numbering, Padding, PerAxis, PlanInfo, Problem, ProblemSpec, Rounding, Ties,
 } from './api/types';
-import { invalid, type PackedProblem, type Raw } from './raw';
+import { invalid, PoolgradError, type PackedProblem, type Raw } from './raw';
 
 const KINDS: readonly Kind[] = ['max', 'avg'];
 const DTYPES: readonly Dtype[] = ['f32', 'f64', 'f16', 'bf16', 'i8', 'u8', 'i32'];
@@ -41,8 +41,15 @@ function view(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-function show(value: unknown): string {
-  return typeof value === 'string' ? `"${value}"` : JSON.stringify(value) ?? String(value);
+/** A value as a sentence names it; JSON knows neither bigints nor what refers to itself. */
+export function show(value: unknown): string {
+  if (typeof value === 'bigint') return `${value}n`;
+  if (value === null || typeof value !== 'object') return typeof value === 'string' ? `"${value}"` : String(value);
+  try {
+    return JSON.stringify(value, (_, v: unknown) => (typeof v === 'bigint' ? `${v}n` : v));
+  } catch {
+    return String(value);
+  }
 }
 
 function word<T extends string>(name: string, words: readonly T[], value: T | undefined, fallback: T): number {
@@ -56,6 +63,11 @@ function integer(name: string, value: unknown): bigint {
     throw invalid(`${name} is ${show(value)}; it must be an integer`);
   }
   return BigInt(value);
+}
+
+function truth(name: string, value: unknown): number {
+  if (typeof value !== 'boolean') throw invalid(`${name} is ${show(value)}; it must be true or false`);
+  return Number(value);
 }
 
 function perAxis(name: string, value: PerAxis, rank: number): bigint[] {
@@ -118,8 +130,19 @@ function outputsOf(adaptive: readonly bigint[], starts: readonly (BigInt64Array 
   });
 }
 
+const FIELDS: Record<keyof ProblemSpec, true> = {
+  kind: true, dtype: true, layout: true, shape: true, kernel: true, stride: true, padding: true, dilation: true, rounding: true,
+  ties: true, nan: true, dialect: true, routeBits: true, countPadding: true, divisor: true, relu: true, adaptive: true, starts: true,
+  sizes: true,
+};
+
 /** The struct of a problem given by its fields. */
 export function packSpec(spec: ProblemSpec): PackedProblem {
+  for (const [name, value] of Object.entries(spec)) {
+    if (!Object.hasOwn(FIELDS, name) && value !== undefined) {
+      throw invalid(`${name} is ${show(value)}; a problem has no such field, its fields are ${Object.keys(FIELDS).join(', ')}`);
+    }
+  }
   if (!Array.isArray(spec.shape) || spec.shape.length < 3 || spec.shape.length > 5) {
     throw invalid(`shape is ${show(spec.shape)}; it must be a list of 3, 4 or 5 sizes in the layout's memory order`);
   }
@@ -152,7 +175,7 @@ export function packSpec(spec: ProblemSpec): PackedProblem {
   set32(AT.ties, word('ties', TIES, spec.ties, 'default'));
   set32(AT.nan, word('nan', NANS, spec.nan, 'default'));
   set32(AT.routeBits, Number(integer('routeBits', spec.routeBits ?? 0)));
-  set32(AT.countPadding, spec.countPadding === undefined ? -1 : Number(spec.countPadding));
+  set32(AT.countPadding, spec.countPadding === undefined ? -1 : truth('countPadding', spec.countPadding));
   data.setBigInt64(AT.divisor, integer('divisor', spec.divisor ?? 0), true);
   data.setBigInt64(AT.batch, shape[0] as bigint, true);
   data.setBigInt64(AT.channels, (last ? shape[rank + 1] : shape[1]) as bigint, true);
@@ -161,14 +184,42 @@ export function packSpec(spec: ProblemSpec): PackedProblem {
   setAxes(data, AT.stride, stride);
   setAxes(data, AT.dilation, perAxis('dilation', spec.dilation ?? 1, rank));
   setPadding(data, spec.padding ?? 0, rank);
-  set32(AT.relu, spec.relu ? 1 : 0);
+  set32(AT.relu, truth('relu', spec.relu ?? false));
   setAxes(data, AT.outputs, outputs);
   return { head, tables: [...starts, ...sizes] };
 }
 
-/** The struct of any problem; text is parsed by the core. */
+/** The struct of a problem's text, parsed by the core. */
+export function packText(raw: Raw, text: string): PackedProblem {
+  if (text.includes('\0')) throw invalid(`the problem is ${JSON.stringify(text)}; a problem's text has no NUL in it`);
+  try {
+    return raw.parse(text);
+  } catch (error) {
+    if (!(error instanceof PoolgradError) || !error.message.includes('had no field for')) throw error;
+    throw invalid(`the problem "${text}" has a bias or is a part of a longer one; poolgrad for JavaScript knows neither`);
+  }
+}
+
+/** The struct of any problem. */
 export function packProblem(raw: Raw, problem: Problem): PackedProblem {
-  return typeof problem === 'string' ? raw.parse(problem) : packSpec(problem);
+  if (typeof problem === 'string') return packText(raw, problem);
+  if (problem === null || typeof problem !== 'object') {
+    throw invalid(`problem is ${show(problem)}; it must be a text like "max f32 nchw 1x1x3x3 k2", or an object with shape and kernel`);
+  }
+  return packSpec(problem);
+}
+
+/** What `run` gives; where the core refuses, its sentence in the words of ProblemSpec. */
+export function inOurWords<T>(run: () => T): T {
+  try {
+    return run();
+  } catch (error) {
+    if (!(error instanceof PoolgradError)) throw error;
+    throw new PoolgradError(error.code, error.message.replace(/\bpad_(?:lo|hi)\[/g, 'padding[')
+      .replace(/\boutputs\[\d\] set\b/, 'adaptive or starts').replace(/\boutputs\[/g, 'adaptive[')
+      .replace(/\broute_bits\b/g, 'routeBits').replace(/\bcount_padding\b/g, 'countPadding')
+      .replace(/\bin\[(\d)\]/g, "the input's size on spatial axis $1"));
+  }
 }
 
 function layoutOf(data: DataView): Layout {

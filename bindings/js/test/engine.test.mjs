@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import * as poolgrad from 'poolgrad';
 import { bits, bitsOfSums, engineKinds, hasNative, pick, random } from './common.mjs';
 
-const { loadEngine, loadEngineSync, PoolgradError } = poolgrad;
+const { loadEngine, loadEngineSync, maxPoolGrad, PoolgradError } = poolgrad;
 const nine = [1, 2, 3, 4, 5, 6, 7, 8, 9];
 
 for (const kind of engineKinds) {
@@ -78,7 +78,7 @@ for (const kind of engineKinds) {
 
   test(`${kind}: what problems have no fields for here is refused, not forgotten`, () => {
     for (const text of ['max f32 ncw 1x1x4 k2 relu bias', 'max f32 ncw 1x1x4 k2 part=0/8:0:0']) {
-      assert.throws(() => engine.plan(text), /asks for something that poolgrad_problem had no field for/);
+      assert.throws(() => engine.plan(text), /poolgrad for JavaScript knows neither/);
     }
   });
 
@@ -107,13 +107,34 @@ for (const kind of engineKinds) {
     }
   });
 
+  test(`${kind}: arrays in shared memory`, () => {
+    const plan = engine.plan('max f32 nchw 1x1x3x3 k2 s1');
+    const shared = (length, array = Float32Array) => new array(new SharedArrayBuffer(length * array.BYTES_PER_ELEMENT));
+    const [x, y, routesOut, dx] = [shared(9), shared(4), shared(2, Uint8Array), shared(9)];
+    x.set(nine);
+    const expected = plan.forward(nine);
+    const found = plan.forward(x, { y, routesOut });
+    assert.deepEqual([...y], [...expected.y]);
+    assert.deepEqual([...routesOut], [...expected.routes]);
+    assert.ok(found.y === y && found.routes === routesOut);
+    plan.backward(y, routesOut, dx);
+    assert.deepEqual([...dx], [...plan.backward(expected.y, expected.routes)]);
+    assert.deepEqual([...x], [...nine]);
+  });
+
+  test(`${kind}: a cached plan that was disposed of is made again`, () => {
+    const text = 'max f32 nchw 1x1x3x3 k3';
+    engine.cachedPlan(text).dispose();
+    assert.deepEqual([...engine.cachedPlan(text).forward(nine).y], [9]);
+  });
+
   test(`${kind}: what is wrong is refused with a full sentence`, () => {
     const plan = engine.plan('max f32 nchw 1x1x3x3 k2 s1');
     const { routes } = plan.forward(nine);
     const refused = [
       [() => engine.plan('max f32 nchw 1x1x3x3 k0'), /^kernel\[0\] is 0; every kernel size must be at least 1$/],
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, stride: [1, 0] }), /^stride\[1\] is 0; every stride must be at least 1$/],
-      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, padding: -1 }), /^pad_lo\[0\] is -1; padding must be at least 0/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, padding: -1 }), /^padding\[0\] is -1; padding must be at least 0/],
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 9 }), /^kernel\[0\] is 9; .* longer than the padded input, 3$/],
       [() => engine.plan({ shape: [1, 3, 3], layout: 'nchw', kernel: 2 }), /^layout is "nchw"; a shape of 3 sizes has layout ncw or nwc$/],
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2.5 }), /^kernel is 2.5; it must be an integer$/],
@@ -121,7 +142,7 @@ for (const kind of engineKinds) {
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, ties: 'both' }), /^ties is "both"; it must be one of default, first/],
       [() => engine.plan({ shape: [1, 1, 3, 3] }), /^kernel is missing; a problem needs a shape and, but for axes with adaptive or starts, a kernel$/],
       [() => engine.plan({ shape: [1, 1, 3, 3], adaptive: [2, 0] }), /^kernel is missing/],
-      [() => engine.plan({ shape: [1, 1, 3, 3], adaptive: 2, kernel: 2 }), /^kernel\[0\] is 2; an axis with outputs\[0\] set has windows of its own/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], adaptive: 2, kernel: 2 }), /^kernel\[0\] is 2; an axis with adaptive or starts has windows of its own/],
       [() => engine.plan({ shape: [1, 1, 3, 3], starts: [[0, 1]], kernel: 2 }), /^starts is \[\[0,1\]\]; it must be a list of 2, one per spatial axis/],
       [() => engine.plan({ shape: [1, 1, 3, 3], starts: [[], [0]], kernel: 2 }), /^starts is \[\[\],\[0\]\]; it must be a list of 2/],
       [() => engine.plan({ shape: [1, 1, 3, 3], starts: [[0], [0.5]], kernel: 2 }), /^starts\[1\]\[0\] is 0.5; it must be an integer$/],
@@ -139,6 +160,23 @@ for (const kind of engineKinds) {
       [() => plan.routesFromIndices([0, 5, 7, 1.5], 'torch'), /^indices\[3\] is 1.5; it must be an integer$/],
       [() => plan.indices(routes, 'caffe'), /^numbering is "caffe"; it must be one of torch/],
       [() => plan.forward(nine, { y: new Float64Array(4) }), /^y is not a Float32Array/],
+      [() => plan.forward(nine, null), /^options is null; it must be an object$/],
+      [() => plan.forward(nine, { out: 1 }), /^options has "out", which is no option; there is y, routes, routesOut$/],
+      [() => plan.routesFromIndices(null, 'torch'), /^indices is null; it must be a list of integers$/],
+      [() => plan.routesFromIndices(new BigInt64Array(4), 'torch'), /^indices\[0\] is 0n; it must be an integer$/],
+      [() => engine.plan(null), /^problem is null; it must be a text like "max f32 nchw 1x1x3x3 k2", or an object with shape and kernel$/],
+      [() => engine.plan(5), /^problem is 5; it must be a text/],
+      [() => engine.plan('max f32 nchw 1x1x3x3 k2\0 s1'), /^the problem is "max f32 nchw 1x1x3x3 k2\\u0000 s1"; a problem's text has no NUL in it$/],
+      [() => engine.plan('max f32 nchw 1x1x3x3 k2 relu bias'), /has a bias or is a part of a longer one; poolgrad for JavaScript knows neither$/],
+      [() => engine.plan('max f32 nchw 1x1x3x3 s1'), /^the problem 'max f32 nchw 1x1x3x3 s1' is too short; it has kind, type, layout, shape and windows, like max f32 nchw 1x1x3x3 k2$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, strides: 1 }), /^strides is 1; a problem has no such field, its fields are kind, dtype/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2n }), /^kernel is 2n; it must be a number or a list of 2/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, relu: 'no' }), /^relu is "no"; it must be true or false$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, kind: 'avg', countPadding: 1 }), /^countPadding is 1; it must be true or false$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, routeBits: 3 }), /^routeBits is 3; it must be 0/],
+      [() => engine.plan({ shape: [1, 1, 0, 3], kernel: 2 }), /^the input's size on spatial axis 0 is 0; every spatial size must be at least 1$/],
+      [() => engine.plan('max f32 nchw 1x1x3x3 k2', { threads: 2 }), /^options has "threads", which is no option; there is algorithm$/],
+      [() => maxPoolGrad('max f32 nchw 1x1x3x3 k2 s1', [1, 1, 1, 1], {}, engine), /^from is \{\}; it must be \{ routes \} or \{ x \}$/],
     ];
     for (const [call, message] of refused) {
       assert.throws(call, (error) => {

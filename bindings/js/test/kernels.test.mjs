@@ -147,7 +147,7 @@ test('bad arguments throw the core\'s sentence, where the stock kernels accept t
   const wrong = [
     ['MaxPool', { x }, { filterSize: 0, strides: 1, pad: 0 }, /^kernel\[0\] is 0; every kernel size must be at least 1$/],
     ['MaxPool', { x }, { filterSize: 1, strides: [1, 0], pad: 'same' }, /^stride\[1\] is 0; every stride must be at least 1$/],
-    ['MaxPool', { x }, { filterSize: 1, strides: 1, pad: -1 }, /^pad_lo\[0\] is -1; padding must be at least 0/],
+    ['MaxPool', { x }, { filterSize: 1, strides: 1, pad: -1 }, /^padding\[0\] is -1; padding must be at least 0/],
     ['AvgPool', { x }, { filterSize: 0, strides: 1, pad: 'same' }, /^kernel\[0\] is 0;/],
     ['MaxPool', { x }, { filterSize: 1, strides: 1, pad: 0.5 }, /^padding is 0.5; it must be an integer$/],
     ['MaxPool', { x }, { filterSize: 1, strides: 1, pad: 'reflect' }, /^pad is "reflect"; MaxPool takes "same", "valid"/],

@@ -38,6 +38,15 @@ def to_int(name: str, value: Any, bits: int = 64) -> int:
     return value
 
 
+def to_bool(name: str, value: Any) -> bool:
+    """`value` as a truth: True, False, NumPy's, and 1 and 0. A word is none: "no" would be True."""
+    if type(value) is bool:
+        return value
+    if str(getattr(value, "dtype", "")) == "bool" and getattr(value, "ndim", 1) == 0 or isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}; it must be True or False")
+
+
 def to_shape(name: str, shape: Any) -> Tuple[int, ...]:
     if not _is_sequence(shape):
         raise TypeError(f"{name} is {shape!r}; it must be a tuple of integers, such as (8, 64, 112, 112)")
@@ -153,17 +162,17 @@ def make_problem(
     problem.rounding = 0 if rounding == "floor" else code("rounding", rounding, _abi.ROUNDINGS)  # 0: floor everywhere
     problem.ties = 0 if isinstance(ties, Default) else code("ties", ties, _abi.TIES)  # 0: as the dialect does
     problem.nan = 0 if isinstance(nan, Default) else code("nan", nan, _abi.NANS)
-    problem.count_padding = -1 if count_padding is None else int(bool(count_padding))
+    problem.count_padding = -1 if count_padding is None else to_bool("count_padding", count_padding)
     problem.divisor = 0 if divisor is None else to_int("divisor", divisor)
-    if divisor is not None and problem.divisor == 0:
-        raise ValueError("divisor is 0; it must be at least 1, or None")
+    if divisor is not None and problem.divisor < 1:
+        raise ValueError(f"divisor is {divisor}; it must be at least 1, or None")
     problem.route_bits = to_int("route_bits", route_bits, 32)
     problem.device, problem.device_index = device, device_index
     problem.batch = shape[0]
     channels_last = problem.layout == 1
     problem.channels = shape[-1] if channels_last else shape[1]
     problem.in_[:rank] = shape[1:-1] if channels_last else shape[2:]
-    problem.relu, problem.bias = int(bool(relu)), int(bool(bias))
+    problem.relu, problem.bias = to_bool("relu", relu), to_bool("bias", bias)
     if outputs is not None or starts is not None or sizes is not None:
         kernel, stride = _set_tables(problem, kernel, stride, outputs, starts, sizes)
     problem.kernel[:rank] = kernel = per_axis("kernel", kernel, rank)

@@ -6,14 +6,23 @@ from typing import Any, Callable, Optional, Sequence, Tuple
 
 import numpy as np
 
+from . import _abi
 from ._arrays import as_array, dtype_code
-from ._core import FIRST, PROPAGATE_FIRST, Ints, Padding, freeze, to_int, to_shape
+from ._core import FIRST, PROPAGATE_FIRST, Ints, Padding, code, freeze, to_int, to_shape
 from ._plan import Plan, Routes, cached_plan
 
 
 def _checked(x: Any, name: str) -> np.ndarray:
     x = as_array(x, name)
     dtype_code(x.dtype, name)
+    return x
+
+
+def _checked_float(x: Any, name: str) -> np.ndarray:
+    """What averages are made of."""
+    x = _checked(x, name)
+    if x.dtype.kind in "iu":
+        raise TypeError(f"{name} has the type {x.dtype}; average pooling takes float32, float64, float16 and bfloat16")
     return x
 
 
@@ -64,6 +73,8 @@ def _given(**rules: Any) -> Any:
 def _pooled(plan: Plan, x: np.ndarray, return_routes: bool, return_indices: Optional[str], bias: Any = None) -> Any:
     if not return_routes and return_indices is None:
         return plan.forward(x, bias=bias)
+    if return_indices is not None:
+        code("return_indices", return_indices, _abi.NUMBERINGS)
     y, routes = plan.forward_routes(x, bias=bias)
     if return_indices is None:
         return y, routes
@@ -121,13 +132,13 @@ def adaptive_max_pool(
 
 def adaptive_avg_pool(x: Any, output_size: Ints, *, layout: str = "channels_first") -> np.ndarray:
     """Average pooling to output_size, over the windows of adaptive_max_pool."""
-    x = _checked(x, "x")
+    x = _checked_float(x, "x")
     return _adaptive_plan(x.shape, x.dtype, output_size, layout, kind="avg").forward(x)
 
 
 def adaptive_avg_pool_grad(dy: Any, x_shape: Sequence[int], *, layout: str = "channels_first") -> np.ndarray:
     """dx of adaptive_avg_pool, whose output_size is dy's."""
-    dy = _checked(dy, "dy")
+    dy = _checked_float(dy, "dy")
     output_size = dy.shape[1:-1] if layout == "channels_last" else dy.shape[2:]
     return _adaptive_plan(to_shape("x_shape", x_shape), dy.dtype, output_size, layout, kind="avg").backward(dy)
 
@@ -162,7 +173,7 @@ def avg_pool(
 ) -> np.ndarray:
     """Average pooling. count_padding: padding counts in the divisor (None: as the dialect does); divisor overrides it. starts and
     sizes: windows by table, as max_pool takes them."""
-    x = _checked(x, "x")
+    x = _checked_float(x, "x")
     return cached_plan(
         x.shape, x.dtype, kernel, stride, padding, dilation, kind="avg", rounding=rounding, layout=layout,
         count_padding=count_padding, divisor=divisor, dialect=dialect, **_given(starts=starts, sizes=sizes),
@@ -176,7 +187,7 @@ def avg_pool_grad(
     """dx of avg_pool, which depends on x's shape only. The rules (rounding, layout, count_padding, divisor, dialect, starts,
     sizes) are avg_pool's."""
     _check_rules("avg_pool_grad", rules, ("rounding", "layout", "count_padding", "divisor", "dialect", "starts", "sizes"))
-    dy = _checked(dy, "dy")
+    dy = _checked_float(dy, "dy")
     return cached_plan(to_shape("x_shape", x_shape), dy.dtype, kernel, stride, padding, dilation, kind="avg", **rules).backward(dy)
 
 

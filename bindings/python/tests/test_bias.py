@@ -247,6 +247,8 @@ def test_modules(rank: int) -> None:
         kind(3, bias=True)
     with pytest.raises(Exception, match="torch.jit.trace takes it"):
         torch.jit.script(module)
+    traced = torch.jit.trace(module.float(), x.detach())
+    assert torch.equal(traced(x + 1), module(x + 1)) and [name for name, _ in traced.named_parameters()] == ["bias"]
     torch.jit.script(kind(3))
 
 

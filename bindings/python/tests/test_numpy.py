@@ -260,7 +260,7 @@ def test_bad_input_is_refused_and_nothing_is_written():
         (ValueError, "padding has 1 entries", lambda: poolgrad.max_pool(x, 2, padding=[(1, 1)])),
         (ValueError, "ties is 'most'", lambda: poolgrad.max_pool(x, 2, ties="most")),
         (ValueError, "dialect is 'caffe'", lambda: poolgrad.max_pool(x, 2, dialect="caffe")),
-        (ValueError, "numbering is 'caffe'", lambda: poolgrad.max_pool(x, 2, return_indices="caffe")),
+        (ValueError, "return_indices is 'caffe'", lambda: poolgrad.max_pool(x, 2, return_indices="caffe")),
         (TypeError, "kernel is 2.5; it must be an integer", lambda: poolgrad.max_pool(x, 2.5)),
         (TypeError, "kernel is None; it must be an integer", lambda: poolgrad.max_pool(x, None)),
         (TypeError, "x has the type object", lambda: poolgrad.max_pool(np.array([[[None] * 4]]), 2)),
@@ -392,6 +392,14 @@ def test_sentences_are_in_the_callers_words():
          lambda: plan.unpool_indices(plan.forward(x), np.zeros(plan.y_shape, int), index_shape=6)),
         (TypeError, "dtype is 'nope'; poolgrad takes float32", lambda: poolgrad.Plan(x.shape, 2, dtype="nope")),
         (TypeError, r"layout is \['ncw'\]; it must be a string", lambda: poolgrad.max_pool(x, 2, layout=["ncw"])),
+        (TypeError, "relu is 'no'; it must be True or False", lambda: poolgrad.max_pool(x, 2, relu="no")),
+        (TypeError, "count_padding is 'no'; it must be True or False", lambda: poolgrad.avg_pool(x, 2, count_padding="no")),
+        (ValueError, "divisor is -3; it must be at least 1, or None", lambda: poolgrad.avg_pool(x, 2, divisor=-3)),
+        (ValueError, "return_indices is 'nope'; it must be one of: torch", lambda: poolgrad.max_pool(x, 2, return_indices="nope")),
+        (TypeError, "return_indices is True; it must be a string: torch", lambda: poolgrad.max_pool(x, 2, return_indices=True)),
+        (TypeError, "x has the type int32; average pooling takes float32", lambda: poolgrad.avg_pool(x.astype(np.int32), 2)),
+        (TypeError, "dy has the type int8; average pooling takes float32",
+         lambda: poolgrad.adaptive_avg_pool_grad(x.astype(np.int8), (1, 2, 9, 9))),
     ]  # fmt: skip
     for kind, sentence, call in cases:
         with pytest.raises(kind, match=sentence):

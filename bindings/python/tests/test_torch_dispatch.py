@@ -13,6 +13,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch.autograd.functional import hessian, jacobian  # noqa: E402
 
 import poolgrad.torch as P  # noqa: E402
+from poolgrad.torch import _everywhere  # noqa: E402
 
 VERSION = tuple(int(n) for n in torch.__version__.split(".")[:2])
 OURS = {1: P.max_pool1d, 2: P.max_pool2d, 3: P.max_pool3d}
@@ -294,6 +295,47 @@ def test_functorch_before_torch_2():
     same(functorch.vmap(lambda t: P.max_pool2d(t, 2))(x), torch.stack([F.max_pool2d(t, 2) for t in x]))
     with pytest.raises(NotImplementedError, match=r"they can from 2.0 on; .*convert\(model, back=True\)"):
         functorch.grad(lambda t: P.max_pool2d(t, 2).sum())(x[0])
+
+
+@pytest.mark.skipif(VERSION >= (2, 0), reason="from torch 2.0 on, torch.func sees through poolgrad; tested beside it")
+def test_fractional_under_functorch_before_torch_2():
+    """Windows that differ from plane to plane take another way: it must refuse in the same words, so that everywhere() leaves it to torch."""
+    functorch = pytest.importorskip("functorch", reason="functorch is not installed")
+    x, samples = inputs(4, 2, 3, 8, 8), torch.rand(2, 3, 2)
+    theirs, ours = (lambda t, f=f: f(t, 2, 3, _random_samples=samples) for f in (F.fractional_max_pool2d, P.fractional_max_pool2d))
+    expected = functorch.grad(lambda t: theirs(t).sum())(x[0])
+    for _ in range(2):  # the first call makes the plan
+        with pytest.raises(NotImplementedError, match=r"they can from 2.0 on; .*convert\(model, back=True\)"):
+            functorch.grad(lambda t: ours(t).sum())(x[0])
+    same(functorch.vmap(ours)(x), torch.stack([theirs(t) for t in x]))
+    with P.everywhere(), pytest.warns(UserWarning, match="left to torch"):
+        _everywhere._told.clear()
+        same(functorch.grad(lambda t: theirs(t).sum())(x[0]), expected)
+
+
+def test_operators_check_what_they_are_given():
+    """They can be called by anyone, and read as much memory as their plans say."""
+    x, window = inputs(2, 3, 8, 8), ([2, 2], [2, 2], [0, 0, 0, 0], 0, [1, 1], False, 1, 0)
+    biased = (*window, 0, True, [], [], True, 0, True)
+    dy, routes, few, ops = torch.ones(2, 3, 4, 4), torch.zeros(2, 3, 4, 1, dtype=torch.uint8), torch.zeros(3, dtype=torch.uint8), torch.ops.poolgrad
+    wide = torch.zeros(2, 3, 4, 2, dtype=torch.uint8)
+    cases = [
+        (r"routes has the shape \(3,\)", lambda: ops.max_pool_scatter(dy, few, x.shape, *window)),
+        (r"dy has the shape \(2, 3, 4, 3\)", lambda: ops.max_pool_scatter(dy[..., :3], routes, x.shape, *window)),
+        (r"routes has the shape \(3,\)", lambda: ops.max_pool_gather(x, few, *window)),
+        ("routes has the type torch.int8", lambda: ops.max_pool_gather(x, routes.to(torch.int8), *window)),
+        (r"routes has the shape \(3,\)", lambda: ops.max_pool_indices(x, few, *window)),
+        (r"bias has the shape \(2,\)", lambda: ops.max_pool_bias(x, torch.zeros(2), *biased)),
+        ("bias has the type torch.float64", lambda: ops.max_pool_bias(x, torch.zeros(3).double(), *biased)),
+        (r"routes has the shape \(3,\)", lambda: ops.max_pool_bias_sum(dy, few, x.shape, *biased)),
+        (r"dy has the shape \(2, 3, 4\)", lambda: ops.max_pool_bias_sum(dy[..., 0], wide, x.shape, *biased)),
+        (r"routes has the shape \(3,\)", lambda: ops.max_pool_routed(torch.ones(3), few, x.shape, *biased)),
+        (r"tbias has the shape \(2,\)", lambda: ops.max_pool_routed(torch.ones(2), wide, x.shape, *biased)),
+    ]
+    for sentence, call in cases:
+        for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+            with mode(), pytest.raises(RuntimeError, match=sentence):
+                call()
 
 
 # ---- what a call keeps -------------------------------------------------------------------------------------------------------------

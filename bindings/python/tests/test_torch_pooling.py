@@ -278,6 +278,30 @@ def test_a_layer_leaves_to_torch_what_poolgrad_refuses():
     assert "avg_pool2d is left to torch: input has the type torch.int64" in str(told[0].message)
 
 
+AUTOCAST = {
+    **{f"avg_pool{rank}d": (rank, 2) for rank in (1, 2, 3)},
+    **{f"adaptive_{kind}_pool{rank}d": (rank, 2) for rank in (1, 2, 3) for kind in ("max", "avg")},
+    **{f"fractional_max_pool{rank}d": (rank, 2, 2) for rank in (2, 3)},
+}
+
+
+@pytest.mark.parametrize("name", AUTOCAST)
+def test_cpu_autocast_gives_torchs_type(name):
+    rank, *arguments = AUTOCAST[name]
+    x = torch.randn(2, 3, *(6,) * rank).bfloat16()
+    found = []
+    for functions in (F, P):
+        torch.manual_seed(3)  # fractional pooling draws samples, in the type before the cast
+        with torch.autocast("cpu"):
+            try:
+                found.append(getattr(functions, name)(x, *arguments))
+            except RuntimeError as error:  # torch's alone
+                pytest.skip(f"torch {torch.__version__}: {error}")
+    assert found[0].dtype is found[1].dtype
+    if "adaptive_avg" not in name:
+        assert torch.equal(*found)
+
+
 @pytest.mark.parametrize(
     "call, sentence",
     [
@@ -288,7 +312,18 @@ def test_a_layer_leaves_to_torch_what_poolgrad_refuses():
         (lambda x: P.avg_pool2d(x, 2, divisor_override=0), "divisor_override is 0; it must be at least 1"),
         (lambda x: P.avg_pool2d(x, 9), r"kernel_size\[0\] is 9; with dilation 1 the window spans 9"),
         (lambda x: P.avg_pool2d(x, 2, padding=2), r"padding\[0\] is 2; it may be at most half of the window, 1"),
-        (lambda x: P.avg_pool2d(x.int(), 2), "dtype is i32; average pooling takes f32"),
+        (lambda x: P.avg_pool2d(x.int(), 2), "input has the type torch.int32; average pooling takes torch.float32, torch.float64"),
+        (lambda x: P.avg_pool2d(x, 2, ceil_mode="no"), "ceil_mode is 'no'; it must be True or False"),
+        (lambda x: P.avg_pool2d(x, 2, count_include_pad=[]), r"count_include_pad is \[\]; it must be True or False"),
+        (lambda x: P.max_pool2d(x, 2, ceil_mode="no"), "ceil_mode is 'no'; it must be True or False"),
+        (lambda x: P.max_pool2d(x, 2, ties=["first"]), r"ties is \['first'\]; it must be a string"),
+        (lambda x: P.adaptive_max_pool2d(x, "3"), "output_size is '3'; it must be an integer"),
+        (lambda x: P.adaptive_avg_pool2d(x, (1, 2**70)), r"output_size\[1\] is 1180591620717411303424; it must lie between"),
+        (lambda x: P.fractional_max_pool2d(x, 2, output_ratio=float("nan")), r"output_ratio\[0\] is nan; it must lie between 0 and 1"),
+        (lambda x: P.fractional_max_pool2d(x, 2, output_ratio=(0.5, float("inf"))), r"output_ratio\[1\] is inf; it must lie between 0"),
+        (lambda x: P.fractional_max_pool2d(x, 2, output_ratio="1"), r"output_ratio\[0\] is '1'; it must be a number"),
+        (lambda x: P.fractional_max_pool2d(x.int(), 2, 3), "input has the type torch.int32; fractional_max_pool2d draws its windows in"),
+        (lambda x: P.fractional_max_pool2d(x, 2, 3, _random_samples=[1]), "argument '_random_samples' is a list; it must be a Tensor"),
         (lambda x: P.fractional_max_pool2d(x, (2,), 3), "kernel_size has 1 entries; give one integer, or one per spatial axis: 2"),
         (lambda x: P.fractional_max_pool2d(x, 2), "was given neither output_size nor output_ratio"),
         (lambda x: P.fractional_max_pool2d(x, 2, 4), r"output_size\[0\] is 4; with windows of 2 taps the 4 inputs have room for 3"),
@@ -298,6 +333,12 @@ def test_a_layer_leaves_to_torch_what_poolgrad_refuses():
         ),
         (lambda x: P.fractional_max_pool2d(x, 2, 2, _random_samples=torch.full((1, 2, 2), 7.0)), "not between 0 and 1"),
         (lambda x: P.max_unpool2d(x, 3, 2), "argument 'indices' is a int; it must be a Tensor"),
+        (lambda x: P.max_unpool2d(x, x.long(), 0), r"kernel_size\[0\] is 0; it must be at least 1"),
+        (lambda x: P.max_unpool2d(x, x.long(), 2, (1, 0)), r"stride\[1\] is 0; it must be at least 1"),
+        (lambda x: P.max_unpool2d(x, x.long(), 2, 2, "same"), "padding is 'same'; max_unpool2d takes an integer"),
+        (lambda x: P.max_unpool2d(x[:, :, :1], x[:, :, :1].long(), 2, 2, 1), r"padding\[0\] is 1; so much leaves none of the places"),
+        (lambda x: P.max_unpool2d(x, x.long(), 2, output_size=(8.5, 10)), r"output_size\[0\] is 8.5; it must be an integer"),
+        (lambda x: P.max_unpool2d(x, x.long(), 2, output_size="ab"), r"output_size\[0\] is 'ab'; it must be an integer"),
         (lambda x: P.avg_pool2d([1], 2), r"avg_pool2d\(\): argument 'input' is a list; it must be a Tensor"),
     ],
 )

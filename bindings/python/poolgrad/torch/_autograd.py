@@ -328,19 +328,28 @@ def pool_by_routes(x: torch.Tensor, y: torch.Tensor, routes: torch.Tensor, plan:
     return _Known.apply(x, (y, routes), plan)
 
 
+def _linear_operator(function: Any, name: str, wanted: str) -> Any:
+    """An operator that records `function`. It may be called by anyone, so that its tensors are checked here: below they are trusted."""
+
+    def run(vector: torch.Tensor, routes: torch.Tensor, x_shape: Any, *fixed: Any) -> torch.Tensor:
+        plan = _library.plan_for(vector, x_shape, fixed)
+        plan.check(name, vector, getattr(plan, wanted), vector.dtype)
+        return function.apply(vector, plan.checked_routes(routes), plan)
+
+    return run
+
+
+def _record_bias(x: torch.Tensor, bias: torch.Tensor, *fixed: Any) -> Tuple[torch.Tensor, torch.Tensor]:
+    plan = _library.pool_plan(x, fixed)
+    plan.check("bias", bias, plan.bias_shape, x.dtype)
+    return _pool_bias_with_routes(x, bias, plan)
+
+
+_record_gather = _linear_operator(_Gather, "tx", "tensor_x")
 _library.record("max_pool", lambda x, *fixed: _pool_with_routes(x, _library.pool_plan(x, fixed)))
 _library.record("max_pool_indices", _library.indices)
-_library.record(
-    "max_pool_scatter",
-    lambda dy, routes, x_shape, *fixed: _Scatter.apply(dy, routes, _library.plan_for(dy, x_shape, fixed)),
-)
-_library.record("max_pool_gather", lambda tx, routes, *fixed: _Gather.apply(tx, routes, _library.plan_for(tx, tx.shape, fixed)))
-_library.record("max_pool_bias", lambda x, bias, *fixed: _pool_bias_with_routes(x, bias, _library.pool_plan(x, fixed)))
-_library.record(
-    "max_pool_bias_sum",
-    lambda dy, routes, x_shape, *fixed: _BiasSum.apply(dy, routes, _library.plan_for(dy, x_shape, fixed)),
-)
-_library.record(
-    "max_pool_routed",
-    lambda tbias, routes, x_shape, *fixed: _Routed.apply(tbias, routes, _library.plan_for(tbias, x_shape, fixed)),
-)
+_library.record("max_pool_scatter", _linear_operator(_Scatter, "dy", "tensor_y"))
+_library.record("max_pool_gather", lambda tx, routes, *fixed: _record_gather(tx, routes, tx.shape, *fixed))
+_library.record("max_pool_bias", _record_bias)
+_library.record("max_pool_bias_sum", _linear_operator(_BiasSum, "dy", "tensor_y"))
+_library.record("max_pool_routed", _linear_operator(_Routed, "tbias", "bias_shape"))

@@ -13,7 +13,7 @@ from typing import Any, Dict, NamedTuple, Sequence, Tuple
 import torch
 
 from .. import _abi
-from .._core import CorePlan, code, make_problem, per_axis, resolve_padding
+from .._core import CorePlan, code, make_problem, per_axis, resolve_padding, to_bool
 from ._operations import OPERATIONS, make_operations
 
 
@@ -77,7 +77,7 @@ def make_window(
             low + high,
             _abi.PADDINGS[word],
             per_axis("dilation", dilation, rank),
-            bool(ceil_mode),
+            to_bool("ceil_mode", ceil_mode),
             ties_code,
             **more,
         )
@@ -103,6 +103,9 @@ def problem_of(shape: Tuple[int, ...], dtype: Any, device: Any, channels_last: b
     dtype_code = DTYPES.get(dtype)
     if dtype_code is None:
         raise PoolTypeError(f"input has the type {dtype}; poolgrad takes {', '.join(str(known) for known in DTYPES)}")
+    if window.kind and not dtype.is_floating_point:
+        floats = ", ".join(str(known) for known in DTYPES if known.is_floating_point)
+        raise PoolTypeError(f"input has the type {dtype}; average pooling takes {floats}")
     if len(shape) not in (rank + 1, rank + 2):
         raise PoolValueError(
             f"input has the shape {tuple(shape)}; {window.name} takes {rank + 2} dimensions, or {rank + 1} without a batch"

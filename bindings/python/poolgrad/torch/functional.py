@@ -90,6 +90,11 @@ def _cast(probe: Probe, rank: int, input: torch.Tensor) -> torch.Tensor:
     return input.to(_cast_dtype(probe, rank, input.dtype))
 
 
+def autocast(probe: Probe, rank: int, input: torch.Tensor) -> torch.Tensor:
+    """`input` as torch's own pooling would be given it."""
+    return _cast(probe, rank, input) if _autocast_enabled() else input
+
+
 def call(
     function: Any, rank: int, input: Any, make: Callable[[torch.Tensor], Window], return_indices: bool, arguments: Tuple[Any, ...],
     keywords: Dict[str, Any], probe: Probe,
@@ -107,17 +112,36 @@ def call(
     return _general(function, rank, input, make, return_indices, arguments, keywords, probe)
 
 
+def _takes_operators() -> bool:
+    """Whether plans cannot be run, nor autograd functions recorded, here."""
+    return is_compiling() or is_tracing() or (functorch_active() and not _autograd.HAS_SETUP_CONTEXT)
+
+
+def _by_operator(run: Callable[..., Any], *arguments: Any) -> Any:
+    """run(*arguments), which calls operators; what functorch before torch 2.0 says of them is put into our words."""
+    if _autograd.HAS_SETUP_CONTEXT:
+        return run(*arguments)
+    try:
+        return run(*arguments)
+    except RuntimeError as error:
+        if "do not support the use of autograd.Function" not in str(error):
+            raise
+        raise NotImplementedError(
+            f"functorch's gradients cannot see through poolgrad with torch {torch.__version__}, they can from 2.0 on; {_GIVE_BACK}"
+        ) from None
+
+
 def pool_with_routes(x: torch.Tensor, window: Window) -> Tuple[torch.Tensor, torch.Tensor]:
     """y and routes of an x that nothing records, channels first."""
-    if is_compiling() or is_tracing():
-        return torch.ops.poolgrad.max_pool(x, *_library.fixed_of(window, False))
+    if _takes_operators():
+        return _by_operator(torch.ops.poolgrad.max_pool, x, *_library.fixed_of(window, False))
     return _autograd.pool_with_routes(x, plan_of(tuple(x.shape), x.dtype, x.device, False, window))
 
 
 def pool_by_routes(x: torch.Tensor, y: torch.Tensor, routes: torch.Tensor, window: Window) -> torch.Tensor:
     """y of winners that are known, with its derivatives."""
-    if is_compiling() or is_tracing():
-        return torch.ops.poolgrad.max_pool_gather(x, routes, *_library.fixed_of(window, False))
+    if _takes_operators():
+        return _by_operator(torch.ops.poolgrad.max_pool_gather, x, routes, *_library.fixed_of(window, False))
     return _autograd.pool_by_routes(x, y, routes, plan_of(tuple(x.shape), x.dtype, x.device, False, window))
 
 
@@ -165,16 +189,7 @@ def _general(
     # Where torch.jit traces, tensors that come later may lie differently. is_compiling is asked first: dynamo knows no other.
     open_ = not is_compiling() and is_tracing()
     fixed = _library.fixed_of(made, _library.AS_X_LIES if open_ else _lies_channels_last(input, rank))
-    if _autograd.HAS_SETUP_CONTEXT:
-        return _library.pool(input, fixed, return_indices)
-    try:
-        return _library.pool(input, fixed, return_indices)
-    except RuntimeError as error:
-        if "do not support the use of autograd.Function" not in str(error):
-            raise
-        raise NotImplementedError(
-            f"functorch's gradients cannot see through poolgrad with torch {torch.__version__}, they can from 2.0 on; {_GIVE_BACK}"
-        ) from None
+    return _by_operator(_library.pool, input, fixed, return_indices)
 
 
 def _check_bias(function: Any, input: Any, bias: Any, return_indices: bool) -> None:
@@ -258,6 +273,9 @@ def _make(rank: int, shapes: str, relu: bool = False) -> Callable[..., Any]:
                 return _autograd.pool_with_indices(input, plan)
             except RuntimeError as error:
                 if isinstance(error, (PoolValueError, PoolTypeError)):
+                    raise
+            except TypeError as error:  # make_window says what is wrong with what no cache can find
+                if "unhashable" not in str(error):
                     raise
         window = (kernel_size, stride, padding, dilation, ceil_mode)
         return _general(

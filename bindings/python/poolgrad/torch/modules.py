@@ -90,11 +90,11 @@ class _Bias:
     def _bias(self) -> Optional[torch.Tensor]:
         return self.__dict__["_parameters"].get("bias")  # convert makes modules that never had one
 
-    @property
-    def fixed(self) -> Any:
+    def __prepare_scriptable__(self) -> Any:
+        """Called by torch.jit.script alone, where `fixed` is read by torch.jit.trace, too."""
         if self._bias() is not None:
             raise PoolTypeError(f"{type(self).__name__} with a bias is not compiled by torch.jit.script; torch.jit.trace takes it")
-        return super().fixed  # type: ignore[misc]
+        return self
 
     def extra_repr(self) -> str:
         told, bias = super().extra_repr(), self._bias()  # type: ignore[misc]

@@ -19,7 +19,7 @@ from torch.autograd import Function
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from .. import _abi
-from .._core import freeze, per_axis
+from .._core import freeze, per_axis, to_bool, to_int, to_shape
 from . import functional
 from ._plain import is_compiling
 from ._plans import PoolTypeError, PoolValueError, Window, lies_channels_last, make_window, plan_of
@@ -44,6 +44,16 @@ def _named(function: Any, name: str, told: str, kind: str = "", rank: int = 0) -
     return function
 
 
+def _checked(check: Callable[..., Any], *arguments: Any) -> Any:
+    """check(*arguments); what it raises is also a RuntimeError, as torch's own pooling raises."""
+    try:
+        return check(*arguments)
+    except TypeError as error:
+        raise PoolTypeError(str(error)) from None
+    except ValueError as error:
+        raise PoolValueError(str(error)) from None
+
+
 # ---- adaptive ------------------------------------------------------------------------------------------------------------------
 
 
@@ -59,10 +69,12 @@ def _adaptive_window(rank: int, kind: int, output_size: Any, sizes: Tuple[int, .
 
 
 def _frozen_size(output_size: Any) -> Any:
-    try:
-        return freeze("output_size", output_size)
-    except TypeError as error:
-        raise PoolTypeError(str(error)) from None
+    """An integer, None, or a tuple of them."""
+    frozen = _checked(freeze, "output_size", output_size)
+    for i, size in enumerate(frozen if isinstance(frozen, tuple) else (frozen,)):
+        if size is not None:
+            _checked(to_int, f"output_size[{i}]" if isinstance(frozen, tuple) else "output_size", size)
+    return frozen
 
 
 def _adaptive(function: Any, rank: int, kind: int, input: Any, output_size: Any, return_indices: bool, probe: Any) -> Any:
@@ -118,11 +130,9 @@ def _average_window(
 
 def average_window(rank: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: Any, count_include_pad: Any, divisor: Any) -> Window:
     kernel_size, stride, padding, _ = functional.frozen(kernel_size, stride, padding, 1)
-    try:
-        divisor = freeze("divisor_override", divisor)
-    except TypeError as error:
-        raise PoolTypeError(str(error)) from None
-    return _average_window(rank, kernel_size, stride, padding, bool(ceil_mode), bool(count_include_pad), divisor)
+    divisor = None if divisor is None else _checked(to_int, "divisor_override", divisor)
+    ceil_mode, count_include_pad = _checked(to_bool, "ceil_mode", ceil_mode), _checked(to_bool, "count_include_pad", count_include_pad)
+    return _average_window(rank, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor)
 
 
 def _average(function: Any, rank: int, probe: Any, input: Any, *window: Any) -> Any:
@@ -186,15 +196,15 @@ def _fractional_size(rank: int, sizes: Sequence[int], kernel: Tuple[int, ...], o
         ratios = output_ratio if isinstance(output_ratio, (list, tuple)) else (output_ratio,) * rank
         if len(ratios) != rank:
             raise PoolValueError(f"output_ratio has {len(ratios)} entries; give one number, or one per spatial axis: {rank}")
+        for i, ratio in enumerate(ratios):
+            if type(ratio) is not float and type(ratio) is not int and not hasattr(ratio, "__float__"):
+                raise PoolTypeError(f"output_ratio[{i}] is {ratio!r}; it must be a number between 0 and 1")
+            if not 0 < ratio <= 1:  # a NaN is not, either
+                raise PoolValueError(f"output_ratio[{i}] is {ratio}; it must lie between 0 and 1")
         outputs = tuple(int(n * ratio) for n, ratio in zip(sizes, ratios))
     else:
         _check_entries("output_size", output_size, rank)
-        try:
-            outputs = per_axis("output_size", output_size, rank)
-        except TypeError as error:
-            raise PoolTypeError(str(error)) from None
-        except ValueError as error:
-            raise PoolValueError(str(error)) from None
+        outputs = _checked(per_axis, "output_size", output_size, rank)
     for i, (n, k, out) in enumerate(zip(sizes, kernel, outputs)):
         if k < 1:
             raise PoolValueError(f"kernel_size[{i}] is {k}; every kernel size must be at least 1")
@@ -327,6 +337,11 @@ _SAMPLE_OF_AXIS = {2: (1, 0), 3: (0, 1, 2)}  # torch's order of an axis' samples
 
 
 def _make_fractional(rank: int) -> Callable[..., Any]:
+    theirs = getattr(F, f"fractional_max_pool{rank}d")
+
+    def probe(x: torch.Tensor) -> Any:
+        return theirs(x.expand(1, 1, *(3,) * rank), 1, 1)
+
     def fractional_max_pool(
         input: torch.Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
         _random_samples: Optional[torch.Tensor] = None,
@@ -337,8 +352,11 @@ def _make_fractional(rank: int) -> Callable[..., Any]:
                 fractional_max_pool, (input, _random_samples), input, kernel_size, output_size=output_size,
                 output_ratio=output_ratio, return_indices=return_indices, _random_samples=_random_samples,
             )  # fmt: skip
-        if not isinstance(input, torch.Tensor):
-            raise PoolTypeError(f"{name}(): argument 'input' is a {type(input).__name__}; it must be a Tensor")
+        for word, tensor in (("input", input), ("_random_samples", _random_samples)):
+            if not isinstance(tensor, torch.Tensor) and (tensor is not None or word == "input"):
+                raise PoolTypeError(f"{name}(): argument '{word}' is a {type(tensor).__name__}; it must be a Tensor")
+        if not input.is_floating_point():
+            raise PoolTypeError(f"input has the type {input.dtype}; {name} draws its windows in the input's type, which must be a float")
         if input.dim() not in (rank + 1, rank + 2):
             raise PoolValueError(
                 f"input has the shape {tuple(input.shape)}; {name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
@@ -358,6 +376,9 @@ def _make_fractional(rank: int) -> Callable[..., Any]:
             )
         elif functional.goes_straight(samples) and samples.device.type == "cpu" and not bool(((samples >= 0) & (samples <= 1)).all()):
             raise PoolValueError("_random_samples has an entry that is not between 0 and 1")
+        if not is_compiling():
+            input = functional.autocast(probe, rank, input)
+            samples = samples.to(input.dtype)
         if samples.device.type == "cuda":  # where torch computes in float what are halves
             samples = samples.to(torch.promote_types(samples.dtype, torch.float32))
         starts = [
@@ -479,14 +500,20 @@ def _unpool_sizes(
     sizes: Sequence[int], kernel: Tuple[int, ...], stride: Tuple[int, ...], padding: Tuple[int, ...], output_size: Any
 ) -> Tuple[int, ...]:
     rank = len(kernel)
+    for name, entries in (("kernel_size", kernel), ("stride", stride)):
+        for i, entry in enumerate(entries):
+            if entry < 1:
+                raise PoolValueError(f"{name}[{i}] is {entry}; it must be at least 1")
     plain = tuple((n - 1) * s + k - 2 * p for n, k, s, p in zip(sizes, kernel, stride, padding))
     wanted = plain
     if output_size is not None:
-        given = tuple(int(n) for n in output_size) if isinstance(output_size, (list, tuple)) else (int(output_size),) * rank
+        given = _checked(to_shape, "output_size", output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank)
         wanted = given[2:] if len(given) == rank + 2 else given
         if len(wanted) != rank:
             raise PoolValueError(f"output_size has {len(given)} entries; give {rank}, or {rank + 2} with batch and channels")
     for i, (n, usual, step) in enumerate(zip(wanted, plain, stride)):
+        if output_size is None and n < 1:
+            raise PoolValueError(f"padding[{i}] is {padding[i]}; so much leaves none of the places that these windows unpool to")
         if n < 1 or not usual - step < n < usual + step:
             low, high = max(usual - step + 1, 1), usual + step - 1
             raise PoolValueError(f"output_size[{i}] is {n}; these windows reach between {low} and {high}")
@@ -509,6 +536,8 @@ def _make_unpool(rank: int) -> Callable[..., Any]:
             raise PoolValueError(
                 f"input has the shape {tuple(input.shape)}; {name} takes {rank + 2} dimensions, or {rank + 1} without a batch"
             )
+        if isinstance(padding, str):
+            raise PoolTypeError(f"padding is {padding!r}; {name} takes an integer, or one per spatial axis")
         window = make_window(rank, kernel_size, stride, padding, 1, False, "first")
         sizes = _unpool_sizes(input.shape[-rank:], window.kernel, window.stride, window.padding[:rank], output_size)
         return unpool_to(input, indices, sizes)

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 namespace poolgrad {
@@ -136,6 +137,26 @@ struct Axis {
     const int64_t begin = s >= lo ? 0 : CeilDiv(lo - s, dilation);
     const int64_t end = s >= hi ? 0 : std::min(taps, CeilDiv(hi - s, dilation));
     return {std::min(begin, taps), std::max(std::min(begin, taps), end)};
+  }
+};
+
+// The inputs that taps can land on, every `apart`-th from `first` on, as an axis of their own: windows have the same
+// taps.
+struct ThinAxis {
+  Axis axis;
+  int64_t first = 0, apart = 1;
+
+  explicit ThinAxis(const Axis& a) : axis(a) {
+    const int64_t common = a.kernel > 1 ? std::gcd(a.stride, a.dilation) : a.stride;
+    const int64_t begin = -a.pad_lo - FloorDiv(-a.pad_lo, common) * common;
+    if (a.table || begin >= a.in) return;
+    first = begin;
+    apart = common;
+    axis.in = CeilDiv(a.in - first, apart);
+    axis.stride = a.stride / apart;
+    axis.dilation = a.kernel > 1 ? a.dilation / apart : 1;
+    axis.pad_lo = (a.pad_lo + first) / apart;
+    axis.pad_hi = std::max<int64_t>(0, axis.start(a.out - 1) + axis.extent() - axis.in);
   }
 };
 

@@ -104,6 +104,19 @@ TEST(Geometry, EmptyWindowsAreFound) {
   });
 }
 
+TEST(Geometry, AThinAxisHasTheSameTaps) {
+  ForEachSmallAxis([](const Axis& a) {
+    SCOPED_TRACE(Text(a));
+    const ThinAxis thin(a);
+    for (int64_t o = 0; o < a.out; ++o) {
+      ExpectSameRange(thin.axis.valid_taps(o), a.valid_taps(o));
+      for (int64_t tap = 0; tap < a.kernel; ++tap) {
+        ASSERT_EQ(thin.first + thin.apart * Landing(thin.axis, o, tap), Landing(a, o, tap));
+      }
+    }
+  });
+}
+
 TEST(Geometry, DisjointMeansAtMostOneWriter) {
   ForEachSmallAxis([](const Axis& a) {
     SCOPED_TRACE(Text(a));

@@ -2,7 +2,7 @@
 // be nearly empty, so planes become lanes: a block of planes is turned over into scratch, where it is an image with
 // channels last, pooled there by the kernel that such an image gets, and turned back. Its codes are packed while planes
 // are still lanes, so that short lines cost no more than long ones. With channels last a plane is a whole image, each
-// of whose channels has lanes of its own.
+// of whose channels has lanes of its own. Slices and rows that no tap lands on are left out.
 //
 // Large windows gain by fwd_cl_large, though it takes turning (f32, AVX-512, planes of 40x40, against the general
 // kernels, values and routes: 13x13 1.2 and 1.5 times as fast, 31x31 1.5 and 1.6, 17x17 at stride 2 1.3 and 3.1).
@@ -37,6 +37,13 @@ struct TransposedLayout {
   Kernel kernel;    // of it
   int64_t lanes;    // planes of a block
   int64_t in, out;  // elements of a plane
+  ThinAxis depth, height;
+  bool near;  // a block is small enough to be turned over down columns
+
+  explicit TransposedLayout(const Problem& p) : block(p), depth(p.depth()), height(p.height()) {
+    block.axis[0] = depth.axis;
+    block.axis[1] = height.axis;
+  }
 };
 
 // What a block keeps in scratch.
@@ -97,6 +104,21 @@ void PackLanes(const RouteFormat& f, int64_t outputs, int64_t lanes, const uint8
   }
 }
 
+// n planes into lanes. Those of the next block are asked for, which are needed when this one has been pooled.
+template <class Bits>
+void TurnOver(const Bits* planes, const Problem& p, const TransposedLayout& l, int64_t n, Bits* to) {
+  const int64_t row = p.width().in * (p.channels_last() ? p.channels : 1);
+  const int64_t rows = l.height.apart > 1 ? 1 : p.height().in;  // that follow one another
+  const int64_t slices = rows == 1 || l.depth.apart > 1 ? 1 : p.depth().in;
+  for (int64_t d = 0; d < l.depth.axis.in; d += slices) {
+    for (int64_t h = 0; h < l.height.axis.in; h += rows) {
+      const int64_t first = (l.depth.first + d * l.depth.apart) * p.height().in + l.height.first + h * l.height.apart;
+      Transpose(planes + first * row, n, slices * rows * row, l.in, to, l.lanes, l.near, n * l.in);
+      to += slices * rows * row * l.lanes;
+    }
+  }
+}
+
 // Units are planes. Bits: the unsigned integer of the element's size.
 template <class Bits>
 void RunTransposed(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
@@ -107,7 +129,7 @@ void RunTransposed(const Problem& p, const Args& args, int64_t begin, int64_t en
   for (int64_t plane = begin; plane < end; plane += lanes) {
     const int64_t n = std::min(lanes, end - plane);
     if (n < lanes) std::memset(s.x, 0, static_cast<size_t>(l.block.x_bytes()));
-    Transpose(static_cast<const Bits*>(args.source) + plane * in, n, in, in, reinterpret_cast<Bits*>(s.x), lanes);
+    TurnOver(static_cast<const Bits*>(args.source) + plane * in, p, l, n, reinterpret_cast<Bits*>(s.x));
     Args inner;
     inner.source = s.x;
     inner.result = s.y;
@@ -118,31 +140,38 @@ void RunTransposed(const Problem& p, const Args& args, int64_t begin, int64_t en
       reinterpret_cast<Bits*>(s.bias)[i] = static_cast<const Bits*>(args.bias)[channel];
     }
     l.kernel.Run(l.block, inner, 0, l.kernel.units, s.inner);
-    Transpose(reinterpret_cast<const Bits*>(s.y), out, n, lanes, static_cast<Bits*>(args.result) + plane * out, out);
+    Transpose(reinterpret_cast<const Bits*>(s.y), out, n, lanes, static_cast<Bits*>(args.result) + plane * out, out,
+              l.near);
     if (!args.routes) continue;
     const int64_t bytes = out / f.line * f.line_bytes;
     uint8_t* const routes = args.routes + plane * bytes;
     if (f.bits == 16) {
-      Transpose(reinterpret_cast<const uint16_t*>(s.codes), out, n, lanes, reinterpret_cast<uint16_t*>(routes), out);
+      Transpose(reinterpret_cast<const uint16_t*>(s.codes), out, n, lanes, reinterpret_cast<uint16_t*>(routes), out,
+                l.near);
     } else if (f.bits == 32) {
-      Transpose(reinterpret_cast<const uint32_t*>(s.codes), out, n, lanes, reinterpret_cast<uint32_t*>(routes), out);
+      Transpose(reinterpret_cast<const uint32_t*>(s.codes), out, n, lanes, reinterpret_cast<uint32_t*>(routes), out,
+                l.near);
     } else {
       if (f.bits < 8) PackLanes(f, out, lanes, s.codes, s.packed);
-      Transpose(f.bits < 8 ? s.packed : s.codes, bytes, n, lanes, routes, bytes);
+      Transpose(f.bits < 8 ? s.packed : s.codes, bytes, n, lanes, routes, bytes, l.near);
     }
   }
 }
 
 RunFn TransposedOf(const Problem& p) {
   switch (SizeOf(p.dtype)) {
+    case 4:
+      return RunTransposed<uint32_t>;
+#ifndef POOLGRAD_SMALL  // which has f32 alone
     case 1:
       return RunTransposed<uint8_t>;
     case 2:
       return RunTransposed<uint16_t>;
-    case 4:
-      return RunTransposed<uint32_t>;
-    default:
+    case 8:
       return RunTransposed<uint64_t>;
+#endif
+    default:
+      return nullptr;
   }
 }
 
@@ -185,26 +214,28 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   // Large windows are worth it in long rows too: channels last has a kernel whose time hardly depends on them.
   const bool is_large = p.taps() >= tuning.transposed_taps && planes >= 2 * vector * host.threads;
   if (!is_short && !is_large) return kLongRows;
-  const int64_t each = vector * (p.in_plane() + p.out_plane()) * inner * SizeOf(p.dtype);
-  // Beyond L2 only windows gain with routes that the general kernel has to put together, or that are deep: at strides
-  // of 2 to 4 it sorts columns and takes every tap once. (96x96 turned over: 12x12 at stride 3 0.6 times as fast, 31x31
-  // at stride 4 1.9.)
+  auto layout = std::make_shared<TransposedLayout>(p);
+  Problem& q = layout->block;
+  const int64_t each = vector * (q.in_plane() + q.out_plane()) * inner * SizeOf(p.dtype);
+  // Beyond L2 only windows gain with routes that the general kernel has to put together: at strides of 2 to 4 it sorts
+  // columns and takes every tap once. (96x96 turned over: 12x12 at stride 3 0.6 times as fast, 31x31 at stride 4 1.9.)
+  // Deep ones gain up to 1 MiB. (3x3x3 at stride 2, bf16, 28x28x12 2.0 times as fast, 36x36x12 1.0, 48x48x8 0.7.)
   const int64_t stride = p.width().stride;
   const int64_t large = tuning.transposed_taps * (stride > 1 && stride <= 4 ? 3 * stride : 4) / 4;
-  const bool far = op == POOLGRAD_OP_FORWARD_ROUTES && (deep || p.taps() >= large);
-  const int64_t room = tuning.transposed_block * (far ? 8 : 2);
+  const bool far = op == POOLGRAD_OP_FORWARD_ROUTES && p.taps() >= large;
+  const bool apart = op == POOLGRAD_OP_FORWARD_ROUTES && deep;
+  const int64_t room = tuning.transposed_block * (far ? 8 : apart ? 4 : 2);
   if (each > room) return "planes are too large to be held side by side";
   // Blocks of about the same size, of whole vectors.
   const int64_t most = std::clamp<int64_t>(tuning.transposed_block / each, 1, 4);
   const int64_t blocks = CeilDiv(planes, most * vector);
 
-  auto layout = std::make_shared<TransposedLayout>();
-  Problem& q = layout->block = p;
   q.layout = POOLGRAD_CHANNELS_LAST;
   q.batch = 1;
   layout->lanes = CeilDiv(CeilDiv(planes, blocks), vector) * vector;
   layout->in = p.in_plane() * inner;
   layout->out = p.out_plane() * inner;
+  layout->near = layout->lanes * layout->in * SizeOf(p.dtype) <= tuning.transposed_block / 2;
   q.channels = layout->lanes * inner;
   q.routes.bits = std::max(8, p.routes.bits);
   SetRouteLines(&q);

@@ -38,13 +38,6 @@ HWY_INLINE void StoreSome(D d, hn::Vec<D> value, T* to, int64_t n) {
   StoreNarrowN(d, value, to, static_cast<size_t>(n));
 }
 
-// Asks for what is `ahead` elements further on.
-template <class T>
-HWY_INLINE void Ask(const T* at, int64_t ahead) {
-  const auto bytes = static_cast<uintptr_t>(ahead) * sizeof(T);
-  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(at) + bytes), 0, 2);
-}
-
 // n elements from each of `from` on, lane by lane: element e of lane i goes to tile[e * lanes + i]. Vectors may read
 // on. The hardware does not see so many streams coming: what is `ahead` elements further on is asked for.
 template <class W>

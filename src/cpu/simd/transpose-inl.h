@@ -8,6 +8,7 @@
 #define POOLGRAD_CPU_SIMD_TRANSPOSE_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cpu/simd/order-inl.h"
@@ -32,35 +33,115 @@ HWY_INLINE void TransposeInBlocks(D d, hn::Vec<D>* v) {
   }
 }
 
+// Asks for what is `ahead` elements further on.
+template <class T>
+HWY_INLINE void Ask(const T* at, int64_t ahead) {
+  const auto bytes = static_cast<uintptr_t>(ahead) * sizeof(T);
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(at) + bytes), 0, 2);
+}
+
 template <class U>
-HWY_INLINE void TransposeSquare(const U* HWY_RESTRICT from, int64_t from_step, U* HWY_RESTRICT to, int64_t to_step) {
+HWY_INLINE void TransposeSquare(const U* HWY_RESTRICT from, int64_t from_step, U* HWY_RESTRICT to, int64_t to_step,
+                                int64_t ahead) {
   const hn::CappedTag<U, 16 / sizeof(U)> d;
   constexpr int kSide = 16 / sizeof(U);
   hn::Vec<decltype(d)> v[kSide];
+  for (int i = 0; ahead > 0 && i < kSide; ++i) Ask(from + i * from_step, ahead);
   for (int i = 0; i < kSide; ++i) v[i] = hn::LoadU(d, from + i * from_step);
   TransposeInBlocks(d, v);
   for (int i = 0; i < kSide; ++i) hn::StoreU(v[i], d, to + i * to_step);
 }
 
-// to[c * to_step + r] = from[r * from_step + c].
+#ifdef POOLGRAD_SMALL  // one loop each
+
+inline constexpr bool kOneOrder = true;
+
 template <class U>
-void Transpose(const U* HWY_RESTRICT from, int64_t rows, int64_t columns, int64_t from_step, U* HWY_RESTRICT to,
-               int64_t to_step) {
+void TransposeFew(const U* from, int64_t rows, int64_t columns, int64_t from_step, U* to, int64_t to_step) {
+  for (int64_t c = 0; c < columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) to[c * to_step + r] = from[r * from_step + c];
+  }
+}
+
+#else
+
+inline constexpr bool kOneOrder = false;
+
+// A row of a square, of which only n elements are there.
+template <class D, class U = hn::TFromD<D> >
+HWY_NOINLINE hn::Vec<D> LoadEnd(D d, const U* from, int64_t n) {
+  HWY_ALIGN U all[hn::MaxLanes(D())] = {};
+  std::copy(from, from + n, all);
+  return hn::Load(d, all);
+}
+template <class D, class U = hn::TFromD<D> >
+HWY_NOINLINE void StoreEnd(D d, hn::Vec<D> v, U* to, int64_t n) {
+  HWY_ALIGN U all[hn::MaxLanes(D())];
+  hn::Store(v, d, all);
+  std::copy(all, all + n, to);
+}
+
+// Fewer rows or columns than a square has. Of the result, only what lies between its first and its last element is
+// written.
+template <class U>
+HWY_NOINLINE void TransposeFew(const U* HWY_RESTRICT from, int64_t rows, int64_t columns, int64_t from_step,
+                               U* HWY_RESTRICT to, int64_t to_step) {
   constexpr int64_t kSide = 16 / sizeof(U);
-  if (rows < kSide || columns < kSide) {
-    for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t r = 0; r < rows; ++r) to[c * to_step + r] = from[r * from_step + c];
+  const hn::CappedTag<U, kSide> d;
+  const U* const from_end = from + (rows - 1) * from_step + columns;
+  U* const to_end = to + (columns - 1) * to_step + rows;
+  const int64_t down = std::min(kSide, rows);
+  for (int64_t c = 0; c < columns; c += kSide) {
+    const int64_t across = std::min(kSide, columns - c);
+    for (int64_t r = 0; r < rows; r += kSide) {
+      const int64_t row = std::min(r, rows - down);  // some again
+      const U* x = from + row * from_step + c;
+      U* y = to + c * to_step + row;
+      hn::Vec<decltype(d)> v[kSide];
+      _Pragma("GCC unroll 8") for (int64_t i = 0; i < kSide; ++i, x += from_step) {
+        v[i] = i >= down ? hn::Zero(d) : x + kSide <= from_end ? hn::LoadU(d, x) : LoadEnd(d, x, across);
+      }
+      TransposeInBlocks(d, v);
+      _Pragma("GCC unroll 8") for (int64_t i = 0; i < kSide; ++i, y += to_step) {
+        if (i >= across) break;
+        if (y + kSide <= to_end) {
+          hn::StoreU(v[i], d, y);  // of few rows what is too much is written over by the next column
+        } else {
+          StoreEnd(d, v[i], y, down);
+        }
+      }
     }
-    return;
   }
-  const auto within = [](int64_t at, int64_t size) { return at + kSide <= size ? at : size - kSide; };  // some again
-  for (int64_t r = 0; r < rows; r += kSide) {
-    const int64_t row = within(r, rows);
+}
+
+#endif
+
+// to[c * to_step + r] = from[r * from_step + c]. What lies between the columns of the result may be written too.
+// `near`: down columns, so that lines of the result are filled while they are in the cache, and what is `ahead`
+// elements further on, if it is not 0, is asked for; else rows are read a few at a time, as memory likes it best.
+template <class U>
+HWY_NOINLINE void Transpose(const U* HWY_RESTRICT from, int64_t rows, int64_t columns, int64_t from_step,
+                            U* HWY_RESTRICT to, int64_t to_step, bool near, int64_t ahead = 0) {
+  constexpr int64_t kSide = 16 / sizeof(U);
+  if (rows < kSide || columns < kSide) return TransposeFew(from, rows, columns, from_step, to, to_step);
+  const auto row = [=](int64_t r) { return std::min(r, rows - kSide); };  // some again
+  const auto column = [=](int64_t c) { return std::min(c, columns - kSide); };
+  for (int64_t c = 0; (near || kOneOrder) && c < columns; c += kSide) {
+    const U* const x = from + column(c);
+    U* const y = to + column(c) * to_step;
+    for (int64_t r = 0; r < rows; r += kSide) {
+      TransposeSquare(x + row(r) * from_step, from_step, y + row(r), to_step, ahead);
+    }
+  }
+#ifndef POOLGRAD_SMALL
+  for (int64_t r = 0; !near && r < rows; r += kSide) {
+    const U* const x = from + row(r) * from_step;
+    U* const y = to + row(r);
     for (int64_t c = 0; c < columns; c += kSide) {
-      const int64_t column = within(c, columns);
-      TransposeSquare(from + row * from_step + column, from_step, to + column * to_step + row, to_step);
+      TransposeSquare(x + column(c), from_step, y + column(c) * to_step, to_step, 0);
     }
   }
+#endif
 }
 
 // As many vectors as a vector has lanes: lane l of vector p changes places with lane p of vector l. W has 4 or 8 bytes.

@@ -48,12 +48,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 enum class Across {
   kTaps,    // one apart, or sorted by phase: a vector of windows is a contiguous load per tap
   kPairs,   // two apart: neighbours meet
-  kPhases,  // three or four apart: de-interleaving loads bring several taps of a vector of windows
+  kPhases,  // three, four, five or seven apart: de-interleaving loads bring several taps of a vector of windows
   kRuns,    // several apart, each with channels that fill vectors
   kPick,    // several apart: made at all places, and picked
 };
 
-inline constexpr int64_t kReadBeyond = 4;  // vectors, of padded rows
+inline constexpr int64_t kReadBeyond = 8;  // vectors, of padded rows
 
 // Whether kPhases is there. Where it is, kPick is left for wider strides and windows, and for few channels last. (4
 // taps at stride 3 or 4, signals: 1.5 to 1.9 times as fast as by kPick; planes with 3 to 11 rows to a window 1.1
@@ -68,29 +68,24 @@ template <class S, int kStride>
 HWY_NOINLINE void MaxOfPhases(const S* from, uint64_t taps, int64_t rows, int64_t run, int64_t in_pitch, S* y,
                               int64_t y_pitch, Watch<S>& shared_watch) {
   Watch<S> watch = shared_watch;
-  const auto best_at = [&](const S* at) POOLGRAD_LAMBDA {
-    VecOf<S> phase[4];
-    LoadPhases<S, kStride>(at, phase);
-    auto best = phase[0];
-    if (taps & 2) best = Greatest<S>(phase[1], best);
-    if (taps & 4) best = Greatest<S>(phase[2], best);
-    if (kStride == 4 && taps & 8) best = Greatest<S>(phase[3], best);
-    for (uint64_t rest = taps >> kStride; rest != 0; rest >>= kStride) {
-      LoadPhases<S, kStride>(at += kStride, phase);
-      if (rest & 1) best = Greatest<S>(phase[0], best);
-      if (rest & 2) best = Greatest<S>(phase[1], best);
-      if (rest & 4) best = Greatest<S>(phase[2], best);
-      if (kStride == 4 && rest & 8) best = Greatest<S>(phase[3], best);
-    }
-    return best;
-  };
+  const int64_t lanes = LaneCount<S>();
   for (int64_t r = 0; r < rows; ++r, from += in_pitch, y += y_pitch) {
-    if (run < LaneCount<S>()) {
-      PutFirst<S, MaxFlow::kKeysToY>(best_at(from), y, run, y_pitch == run ? (rows - r) * run : 0, watch);
-    } else {
-      ForRow<S>(run, [&](int64_t j) POOLGRAD_LAMBDA {
-        PutMax<S, MaxFlow::kKeysToY, 0>(best_at(from + kStride * j), y + j, watch);
-      });
+    for (int64_t at = 0; at < run; at += lanes) {  // one loop for all: the loads are large
+      const int64_t j = std::max<int64_t>(0, std::min(at, run - lanes));
+      const S* x = from + kStride * j;
+      auto best = hn::Set(hn::ScalableTag<S>(), LowestKey<S>());
+      for (uint64_t rest = taps; rest != 0; rest >>= kStride, x += kStride) {
+        VecOf<S> phase[std::max(4, kStride)];
+        LoadPhases<S, kStride>(x, phase);
+        POOLGRAD_UNROLL for (int t = 0; t < kStride; ++t) {
+          if (rest >> t & 1) best = Greatest<S>(phase[t], best);
+        }
+      }
+      if (run < lanes) {
+        PutFirst<S, MaxFlow::kKeysToY>(best, y, run, y_pitch == run ? (rows - r) * run : 0, watch);
+      } else {
+        PutMax<S, MaxFlow::kKeysToY, 0>(best, y + j, watch);
+      }
     }
   }
   shared_watch = watch;
@@ -140,8 +135,8 @@ ValuesLayout LayOutValues(const Problem& p) {
   // Windows of an even number of taps, an even number apart, are windows of pairs of neighbours; and so are threes.
   for (;; kernel = w.kernel / l.joined, stride = w.stride / l.joined) {
     const bool pairs = inner == 1 && stride == 2 && w.dilation == 1 && kernel <= 9;
-    const bool phases =
-        kTakesPhases<S> && inner == 1 && (stride == 3 || stride == 4) && (kernel - 1) * w.dilation < 4 * stride;
+    const bool phases = kTakesPhases<S> && inner == 1 && stride >= 3 && (kernel - 1) * w.dilation < 4 * stride &&
+                        (stride <= 4 || (kShufflesFar<S> && (stride == 5 || stride == 7)));
     l.way = !apart                    ? Across::kTaps
             : pairs                   ? Across::kPairs
             : phases                  ? Across::kPhases
@@ -396,7 +391,11 @@ class ValuesRunner {
       if (l_.way == Across::kPhases) {
         uint64_t taps = 0;
         for (int64_t t = 0; t < kernel; ++t) taps |= uint64_t{1} << (t * width.dilation);
-        const auto run = stride == 3 ? MaxOfPhases<S, 3> : MaxOfPhases<S, 4>;
+        auto run = stride == 3 ? MaxOfPhases<S, 3> : MaxOfPhases<S, 4>;
+        if constexpr (kShufflesFar<S>) {
+          if (stride == 5) run = MaxOfPhases<S, 5>;
+          if (stride == 7) run = MaxOfPhases<S, 7>;
+        }
         return run(from, taps, rows, width.out, pitch, y, y_pitch_, watch);
       }
     }

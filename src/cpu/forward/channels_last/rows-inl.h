@@ -323,7 +323,8 @@ class StreamRunner {
 inline const char* RefuseShortRows(const Problem& p, const RowsLayout& l) {
   if (!HWY_ARCH_X86) return nullptr;
   const int64_t least = Tuning().forward_kept >> 10;  // 256 outputs, where accumulators take all their room
-  if (p.channels * p.width().out < least * (l.bundles ? 1 : 1 + l.slots)) return "rows of outputs are too short";
+  const int64_t times = l.bundles ? 1 : (1 + l.slots) * (p.depth().kernel > 1 ? 2 : 1);  // each slice begins it again
+  if (p.channels * p.width().out < least * times) return "rows of outputs are too short";
   return least > 0 && p.depth().kernel > 1 && l.slots > 1 && !l.bundles ? "deep windows share rows" : nullptr;
 }
 

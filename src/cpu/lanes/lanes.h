@@ -28,6 +28,8 @@ struct LaneRuns {
   int64_t (*tables_scratch)(const Problem&, const TablesLayout&) = nullptr;
 };
 
+LaneRuns RunsOn(const Problem& p, const Host& host);
+
 // Rows of every lane are held in scratch: of few planes, that may be many times the data.
 inline int64_t MostScratch(const Problem& p) { return 24 * (p.x_bytes() + p.y_bytes()) + (8 << 20); }
 

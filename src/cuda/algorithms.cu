@@ -9,6 +9,7 @@
 #include "cuda/generic.cuh"
 #include "cuda/rectify.cuh"
 #include "cuda/small_window.h"
+#include "cuda/sums_launch.h"
 #include "cuda/tuning.h"
 
 namespace poolgrad {
@@ -134,11 +135,45 @@ bool SharesMaxima(const Problem& p, poolgrad_op op) {
   return IsForward(op) && p.channels_last() && shares(p.axis[1]) && shares(p.axis[2]) && !RefuseLargeWindow(p, op);
 }
 
+const char* RefuseCompilingFor(const Problem& p) {
+  if (!p.may_compile) return "the plan's options say never_compile";
+  if (p.x_bytes() + p.y_bytes() < bytes_worth_compiling) return "the problem is too small to be worth compiling for";
+  return RefuseCompiling();
+}
+
+// How many outputs lie over an input, along the width and in all.
+struct Covers {
+  explicit Covers(const Problem& p) : width(WindowAxis(p.axis[2]).most_covers()) {
+    all = width * WindowAxis(p.axis[1]).most_covers() * WindowAxis(p.axis[0]).most_covers();
+  }
+  int64_t width, all;
+};
+
+// Backward by summing (sums.cuh), compiled for the window.
+const char* RefuseSums(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_BACKWARD) return "it does backward from routes";
+  if (const char* reason = RefuseTiled(p)) return reason;
+  if (const char* reason = RefuseAny(p)) return reason;
+  const bool vectors = p.channels_last() && p.channels % (16 / SizeOf(p.dtype)) == 0;
+  if (vectors && Covers(p).all <= kGatherCovers && !RefuseGather(p)) return "few windows overlap; a gather is faster";
+  return RefuseCompilingFor(p);
+}
+
+// Whether so many outputs lie over an input that adding each where it belongs is faster than looking at all of them.
+bool SumsFaster(const Problem& p, poolgrad_op op) {
+  if (op != POOLGRAD_OP_BACKWARD || RefuseSums(p, op)) return false;
+  const Covers covers(p);
+  if (p.axis[0].kernel > 1) return covers.all >= kSumsDeepCovers;
+  const bool wide = covers.width >= kSumsWide[p.channels_last()] && covers.all >= kSumsWideCovers;
+  return wide || covers.all >= kSumsCovers[p.channels_last()];
+}
+
 const char* RefuseForms(const Problem& p, poolgrad_op op) {
   if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
   if (const char* reason = RefuseTiled(p)) return reason;
   if (const char* reason = IsForward(op) ? RefuseRules(p) : nullptr) return reason;
   if (p.bias && IsForward(op)) return kRectifies;
+  if (SumsFaster(p, op)) return "many windows overlap; adding in their order is faster";
   if (!FormOf(p, op)) return "the window is too large to be unrolled";
   return SharesMaxima(p, op) ? "neighbouring windows share most of their maxima" : nullptr;
 }
@@ -161,15 +196,13 @@ CudaKernel MakeChosen(const Problem& p, poolgrad_op op, const Chosen& chosen, st
 }
 
 const char* RefuseCompiled(const Problem& p, poolgrad_op op) {
-  if (const char* reason = RefuseForms(p, op)) return reason;
-  if (!p.may_compile) return "the plan's options say never_compile";
-  if (p.x_bytes() + p.y_bytes() < bytes_worth_compiling) return "the problem is too small to be worth compiling for";
-  return RefuseCompiling();
+  const char* reason = RefuseForms(p, op);
+  return reason ? reason : RefuseCompilingFor(p);
 }
 
 CudaKernel MakeCompiled(const Problem& p, poolgrad_op op) {
   const Form form = *FormOf(p, op);
-  Compiled compiled = Compile(p.dtype, op, form, p.device_index);
+  Compiled compiled = Compile(SourceOf(p.dtype, op, form), p.device_index);
   if (!compiled.kernel) return {nullptr, 0, nullptr, std::move(compiled.note)};
   return MakeChosen(p, op, {form, compiled.kernel}, std::move(compiled.note));
 }
@@ -211,10 +244,11 @@ const char* RefuseVectorsOp(const Problem& p, poolgrad_op op) {
   return reason ? reason : RefuseVectors(p);
 }
 
-// Forward by separable maxima, backward by a ring of rows.
+// By separable maxima.
 const char* RefuseLargeWindow(const Problem& p, poolgrad_op op) {
-  if (const char* reason = RefuseDirection(p, op)) return reason;
-  return IsForward(op) ? RefuseSeparable(p) : RefuseRing(p);
+  if (!IsForward(op)) return "it does forward";
+  const char* reason = RefuseForward(p);
+  return reason ? reason : RefuseSeparable(p);
 }
 
 Status LaunchPlanesOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
@@ -228,9 +262,8 @@ Status LaunchVectorsOp(const Problem& p, poolgrad_op op, const Args& args, void*
 }
 
 Status LaunchLargeWindow(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
-  return LaunchFamily(p, op, args, stream, [&](auto zero, bool forward) {
-    return forward ? RunSeparable<decltype(zero)>(p, args, stream) : RunRing<decltype(zero)>(p, args, stream);
-  });
+  return LaunchFamily(p, op, args, stream,
+                      [&](auto zero, bool) { return RunSeparable<decltype(zero)>(p, args, stream); });
 }
 
 // ---- any window ----
@@ -327,13 +360,38 @@ Status LaunchGatherOp(const Problem& p, poolgrad_op op, const Args& args, void*,
   return LaunchFamily(p, op, args, stream, [&](auto zero, bool) { return RunGather<decltype(zero)>(p, args, stream); });
 }
 
+struct SumsReady {
+  const void* kernel = nullptr;
+  SumsGrid grid;
+  SumsParams params;
+};
+
+Status LaunchSums(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  const auto& ready = *static_cast<const SumsReady*>(args.layout);
+  return OnDeviceOf(p, op, args, stream, [&] {
+    SumsParams now = ready.params;
+    now.dy = args.source, now.routes = args.routes, now.dx = args.result;
+    void* pointers[] = {&now};
+    return LaunchPointers(ready.kernel, ready.grid.blocks, ready.grid.threads,
+                          static_cast<size_t>(ready.grid.shared_bytes), stream, pointers);
+  });
+}
+
+CudaKernel MakeSums(const Problem& p, poolgrad_op) {
+  auto ready = std::make_shared<SumsReady>();
+  ready->grid = PrepareSums(p, true, &ready->params);
+  if (ready->grid.blocks == 0) return {nullptr, 0, nullptr, "no tile of its inputs fits"};
+  Compiled compiled = Compile(SourceOf(p.dtype, ready->params.form), p.device_index);
+  if (!compiled.kernel) return {nullptr, 0, nullptr, std::move(compiled.note)};
+  ready->kernel = compiled.kernel;
+  return {LaunchSums, 0, std::move(ready), std::move(compiled.note)};
+}
+
 CudaKernel MakeGather(const Problem&, poolgrad_op) { return {LaunchGatherOp, 0, {}, {}}; }
 CudaKernel MakeAny(const Problem&, poolgrad_op) { return {LaunchAnyOp, 0, {}, {}}; }
 CudaKernel MakePlanes(const Problem&, poolgrad_op) { return {LaunchPlanesOp, 0, {}, {}}; }
 CudaKernel MakeVectors(const Problem&, poolgrad_op) { return {LaunchVectorsOp, 0, {}, {}}; }
-CudaKernel MakeLargeWindow(const Problem& p, poolgrad_op op) {
-  return {LaunchLargeWindow, 0, IsForward(op) ? MakeSeparable(p) : nullptr, {}};
-}
+CudaKernel MakeLargeWindow(const Problem& p, poolgrad_op) { return {LaunchLargeWindow, 0, MakeSeparable(p), {}}; }
 
 // ---- backward from x: routes into scratch, then backward from them ----
 
@@ -427,6 +485,7 @@ constexpr CudaAlgorithm kAlgorithms[] = {
     {"cuda_vectors", RefuseVectorsOp, MakeVectors},
     {"cuda_compiled", RefuseCompiled, MakeCompiled},
     {"cuda_tables", RefuseTablesOp, MakeTablesOp},
+    {"cuda_compiled_sums", RefuseSums, MakeSums},
     {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},
     {"cuda_gather", RefuseGatherOp, MakeGather},
     {"cuda_any_window", RefuseAnyOp, MakeAny},

@@ -6,7 +6,7 @@
 #include "cuda/any_tiles.h"
 #include "cuda/fast.h"
 #include "cuda/rows.cuh"
-#include "cuda/sums.cuh"
+#include "cuda/sums_launch.h"
 
 namespace poolgrad::cuda {
 
@@ -88,95 +88,17 @@ cudaError_t RunAnyForward(const Problem& p, const Args& args, void* stream) {
 // ---- backward ----
 
 template <class T>
-SumsAxes AxesOf(const Problem& p, bool march_planes) {
-  const bool last = p.channels_last();
-  const Geo<int64_t> g = MakeGeo<int64_t>(p);
-  const int64_t route_row = (last ? p.axis[2].out : 1) * p.routes.line_bytes;
-  SumsAxes s;
-  for (int i = 0; i < 3; ++i) s.axis[i] = WindowAxis(p.axis[i]);
-  s.planes = last ? p.batch : p.batch * p.channels;
-  s.x_plane = last ? g.x_n : g.x_c, s.y_plane = last ? g.y_n : g.y_c;
-  s.route_plane = route_row * p.axis[1].out * p.axis[0].out;
-  s.x_step[0] = g.x_axis[0], s.y_step[0] = g.y_axis[0], s.route_step[0] = route_row * p.axis[1].out;
-  s.x_step[1] = g.x_axis[1], s.y_step[1] = g.y_axis[1], s.route_step[1] = route_row;
-  const auto single = [](const WindowAxis& a) { return a.kernel == 1 && a.stride == 1 && a.pad == 0 && a.in == a.out; };
-  if (!single(s.axis[0])) return s;
-  if (march_planes) {  // depth, if any, is a matter of planes, and those are marched through
-    const int64_t planes = s.planes * s.axis[0].in;
-    if (planes >= 1 << 30) return s;
-    s.axis[0].in = s.axis[0].out = static_cast<int>(planes);
-    s.planes = 1;
-  } else {  // march down the height
-    s.planes *= s.axis[0].in;
-    s.x_plane = s.x_step[0], s.y_plane = s.y_step[0], s.route_plane = s.route_step[0];
-    s.axis[0] = s.axis[1];
-    s.x_step[0] = s.x_step[1], s.y_step[0] = s.y_step[1], s.route_step[0] = s.route_step[1];
-    s.axis[1] = WindowAxis(Axis{});
-  }
-  return s;
+__global__ void __launch_bounds__(kSumsThreads, kSumsBlocks) SumsKernel(const __grid_constant__ SumsParams p) {
+  RunSums<T, kSumsEach>(p);
 }
 
 template <class T>
 cudaError_t RunAnyBackward(const Problem& p, const Args& args, void* stream) {
-  using S = typename SumOf<T>::Type;
-  const int64_t channels = p.channels_last() ? p.channels : 1;
-  const bool single_rows = p.axis[1].in == 1 && p.axis[1].out == 1;
-  const SumsAxes axes = AxesOf<T>(p, single_rows);
-  const SumsTile tile = ChooseSumsTile(axes, channels, sizeof(S));
-  if (tile.bytes == 0) return cudaErrorNotSupported;
-  SumsParams<T> s{};
-  s.dy = static_cast<const T*>(args.source), s.routes = args.routes, s.dx = static_cast<T*>(args.result);
-  for (int i = 0; i < 3; ++i) s.axis[i] = axes.axis[i];
-  for (int i = 0; i < 2; ++i) {
-    s.x_step[i] = axes.x_step[i], s.y_step[i] = axes.y_step[i], s.route_step[i] = axes.route_step[i];
-  }
-  s.planes = axes.planes;
-  s.x_plane = axes.x_plane, s.y_plane = axes.y_plane, s.route_plane = axes.route_plane;
-  s.column = static_cast<int>(channels);
-  s.bits = p.routes.bits;
-  s.route_column_bits = static_cast<int>(p.channels_last() ? 8 * p.routes.line_bytes : p.routes.bits);
-  s.channels = static_cast<int>(channels);
-  s.taps = static_cast<uint32_t>(p.taps());
-  s.tile_p = static_cast<int>(tile.p);
-  s.tile_b = static_cast<int>(tile.b), s.tile_w = static_cast<int>(tile.w), s.tile_c = static_cast<int>(tile.c);
-  s.ring = std::min(s.axis[0].extent(), s.axis[0].in);
-  s.block = static_cast<int>(CeilDiv(tile.b * tile.w * tile.c, 4) * 4);
-  s.wide = static_cast<int>(tile.wide), s.apart = static_cast<int>(tile.apart);
-  s.by_channels = FastDiv(tile.c), s.by_wide = FastDiv(tile.wide);
-  const int64_t in_w = s.axis[2].in, in_b = s.axis[1].in;
-  s.contiguous = tile.c == channels;
-  s.merged = s.contiguous && tile.w == in_w && (in_b == 1 || axes.x_step[1] == in_w * channels);
-  constexpr int64_t kVector = 16 / sizeof(T);
-  const auto whole = [&](int64_t v) { return v % kVector == 0; };
-  const bool places = whole(axes.x_step[0]) && whole(axes.x_plane) && Aligned(args.result, 16);
-  if (s.merged) {
-    s.vector = places && whole(tile.b * in_w * channels) && whole(in_b * in_w * channels);
-  } else if (s.contiguous) {
-    s.vector = places && whole(axes.x_step[1]) && whole(tile.w * channels) && whole(in_w * channels);
-  } else {
-    s.vector = whole(channels) && whole(tile.c) && Aligned(args.result, 16);
-  }
-  s.by_vectors_c = FastDiv(s.vector && !s.contiguous ? tile.c / kVector : 1);
-  // The march is cut into parts where there would not be warps enough, but no more than a device holds at once.
-  const int64_t tiles_c = CeilDiv(channels, tile.c), tiles_w = CeilDiv(in_w, tile.w), tiles_b = CeilDiv(in_b, tile.b);
-  const int64_t others = tiles_c * tiles_w * tiles_b * CeilDiv(axes.planes, tile.p);
-  // Warps that a multiprocessor holds when a block has so many of them: registers allow 16.
-  const auto held = [&](int64_t warps) {
-    return std::min(16 / warps, kSharedMost / (tile.bytes * warps + 1024)) * warps;
-  };
-  const int64_t warps = held(4) >= std::max(held(2), held(1)) ? 4 : held(2) >= held(1) ? 2 : 1;
-  const int64_t enough = enough_threads / 4096 * held(warps);
-  const int64_t shortest = s.axis[0].extent() == 1 ? 1 : 2 * s.axis[0].extent();
-  const int64_t parts = std::clamp<int64_t>(enough / others, 1, std::max<int64_t>(1, s.axis[0].in / shortest));
-  s.tile_m = static_cast<int>(CeilDiv(s.axis[0].in, parts));
-  const int64_t tiles_m = CeilDiv(s.axis[0].in, s.tile_m);
-  s.tiles_c = FastDiv(tiles_c), s.tiles_w = FastDiv(tiles_w), s.tiles_b = FastDiv(tiles_b),
-  s.tiles_m = FastDiv(tiles_m);
-  s.jobs = others * tiles_m;
-  if (s.jobs >= kFastThreads) return cudaErrorNotSupported;
-  s.warps = static_cast<int>(warps);
-  const auto kernel = p.routes.bits > 8 ? SumsKernel<T, true> : SumsKernel<T, false>;
-  return Launch(kernel, CeilDiv(s.jobs, s.warps), 32 * s.warps, static_cast<size_t>(tile.bytes * s.warps), stream, s);
+  SumsParams s;
+  const SumsGrid grid = PrepareSums(p, false, &s);
+  if (grid.blocks == 0) return cudaErrorNotSupported;
+  s.dy = args.source, s.routes = args.routes, s.dx = args.result;
+  return Launch(SumsKernel<T>, grid.blocks, grid.threads, static_cast<size_t>(grid.shared_bytes), stream, s);
 }
 
 #define POOLGRAD_CUDA_ANY_FORWARD(T)                                              \

@@ -112,56 +112,53 @@ struct SumsAxes {
   int64_t planes, x_plane, y_plane, route_plane;
 };
 
-struct SumsTile {
-  int64_t p = 1, b = 1, w = 1, c = 1;
-  int64_t wide = 1;   // outputs of a row, of each plane, at once
-  int64_t apart = 1;  // of those, from one to the next that may have the same winner
-  int64_t bytes = 0;  // of shared memory
-  double price = 1e30;
-};
-
 // Most outputs that reach over a run of `inputs`.
 inline int64_t MostCovering(const WindowAxis& a, int64_t inputs) {
   return std::min<int64_t>(a.out, (inputs + a.extent() - 2) / a.stride + 1);
 }
 
-inline SumsTile ChooseSumsTile(const SumsAxes& axes, int64_t channels, int64_t word) {
-  SumsTile best;
+// Blocks of kSumsThreads that a multiprocessor holds by their registers. known: kernels that are compiled for a form.
+inline int64_t SumsBlocks(bool known) { return known ? kSumsKnownBlocks : kSumsBlocks; }
+
+// The tile that costs least, for sums of `word` bytes; none if its `planes` are 0.
+inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels, int bits, int64_t word, bool known) {
+  SumsForm best{}, f{};
   const WindowAxis* a = axes.axis;
-  const int64_t ring = std::min<int64_t>(a[0].extent(), a[0].in);
+  for (int i = 0; i < 3; ++i) f.kernel[i] = a[i].kernel, f.stride[i] = a[i].stride, f.dilation[i] = a[i].dilation;
+  f.bits = bits, f.last = last, f.flat = a[1].in == 1 && a[1].out == 1 && a[1].kernel == 1 && a[1].pad == 0;
+  f.ring = std::min(a[0].extent(), a[0].in);
+  double least = 1e30;
+  // `times` rows at once reach a tile's rows of the middle axis and all of its columns, or no more.
+  const auto consider = [&](int64_t c, int64_t rows, int64_t times) {
+    const int64_t at_once = 32 * f.each / c, most = (times * at_once - 1) * a[2].stride - a[2].extent() + 2;
+    if (most < 4 && most < a[2].in) return;
+    const int64_t unit = last || most < 8 ? 1 : 8;  // for whole sectors of rows
+    const int64_t w = most >= a[2].in ? a[2].in : EqualPart(a[2].in, most / unit * unit, unit);
+    const int64_t out_w = MostCovering(a[2], w), out_b = MostCovering(a[1], rows);
+    const bool alone = w < a[2].in || times > 1 || axes.y_plane > 1 << 22;
+    const int64_t planes = alone ? 1 : std::clamp<int64_t>(at_once / out_w, 1, axes.planes);
+    if (rows * f.ring >= 1 << 16) return;
+    f.planes = static_cast<int>(planes), f.rows = static_cast<int>(rows), f.columns = static_cast<int>(w);
+    f.channels = static_cast<int>(c);
+    f.wide = static_cast<int>(planes > 1 ? out_w : std::min(out_w, at_once)), f.once = f.wide == out_w;
+    f.pitch = f.ring * f.rows | 1, f.line = f.columns * f.pitch | 1;
+    const double held = 220.0 * 1024 / static_cast<double>(SumsBytes(f, word));
+    if (held < 1) return;
+    const double warps = std::min(held, static_cast<double>(kSumsThreads / 32 * SumsBlocks(known)));
+    // Rows at once, and the writing of inputs, for each input of a slice.
+    const double inputs = static_cast<double>(planes * rows * w * c);
+    const double row = static_cast<double>(CeilDiv(out_w, f.wide) * out_b * a[0].out) / a[0].in *
+                       (kSumsRowCost + kSumsOutputsCost * f.each);
+    const double write = kSumsWriteCost / 32 / std::min(1.0, static_cast<double>(planes * w * c) / 32);
+    const double price = (row / inputs + write) * (warps + kSumsWarpsHalf) / warps;
+    if (price < least * 0.99) least = price, best = f;
+  };
   // At least a sector of neighbouring channels, or all.
-  for (int64_t try_c = std::min<int64_t>(channels, 32); try_c >= 1 && (try_c >= 8 || best.bytes == 0); try_c /= 2) {
-    SumsTile t;
-    t.c = EqualPart(channels, try_c, try_c >= 8 ? 8 : 1);
-    t.apart = a[2].every * t.c;
-    if (t.apart > 32) {  // the next one with the same winner is too far to be looked for
-      if (try_c > 1) continue;
-      t.apart = kSumsRow;
-    }
+  for (int64_t try_c = std::min<int64_t>(channels, 32); try_c >= 1 && (try_c >= 8 || best.planes == 0); try_c /= 2) {
+    const int64_t c = EqualPart(channels, try_c, std::min<int64_t>(try_c, 8));
     for (int64_t try_b = 128; try_b >= 4; try_b /= 2) {
-      t.b = EqualPart(a[1].in, try_b, 1);
-      // Rows that are reached by as many outputs as are done at once, whatever their number; or longer ones.
-      const int64_t at_once = kSumsRow / t.c;
-      for (int64_t times = 1; times <= 8; ++times) {
-        const int64_t most = (times * at_once - 1) * a[2].stride - a[2].extent() + 2;
-        if (most < 4 && most < a[2].in) continue;
-        t.w = most >= a[2].in ? a[2].in : EqualPart(a[2].in, most >= 8 ? most / 8 * 8 : most, most >= 8 ? 8 : 1);
-        const int64_t out_w = MostCovering(a[2], t.w), out_b = MostCovering(a[1], t.b);
-        t.p = t.w < a[2].in || times > 1 || axes.y_plane > 1 << 22
-                  ? 1
-                  : std::clamp<int64_t>(at_once / out_w, 1, axes.planes);
-        t.wide = t.p > 1 ? out_w : std::min(out_w, at_once);
-        t.bytes = (CeilDiv(t.b * t.w * t.c, 4) * 4 * ring * t.p) * word + SumsRowBytes(word);
-        const double warps = std::min(16.0, 220.0 * 1024 / static_cast<double>(t.bytes));
-        if (warps < 1) continue;
-        // Rows at once, and the writing of inputs, for each input of a slice.
-        const double inputs = static_cast<double>(t.p * t.b * t.w * t.c);
-        const double rows = static_cast<double>(CeilDiv(out_w, t.wide) * out_b);
-        t.price =
-            (rows * 300 / inputs * a[0].out / a[0].in + 0.3 / std::min(1.0, static_cast<double>(t.w * t.c) / 32)) /
-            std::min(1.0, warps / 12);
-        if (t.price < best.price * 0.99) best = t;
-        if (t.w == a[2].in) break;
+      for (f.each = known ? kSumsEachMost : kSumsEach; f.each >= (known ? kSumsEachLeast : kSumsEach); --f.each) {
+        for (int64_t times = 1; times <= 8; ++times) consider(c, EqualPart(a[1].in, try_b, 1), times);
       }
       if (a[1].in == 1) break;
     }

@@ -1,40 +1,22 @@
 // One axis of a window as the kernels for any window see it. Only start() knows where a window lies.
 #pragma once
 
-#include <algorithm>
-#include <numeric>
-
-#include "cuda/device.cuh"
+#include "cuda/geo.cuh"
 
 namespace poolgrad::cuda {
 
 struct WindowAxis {
-  int in, out, kernel, stride, dilation, pad;
+  int in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, pad = 0;
   // The inputs that a tile's windows reach, numbered from 0: window o's tap k is number o * per_output + k * per_tap.
   // Usually they are all inputs from the first window's start on; where windows leave gaps (`packed`), only the taps.
-  int per_output, per_tap;
-  bool packed;
+  int per_output = 1, per_tap = 1;
+  bool packed = false;
   // The outputs with a tap on one input: from the first on every `every`th, each with its tap `tap_step` lower.
-  int every, tap_step;
+  int every = 1, tap_step = 1;
   FastDiv by_kernel, by_stride, by_dilation;
 
-  explicit WindowAxis(const Axis& a)
-      : in(static_cast<int>(a.in)),
-        out(static_cast<int>(a.out)),
-        kernel(static_cast<int>(a.kernel)),
-        stride(static_cast<int>(a.stride)),
-        dilation(static_cast<int>(a.dilation)),
-        pad(static_cast<int>(a.pad_lo)),
-        by_kernel(a.kernel),
-        by_stride(a.stride),
-        by_dilation(a.dilation) {
-    const int common = std::gcd(stride, dilation);
-    every = dilation / common;
-    tap_step = stride / common;
-    packed = stride > kernel;
-    per_output = packed ? kernel : stride;
-    per_tap = packed ? 1 : dilation;
-  }
+  template <class A>  // spec's Axis, which kernels that are compiled for a plan do not know
+  requires(!std::is_same_v<A, WindowAxis>) explicit WindowAxis(const A& a);
   WindowAxis() = default;
 
   __host__ __device__ int start(int o) const { return o * stride - pad; }
@@ -72,7 +54,7 @@ struct WindowAxis {
     return 0;
   }
   // At most so many of them for any input.
-  int64_t most_covers() const { return std::min<int64_t>(out, CeilDiv(kernel, tap_step)); }
+  int64_t most_covers() const { return out < (kernel - 1) / tap_step + 1 ? out : (kernel - 1) / tap_step + 1; }
   // Outputs whose window reaches over an input of [begin, end), as [*first, *last).
   __device__ void covering(int begin, int end, int* first, int* last) const {
     const int low = begin + pad - extent() + 1, high = end - 1 + pad;
@@ -80,5 +62,29 @@ struct WindowAxis {
     *last = high < 0 ? 0 : min(out, high / stride + 1);
   }
 };
+
+// All but where the axis begins and ends.
+__host__ __device__ constexpr WindowAxis WindowOf(int kernel, int stride, int dilation) {
+  WindowAxis a{};
+  a.kernel = kernel, a.stride = stride, a.dilation = dilation;
+  int common = stride;
+  for (int rest = dilation; rest != 0;) {
+    const int next = common % rest;
+    common = rest, rest = next;
+  }
+  a.every = dilation / common;
+  a.tap_step = stride / common;
+  a.packed = stride > kernel;
+  a.per_output = a.packed ? kernel : stride;
+  a.per_tap = a.packed ? 1 : dilation;
+  a.by_kernel = FastDiv(kernel), a.by_stride = FastDiv(stride), a.by_dilation = FastDiv(dilation);
+  return a;
+}
+
+template <class A>
+requires(!std::is_same_v<A, WindowAxis>) WindowAxis::WindowAxis(const A& a)
+    : WindowAxis(WindowOf(static_cast<int>(a.kernel), static_cast<int>(a.stride), static_cast<int>(a.dilation))) {
+  in = static_cast<int>(a.in), out = static_cast<int>(a.out), pad = static_cast<int>(a.pad_lo);
+}
 
 }  // namespace poolgrad::cuda

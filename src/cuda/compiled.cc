@@ -135,6 +135,19 @@ std::string Numbers(const int (&n)[3]) {
 
 std::string Truth(bool b) { return b ? "true" : "false"; }
 
+struct Kernel {
+  const char *file, *params, *body;
+  int threads, blocks;
+};
+
+std::string TextOf(const Kernel& kernel, poolgrad_dtype dtype, const std::string& form) {
+  return std::string("#include \"cuda/prelude.cuh\"\n#include \"cuda/") + kernel.file +
+         "\"\nusing namespace poolgrad::cuda;\nextern \"C\" __global__ void __launch_bounds__(" +
+         std::to_string(kernel.threads) + ", " + std::to_string(std::max(1, kernel.blocks)) + ") " + kKernel +
+         "(const __grid_constant__ " + kernel.params + " p) {\n  " + kernel.body + "<" + NameOf(dtype) + ", " + form +
+         ">(p);\n}\n";
+}
+
 Compiled LoadCode(const std::string& code) {
   Compiled compiled;
   cudaLibrary_t library;
@@ -166,20 +179,21 @@ std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& f) {
                            ", " + std::to_string(f.deep) + ", " + Truth(f.routes) + ", " + Truth(f.relu) + ", " +
                            Truth(f.inside) + ", " + Truth(f.cut) + ", " + Truth(f.ragged) + ", " + Truth(f.even) + "}";
   const SmallWindowTuning tuning = backward ? BackwardTuning(f) : ForwardTuning(f);
-  struct Kernel {
-    const char *file, *params, *body;
-    int threads, blocks;
-  };
   const Kernel kernel =
       f.marches() ? Kernel{"march.cuh", "MarchParams", backward ? "RunMarchBackward" : "RunMarchForward", kMarchThreads,
                            kMarchBlocks}
       : backward  ? Kernel{"cell_blocks.cuh", "CellParams", "RunCellsForm", kCellThreads, tuning.blocks}
                   : Kernel{"strip_blocks.cuh", "StripParams", "RunStripForm", kStripThreads, tuning.blocks};
-  return std::string("#include \"cuda/prelude.cuh\"\n#include \"cuda/") + kernel.file +
-         "\"\nusing namespace poolgrad::cuda;\nextern \"C\" __global__ void __launch_bounds__(" +
-         std::to_string(kernel.threads) + ", " + std::to_string(std::max(1, kernel.blocks)) + ") " + kKernel +
-         "(const __grid_constant__ " + kernel.params + " p) {\n  " + kernel.body + "<" + NameOf(dtype) + ", " + form +
-         ">(p);\n}\n";
+  return TextOf(kernel, dtype, form);
+}
+
+std::string SourceOf(poolgrad_dtype dtype, const SumsForm& f) {
+  std::string form = "SumsForm{" + Numbers(f.kernel) + ", " + Numbers(f.stride) + ", " + Numbers(f.dilation) + ", " +
+                     std::to_string(f.bits) + ", " + Truth(f.last) + ", " + Truth(f.flat);
+  for (const int n : {f.planes, f.rows, f.columns, f.channels, f.each, f.wide}) form += ", " + std::to_string(n);
+  form += ", " + Truth(f.once);
+  for (const int n : {f.ring, f.pitch, f.line}) form += ", " + std::to_string(n);
+  return TextOf({"sums.cuh", "SumsParams", "RunSumsForm", kSumsThreads, kSumsKnownBlocks}, dtype, form + "}");
 }
 
 std::string CodeOf(const std::string& source, const std::string& architecture, std::string* why) {
@@ -213,7 +227,7 @@ std::string CodeOf(const std::string& source, const std::string& architecture, s
   return text;
 }
 
-Compiled Compile(poolgrad_dtype dtype, poolgrad_op op, const Form& form, int device) {
+Compiled Compile(const std::string& source, int device) {
   const Nvrtc* nvrtc = FindNvrtc();
   int major = 0, minor = 0;
   if (!nvrtc || cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
@@ -222,7 +236,7 @@ Compiled Compile(poolgrad_dtype dtype, poolgrad_op op, const Form& form, int dev
   }
   const std::string architecture = "sm_" + std::to_string(10 * major + minor);
   const std::string version = "NVRTC " + std::to_string(nvrtc->major) + "." + std::to_string(nvrtc->minor);
-  const std::string source = SourceOf(dtype, op, form), key = architecture + version + source;
+  const std::string key = architecture + version + source;
   static std::mutex* const mutex = new std::mutex;
   static auto* const known = new std::map<std::string, Compiled>;  // kernels stay loaded as long as the process lives
   {

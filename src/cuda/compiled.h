@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cuda/small_window.h"
+#include "cuda/sums_form.h"
 
 namespace poolgrad::cuda {
 
@@ -16,11 +17,14 @@ struct Compiled {
   const void* kernel = nullptr;
   std::string note;  // how it came about; without a kernel, why it did not
 };
-Compiled Compile(poolgrad_dtype dtype, poolgrad_op op, const Form& form, int device);
+Compiled Compile(const std::string& source, int device);
 
-// Its two steps, for tests where there is no device: the text that is compiled, and its code for an architecture, e.g.
-// sm_90 (empty: `why` says why not).
+// The text that is compiled: a kernel for a small window, and backward by summing for a large one.
 std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& form);
+std::string SourceOf(poolgrad_dtype dtype, const SumsForm& form);
+
+// What Compile makes of it, for tests where there is no device: its code for an architecture, e.g. sm_90 (empty: `why`
+// says why not).
 std::string CodeOf(const std::string& source, const std::string& architecture, std::string* why);
 
 }  // namespace poolgrad::cuda

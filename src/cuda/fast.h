@@ -20,8 +20,6 @@ std::shared_ptr<const void> MakeSeparable(const Problem& p);
 template <class T>
 cudaError_t RunSeparable(const Problem& p, const Args& args, void* stream);
 template <class T>
-cudaError_t RunRing(const Problem& p, const Args& args, void* stream);  // ring.cuh
-template <class T>
 cudaError_t RunAnyWindow(const Problem& p, const Args& args, void* stream);  // rows.cuh
 template <class T>
 cudaError_t RunAnyGradient(const Problem& p, const Args& args, void* stream);  // sums.cuh
@@ -38,7 +36,6 @@ const char* RefuseVectors(const Problem& p);
 const char* RefusePlanes(const Problem& p, bool forward);
 const char* RefuseSeparable(const Problem& p);
 const char* RefuseDoubling(const Problem& p);
-const char* RefuseRing(const Problem& p);
 const char* RefuseAny(const Problem& p);
 const char* RefuseGather(const Problem& p);
 const char* RefuseTables(const Problem& p, bool forward);

@@ -187,17 +187,20 @@ __device__ inline uint32_t CodeAt(int bits, const uint8_t* line, int64_t at) {
 struct FastDiv {
   uint32_t divisor = 1, multiplier = 0, shift = 0;
   FastDiv() = default;
-  explicit FastDiv(int64_t d) : divisor(static_cast<uint32_t>(d)) {
+  __host__ __device__ constexpr explicit FastDiv(int64_t d) : divisor(static_cast<uint32_t>(d)) {
     if (d == 1) return;
     while ((int64_t{1} << shift) < d) ++shift;
     multiplier = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1);
   }
   // quotient, and *n becomes the remainder
   __host__ __device__ uint32_t take(uint32_t* n) const {
-    const uint32_t high = static_cast<uint32_t>((static_cast<uint64_t>(*n) * multiplier) >> 32);
-    const uint32_t q = divisor == 1 ? *n : (high + *n) >> shift;
+    const uint32_t q = of(*n);
     *n -= q * divisor;
     return q;
+  }
+  __host__ __device__ uint32_t of(uint32_t n) const {
+    const uint32_t high = static_cast<uint32_t>((static_cast<uint64_t>(n) * multiplier) >> 32);
+    return divisor == 1 ? n : (high + n) >> shift;
   }
 };
 

@@ -3,7 +3,6 @@
 
 #include "cuda/doubling.cuh"
 #include "cuda/planes.cuh"
-#include "cuda/ring.cuh"
 #include "cuda/separable.cuh"
 #include "cuda/vectors.cuh"
 
@@ -29,10 +28,6 @@ cudaError_t RunSeparableWindow(const Problem& p, const Args& args, void* stream)
   template <>                                                                                 \
   cudaError_t RunSeparable<T>(const Problem& p, const Args& args, void* stream) {             \
     return RunSeparableWindow<T>(p, args, stream);                                            \
-  }                                                                                           \
-  template <>                                                                                 \
-  cudaError_t RunRing<T>(const Problem& p, const Args& args, void* stream) {                  \
-    return LaunchRing<T>(p, args, stream);                                                    \
   }
 
 }  // namespace poolgrad::cuda

@@ -4,7 +4,6 @@
 #include "cuda/axes.cuh"
 #include "cuda/doubling.cuh"
 #include "cuda/fast.h"
-#include "cuda/ring.cuh"
 #include "cuda/separable.cuh"
 
 namespace poolgrad::cuda {
@@ -62,24 +61,6 @@ const char* RefuseDoubling(const Problem& p) {
   if (shape.packs == 0) return "a plane does not fit into shared memory";
   return !p.channels_last() && shape.bytes > shape.packs * kSeparableBytes ? "planes of this size are faster in tiles"
                                                                            : nullptr;
-}
-
-const char* RefuseRing(const Problem& p) {
-  if (p.axis[0].kernel != 1 || p.axis[0].in != 1 || p.axis[0].out != 1) return "the window has a depth";
-  if (p.routes.bits != 8) return "its routes are bytes";
-  if (p.axis[1].pad_lo < 0 || p.axis[2].pad_lo < 0) return "the input is cropped";
-  if (p.axis[2].extent() <= 3 * p.axis[2].stride && p.axis[1].extent() <= 3 * p.axis[1].stride) {
-    return "few windows overlap; a gather is faster";
-  }
-  if (p.channels_last() && p.channels < kRingLanes / 2) return "a lane for each channel leaves most of them idle";
-  if (!FitsWindow32(p)) return "the window reaches past 2^30";
-  const int64_t bytes = ShapeRing(p).bytes;
-  if (bytes > kRingBytesMost) return "the rows under a window do not fit into shared memory";
-  // A block goes through its planes alone, so that the device should be full of them most of the time.
-  const int64_t held = std::max<int64_t>(1, enough_threads / 4096) * (kSharedMost / bytes);
-  const int64_t blocks =
-      p.channels_last() ? p.batch * CeilDiv(p.channels, kRingLanes) : CeilDiv(p.batch * p.channels, kRingLanes);
-  return 5 * blocks < 3 * CeilDiv(blocks, held) * held ? "too few planes to keep the device busy" : nullptr;
 }
 
 const char* RefuseAny(const Problem& p) {

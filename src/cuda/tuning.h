@@ -28,8 +28,6 @@ constexpr int DoublingThreads(bool last) { return last ? 320 : 256; }
 // Outputs that its threads reduce at once along an axis: 14 divides 28 and leaves little of 40, the sizes where such
 // windows are used.
 inline constexpr int kDoublingRun = 14;
-// One warp adds, the others fetch the next row and write finished ones.
-inline constexpr int kRingThreads = 384;
 // Outputs a thread reduces at once along an axis: longer runs share more of their maxima, and take more registers. The
 // longer where the window has so many taps.
 inline constexpr int kSeparableRun = 8, kSeparableLongRun = 16;
@@ -59,10 +57,9 @@ inline constexpr int kVectorAhead = 7;
 inline constexpr int kOneWindowRun = 64;
 // Words of channels that a block of the channels-last separable kernels holds: a sector of memory.
 inline constexpr int64_t kSeparablePacks = 8;
-// Shared memory of one block of the other separable kernels, the most of any, and of the ring.
+// Shared memory of one block of the other separable kernels, and the most of any.
 inline constexpr int64_t kSeparableBytes = 48 << 10;
 inline constexpr int64_t kSeparableBytesMost = 200 << 10;
-inline constexpr int64_t kRingBytesMost = 200 << 10;
 
 // Any window, forward: threads of a block and blocks of a multiprocessor (which bounds the registers), rows of inputs
 // and outputs that a thread does at once, with single registers and with vectors of four, and shared memory of a block.
@@ -70,8 +67,19 @@ inline constexpr int kRowsThreads = 256;
 inline constexpr int kRowsBlocks = 4, kRoutesBlocks = 3;
 inline constexpr int kRowsAtOnce = 4, kVectorRowsAtOnce = 2, kOutputsAtOnce = 4, kVectorOutputsAtOnce = 1;
 inline constexpr int64_t kRowsBytes = 40 << 10;
-// Any window, backward: blocks of four warps on a multiprocessor, which bounds the registers.
-inline constexpr int kSumsBlocks = 4;
+// Any window, backward: most threads of a block, blocks of so many on a multiprocessor, which bounds the registers, and
+// outputs of a row to a lane; of kernels that know their window, blocks, and the most and least outputs.
+inline constexpr int kSumsThreads = 128, kSumsBlocks = 4, kSumsEach = 4;
+inline constexpr int kSumsKnownBlocks = 6, kSumsEachMost = 7, kSumsEachLeast = 3;
+// Instructions of a row, for each 32 outputs of it, and for 32 inputs that are written, about.
+inline constexpr double kSumsRowCost = 130, kSumsOutputsCost = 53, kSumsWriteCost = 13;
+// Of n warps on a multiprocessor, about n / (n + this) of its issue slots are used.
+inline constexpr double kSumsWarpsHalf = 12;
+// Outputs over an input from which summing is faster than looking at all of them, channels first and last; likewise
+// where so many of them lie along the width; and in volumes.
+inline constexpr int64_t kSumsCovers[] = {49, 56}, kSumsWide[] = {16, 27}, kSumsWideCovers = 27, kSumsDeepCovers = 100;
+// Up to which, channels last and in whole vectors, looking at them is.
+inline constexpr int64_t kGatherCovers = 9;
 // Any window, backward, where few outputs reach an input: shared memory of a block.
 inline constexpr int64_t kGatherBytes = 40 << 10;
 

@@ -10,6 +10,7 @@
 
 #include "cuda/compiled.h"
 #include "cuda/small_window.h"
+#include "cuda/sums_launch.h"
 #include "cuda/tuning.h"
 #include "draws.h"
 #include "spec/problem.h"
@@ -22,6 +23,25 @@ struct Kind {
   bool (*has)(const cuda::Form& f, bool backward);
   int count = 0;
 };
+
+// Those of backward by summing.
+struct SumsKind {
+  const char* name;
+  bool (*has)(const cuda::SumsForm&);
+  int count = 0;
+};
+
+template <class Kinds>
+int CountMissing(const Kinds& kinds, int draws) {
+  int missing = 0;
+  for (const auto& kind : kinds) {
+    if (std::getenv("POOLGRAD_VERBOSE")) std::printf("%5d forms: %s\n", kind.count, kind.name);
+    if (kind.count > 0) continue;
+    ++missing;
+    std::printf("FAILED no problem of %d has a form with %s\n", draws, kind.name);
+  }
+  return missing;
+}
 
 // How many kinds of forms are missing from `draws` problems.
 int CountKinds(int draws) {
@@ -49,6 +69,19 @@ int CountKinds(int draws) {
       {"marching, channels last", [](const Form& f, bool) { return f.mode == Mode::kLastMarch && f.even; }},
       {"marching, odd channels last", [](const Form& f, bool) { return f.mode == Mode::kLastMarch && !f.even; }},
   };
+  using cuda::SumsForm;
+  SumsKind sums_kinds[] = {
+      {"sums of several planes", [](const SumsForm& f) { return f.planes > 1; }},
+      {"sums of channels at one place", [](const SumsForm& f) { return f.channels > 1; }},
+      {"sums of one channel, called the last", [](const SumsForm& f) { return f.last && f.channels == 1; }},
+      {"sums of volumes", [](const SumsForm& f) { return !f.flat; }},
+      {"sums of rows in several goes", [](const SumsForm& f) { return !f.once; }},
+      {"sums of dilated windows", [](const SumsForm& f) { return f.dilation[2] > 1; }},
+      {"sums by codes of several to a byte", [](const SumsForm& f) { return f.bits < 8; }},
+      {"sums by codes of two bytes", [](const SumsForm& f) { return f.bits == 16; }},
+      {"sums of axes shorter than the window",
+       [](const SumsForm& f) { return f.ring < (f.kernel[0] - 1) * f.dilation[0] + 1; }},
+  };
   const int64_t usual = cuda::staged_bytes;
   for (int i = 0; i < draws; ++i) {
     cuda::staged_bytes = i % 2 == 0 ? usual : 2048;  // as check.cu does
@@ -63,16 +96,12 @@ int CountKinds(int draws) {
       const auto form = cuda::FormOf(*problem, op);
       for (Kind& kind : kinds) kind.count += form && kind.has(*form, op == POOLGRAD_OP_BACKWARD);
     }
+    cuda::SumsParams sums;
+    if (problem->routes.masks || cuda::PrepareSums(*problem, true, &sums).blocks == 0) continue;
+    for (SumsKind& kind : sums_kinds) kind.count += kind.has(sums.form);
   }
   cuda::staged_bytes = usual, cuda::march_always = false;
-  int missing = 0;
-  for (const Kind& kind : kinds) {
-    if (std::getenv("POOLGRAD_VERBOSE")) std::printf("%5d forms: %s\n", kind.count, kind.name);
-    if (kind.count > 0) continue;
-    ++missing;
-    std::printf("FAILED no problem of %d has a form with %s\n", draws, kind.name);
-  }
-  return missing;
+  return CountMissing(kinds, draws) + CountMissing(sums_kinds, draws);
 }
 
 }  // namespace
@@ -114,12 +143,21 @@ int main(int count, char** arguments) {
     const poolgrad_op ops[] = {POOLGRAD_OP_FORWARD, POOLGRAD_OP_FORWARD_ROUTES, POOLGRAD_OP_BACKWARD};
     const poolgrad_op op = ops[pick(0, 2)];
     cuda::march_always = made % 3 == 0;
-    const auto form = cuda::FormOf(*problem, op);
-    if (!form) continue;
+    std::string source;
+    const char* kind = "sums";
+    cuda::SumsParams sums;
+    if (made % 5 == 4 && op == POOLGRAD_OP_BACKWARD && cuda::PrepareSums(*problem, true, &sums).blocks > 0) {
+      source = cuda::SourceOf(problem->dtype, sums.form);
+    } else if (const auto form = cuda::FormOf(*problem, op)) {
+      source = cuda::SourceOf(problem->dtype, op, *form);
+      kind = form->marches() ? "march" : op == POOLGRAD_OP_BACKWARD ? "cells" : "strips";
+    } else {
+      continue;
+    }
     ++made;
     std::string why;
     const auto begin = std::chrono::steady_clock::now();
-    const std::string code = cuda::CodeOf(cuda::SourceOf(problem->dtype, op, *form), architecture, &why);
+    const std::string code = cuda::CodeOf(source, architecture, &why);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     all += seconds, longest = std::max(longest, seconds), largest = std::max(largest, code.size());
     if (code.empty()) {
@@ -127,8 +165,7 @@ int main(int count, char** arguments) {
       std::printf("FAILED %s of %s\n%s\n", Name(op), FormatProblem(raw).c_str(), why.c_str());
     }
     if (std::getenv("POOLGRAD_VERBOSE")) {
-      std::printf("%5.2f s %7zu bytes  mode %d  %s  %s\n", seconds, code.size(), static_cast<int>(form->mode), Name(op),
-                  FormatProblem(raw).c_str());
+      std::printf("%5.2f s %7zu bytes  %s  %s  %s\n", seconds, code.size(), kind, Name(op), FormatProblem(raw).c_str());
     }
   }
   std::printf("%d forms, %d failed; %.2f s each, at most %.2f s and %zu bytes\n", made, failed, all / made, longest,

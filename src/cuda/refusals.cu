@@ -100,7 +100,8 @@ const char* RefuseGather(const Problem& p) {
   if (const char* reason = RefuseAny(p)) return reason;
   if (p.routes.bits > 8) return "the window has more taps than a byte holds";
   const int64_t across = WindowAxis(p.axis[2]).most_covers();
-  if (across > 5 || across * WindowAxis(p.axis[1]).most_covers() * WindowAxis(p.axis[0]).most_covers() > 30) {
+  const int64_t most = p.channels_last() || p.dtype != POOLGRAD_F32 ? 30 : kGatherFloats;
+  if (across > 5 || across * WindowAxis(p.axis[1]).most_covers() * WindowAxis(p.axis[0]).most_covers() > most) {
     return "many windows overlap; adding in their order is faster";
   }
   return nullptr;

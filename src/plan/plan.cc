@@ -260,7 +260,7 @@ Status Plan::RoutesToIndices(const uint8_t* routes, poolgrad_numbering numbering
     int64_t step;
   };
   const int64_t outputs = problem_.y_elements();
-  const int64_t work = 64 * outputs;  // 5 ns for each
+  const int64_t work = 64 * outputs;  // a guess, not measured: some ns for each
   const int threads = ThreadsFor(work, exec.threads);
   const int64_t tasks = std::clamp<int64_t>(outputs, 1, TasksWorth(work, threads, kTasksPerThread));
   Indexing job{&problem_, routes, numbering, indices, CeilDiv(outputs, tasks)};

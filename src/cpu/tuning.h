@@ -7,9 +7,12 @@
 namespace poolgrad {
 
 struct CpuTuning {
-  // plan: under this much memory traffic per thread, waking a thread costs more than it saves. (A core reads it from
-  // memory in about 10 us, twice what waking one takes.)
-  int64_t bytes_per_thread = 64 << 10;
+  // plan: what is worth a thread of its own, and a task, in bytes of values pooled (Plan::Work). Values take about 75
+  // ns for each KiB, so that two threads share what takes one about 20 us. Waking a thread took 2 us where it was still
+  // looking for work, 5 to 10 where it had slept for 0.1 ms, and 20 to 40 where the processor had slept, too. Beginning
+  // a task takes 0.3 to 5 us.
+  int64_t bytes_per_thread = 128 << 10;
+  int64_t bytes_per_task = 256 << 10;
 
   // Backward from x: bytes of x, dy and dx of one piece. Windows across the edge of a band are done in both its pieces,
   // and their winners looked at one by one, which costs more than a piece that does not fit the cache: bands are only

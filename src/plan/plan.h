@@ -41,8 +41,10 @@ class Plan {
     std::vector<std::pair<const char*, const char*>> refusals;  // algorithm, reason
   };
 
-  int ThreadsFor(int threads) const;
-  void RunTasks(int64_t tasks, const poolgrad_exec& exec, poolgrad_task_fn task, void* context) const;
+  int64_t Work(poolgrad_op op) const;
+  int ThreadsFor(int64_t work, int threads) const;
+  int64_t TasksWorth(int64_t work, int threads, int per_thread) const;
+  void RunTasks(int threads, int64_t tasks, const poolgrad_exec& exec, poolgrad_task_fn task, void* context) const;
   int64_t TasksFor(poolgrad_op op, int threads) const;
 
   std::string text_;  // the problem's one line, if it has a table: those are the caller's
@@ -50,6 +52,7 @@ class Plan {
   Problem problem_;
   Host host_;
   int64_t bytes_per_thread_ = 0;
+  int64_t bytes_per_task_ = 0;
   Choice chosen_[POOLGRAD_OP_COUNT];
 };
 

@@ -38,18 +38,20 @@ struct Args {
   Finisher finish = nullptr;  // Kernel::finish, set by Kernel::Run
 };
 
-// What kernels are made for. A plan asks once and keeps the answer: nothing is chosen again while it runs.
+// Tasks per thread: several, so that a thread that was held up holds up the run less.
+inline constexpr int kTasksPerThread = 4;
+
+// What kernels are made for. A plan asks once and keeps the answer: nothing is chosen again while it runs. Kernels that
+// cut their work ahead cut it for so many threads, into so many pieces.
 struct Host {
   int64_t simd = 0;  // the instruction set, as Highway numbers them; 0: none that was built
-  int threads = 1;   // that a run may have; kernels that cut their work ahead cut it for so many
+  int threads = 1;   // that a run may have, and is worth
+  int64_t tasks = threads > 1 ? int64_t{threads} * kTasksPerThread : 1;  // that it is worth
 };
 
 // Runs units [begin, end). Source and result have at least one element each (only the reference sees less). `scratch`
 // is this task's own, 64-byte aligned, Kernel::scratch_bytes long.
 using RunFn = void (*)(const Problem& problem, const Args& args, int64_t begin, int64_t end, std::byte* scratch);
-
-// Tasks per thread: several, so that a thread that was held up holds up the run less.
-inline constexpr int kTasksPerThread = 4;
 
 // A faster kernel that holds for some inputs only. It has the same units, and where it holds, the same result to the
 // bit.
@@ -64,6 +66,7 @@ struct Kernel {
   int64_t units = 0;                       // independent pieces of the result
   int64_t scratch_bytes = 0;               // per task
   int tasks_per_thread = kTasksPerThread;  // fewer where tasks begin slowly
+  int64_t repeated = 0;                    // units whose work a task does again, of what the one before it knew
   Shortcut shortcut = {};
   std::shared_ptr<const void> layout = {};  // what was laid out when it was made, for its runs to read
   Finisher finish = nullptr;                // for `run` to call

@@ -160,6 +160,7 @@ std::map<std::string, int64_t> runs;  // by kernel and type
 CpuTuning SmallTuning(int64_t size) {
   CpuTuning t;
   t.bytes_per_thread = 64 << size;
+  t.bytes_per_task = 32 << size;
   t.piece_least = 512 << size;
   t.piece_most = 4096 << size;
   t.piece_small_share = 256 << size;
@@ -259,7 +260,8 @@ class Checker {
       where_ = std::string(Name(op)) + " from " + routes_kind + " on " + SimdTargetName(target);
       for (const Algorithm& algorithm : SimdAlgorithms(op)) {
         if (empty) continue;
-        const Made made = algorithm.make(p_, op, {target, static_cast<int>(random_.Between(1, 4))});
+        const auto threads = static_cast<int>(random_.Between(1, 4));
+        const Made made = algorithm.make(p_, op, {target, threads, threads > 1 ? random_.Between(threads, 16) : 1});
         if (made.refusal) continue;
         const Kernel& kernel = made.kernel;
         ++runs[std::string(algorithm.name) + " " + Name(p_.dtype) + (p_.by_table() ? " by table" : "")];

@@ -103,15 +103,15 @@ struct ScatterOf {
     S* const sums = reinterpret_cast<S*>(sums_at);
     const T* HWY_RESTRICT source = reinterpret_cast<const T*>(from);
     HWY_ALIGN S wide[kRun];
+    S nowhere{};
     for (; n > 0; n -= kRun, source += kRun, places += kRun) {
       const int64_t run = std::min(n, kRun);
       const S* HWY_RESTRICT values = Values(source, run, wide);
       if (all && run == kRun) {
         for (int64_t i = 0; i < kRun; ++i) Put(sums[places[i]], values[i]);
       } else {
-        for (int64_t i = 0; i < run; ++i) {
-          if (places[i] != kNoPlace) Put(sums[places[i]], values[i]);
-        }
+        // Across the edge of a box nobody foresees which outputs have a place: the others add where nobody looks.
+        for (int64_t i = 0; i < run; ++i) Put(*(places[i] != kNoPlace ? sums + places[i] : &nowhere), values[i]);
       }
     }
   }

@@ -90,7 +90,7 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
       image_bytes * kImagesInStep <= tuning.sums_cache_2 / 2) {
     l.whole = true;
     const int64_t fitting = std::max<int64_t>(kImagesInStep, tuning.sums_cache / image_bytes);
-    const int64_t fair = host.threads > 1 ? CeilDiv(l.images, 4 * host.threads) : l.images;
+    const int64_t fair = CeilDiv(l.images, host.tasks);
     const int64_t wanted = std::min(fitting, std::max(fair, tuning.sums_piece / outputs));
     l.group = std::min(l.images, CeilDiv(wanted, kImagesInStep) * kImagesInStep);
     l.groups = CeilDiv(l.images, l.group);
@@ -127,14 +127,17 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
 
   // Enough units for the threads, as far as windows across the cuts allow it. A signal (only the width is left) does
   // not roll: its bands fit the cache.
-  const int64_t wanted = host.threads > 1 ? 4 * host.threads : 1;
-  const auto cut = [&](int64_t band, int64_t least_bytes) {
+  const auto cut = [&](int64_t bands, int64_t least_bytes) {  // of about the same size
     const int64_t least = std::max<int64_t>(8 * r.extent(), least_bytes / (sum_bytes * slice()));
-    l.band[l.roll] = std::clamp<int64_t>(band, std::min(least, r.in), r.in);
+    bands = std::clamp<int64_t>(bands, 1, std::max<int64_t>(1, r.in / least));
+    l.band[l.roll] = CeilDiv(r.in, bands);
     l.bands[l.roll] = CeilDiv(r.in, l.band[l.roll]);
   };
-  if (l.roll == 2) cut(tuning.sums_cache / (sum_bytes * slice() * l.group), 0);
-  if (l.units() < wanted) cut(CeilDiv(l.band[l.roll], CeilDiv(wanted, l.units())), tuning.sums_least);
+  if (l.roll == 2) cut(CeilDiv(r.in, std::max<int64_t>(1, tuning.sums_cache / (sum_bytes * slice() * l.group))), 0);
+  if (l.units() < host.tasks) {
+    const int64_t others = l.units() / l.bands[l.roll];
+    cut(CeilDiv(host.tasks, others), tuning.sums_least);
+  }
 
   const int64_t fitting = tuning.sums_cache / (slice() * sum_bytes * l.group);
   if (direct) {

@@ -6,7 +6,6 @@
 
 #include "cpu/cpu.h"
 #include "cpu/forward/forward.h"
-#include "cpu/tuning.h"
 
 namespace poolgrad {
 namespace {
@@ -54,8 +53,7 @@ Made MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host) {
   if (p.in_plane() != w.in || p.out_plane() != w.out || p.taps() != w.kernel) return "it is for signals";
   if (host.threads == 1) return "one thread has nothing to share";
   if (p.batch >= 2 * host.threads) return "there are samples enough for every thread";
-  const int64_t worth = CeilDiv(p.x_bytes() + p.y_bytes(), Tuning().bytes_per_thread);
-  const int64_t wanted = CeilDiv(std::min<int64_t>(2 * host.threads, worth), p.batch);
+  const int64_t wanted = CeilDiv(std::min<int64_t>(2 * host.threads, host.tasks), p.batch);
   auto layout = std::make_shared<CutLayout>();
   layout->each = std::max(CeilDiv(w.out, wanted), CeilDiv(4 * w.extent(), w.stride));
   if (layout->each >= w.out) return "pieces would be too short";
@@ -75,7 +73,7 @@ Made MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host) {
     layout->piece.push_back(static_cast<size_t>(found - layout->pieces.begin()));
     if (found != layout->pieces.end()) continue;
     for (const Algorithm& way : ForwardAlgorithms()) {
-      Made made = way.make(q, op, Host{host.simd, 1});
+      Made made = way.make(q, op, Host{host.simd});
       if (made.refusal) continue;
       kernel.scratch_bytes = std::max(kernel.scratch_bytes, made.kernel.scratch_bytes);
       layout->pieces.push_back({q, std::move(made.kernel)});

@@ -100,12 +100,23 @@ bool AsksForTooMuch(const Problem& p, bool routes, const Kernel& kernel) {
   return kernel.scratch_bytes > data + kConstant;
 }
 
+// Rows of outputs that take as long as what a task makes again of rows above its first one: these ways reduce rows of
+// inputs once for all windows down that share them. Values do so where windows are large; else they take rows as they
+// are.
+int64_t RowsRepeated(ForwardWay way, const Problem& p) {
+  const Axis& h = p.height();
+  const bool shares = way == ForwardWay::kRows || way == ForwardWay::kLarge || way == ForwardWay::kRoutes ||
+                      (way == ForwardWay::kValues && h.kernel > 10 + 2 * h.stride);
+  return shares ? std::clamp<int64_t>(CeilDiv(h.extent() - h.stride, h.stride), 0, h.out - 1) : 0;
+}
+
 template <ForwardWay kWay>
 Made Make(const Problem& p, poolgrad_op op, const Host& host) {
   if (const char* reason = RefuseMax(kWay, p, op)) return reason;
   const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;
   Made made = MakeOfType(kWay, p, routes, host);
   if (made.refusal) return made;
+  made.kernel.repeated = RowsRepeated(kWay, p);
   AddShortcut(kWay, p, routes, &made.kernel);
   if (AsksForTooMuch(p, routes, made.kernel)) return "its scratch would be far larger than the data";
   if (p.relu) made.kernel.finish = MakeRectifier(p, host.simd);

@@ -119,15 +119,16 @@ void TurnOver(const Bits* planes, const Problem& p, const TransposedLayout& l, i
   }
 }
 
-// Units are planes. Bits: the unsigned integer of the element's size.
+// Units are blocks of planes. Bits: the unsigned integer of the element's size.
 template <class Bits>
 void RunTransposed(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
   const auto& l = *static_cast<const TransposedLayout*>(args.layout);
   const TransposedScratch s(p, l, scratch);
   const int64_t in = l.in, out = l.out, lanes = l.lanes;
   const RouteFormat& f = p.routes;
-  for (int64_t plane = begin; plane < end; plane += lanes) {
-    const int64_t n = std::min(lanes, end - plane);
+  const int64_t planes = p.batch * p.channels * p.in_plane() / in;
+  for (int64_t plane = begin * lanes; plane < std::min(end * lanes, planes); plane += lanes) {
+    const int64_t n = std::min(lanes, planes - plane);
     if (n < lanes) std::memset(s.x, 0, static_cast<size_t>(l.block.x_bytes()));
     TurnOver(static_cast<const Bits*>(args.source) + plane * in, p, l, n, reinterpret_cast<Bits*>(s.x));
     Args inner;
@@ -226,9 +227,10 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const bool apart = op == POOLGRAD_OP_FORWARD_ROUTES && deep;
   const int64_t room = tuning.transposed_block * (far ? 8 : apart ? 4 : 2);
   if (each > room) return "planes are too large to be held side by side";
-  // Blocks of about the same size, of whole vectors.
+  // Blocks of about the same size, of whole vectors, as many for every thread. What is left of one takes as long.
   const int64_t most = std::clamp<int64_t>(tuning.transposed_block / each, 1, 4);
-  const int64_t blocks = CeilDiv(planes, most * vector);
+  const int64_t fair = CeilDiv(CeilDiv(planes, most * vector), host.threads) * host.threads;
+  const int64_t blocks = std::min(fair, CeilDiv(planes, vector));
 
   q.layout = POOLGRAD_CHANNELS_LAST;
   q.batch = 1;
@@ -240,7 +242,7 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   q.routes.bits = std::max(8, p.routes.bits);
   SetRouteLines(&q);
   for (const Algorithm& way : ForwardAlgorithms()) {
-    Made made = way.make(q, op, Host{host.simd, 1});
+    Made made = way.make(q, op, Host{host.simd});
     if (made.refusal) continue;
     if (!is_short && std::strcmp(way.name, "fwd_cl_large") != 0) return kLongRows;
     layout->kernel = std::move(made.kernel);
@@ -249,8 +251,7 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   Kernel kernel;
   kernel.run = POOLGRAD_DISPATCH(TransposedOf, host.simd)(p);
   if (!kernel.run || !layout->kernel.run) return kNoSimdHere;
-  kernel.units = planes;
-  kernel.tasks_per_thread = static_cast<int>(std::clamp<int64_t>(blocks / host.threads, 1, kTasksPerThread));
+  kernel.units = CeilDiv(planes, layout->lanes);
   kernel.scratch_bytes = TransposedScratch(p, *layout, nullptr).bytes;
   kernel.layout = std::move(layout);
   return kernel;

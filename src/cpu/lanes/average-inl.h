@@ -216,6 +216,10 @@ class Average {
     counted_ = whole ? 2 : 1;
     for (int64_t j = 0; j < n; ++j) {
       for (int64_t i = 0; i < kLanes; ++i) {
+        if (i > 0 && first(i) == first(i - 1)) {  // counting divides: it took longer than a small plane does
+          counts_[j * kLanes + i] = counts_[j * kLanes + i - 1];
+          continue;
+        }
         const int64_t o = first(i) + j;
         const bool counts = CountsTaps() && o >= 0 && o < w.out;
         counts_[j * kLanes + i] = static_cast<W>(counts         ? w.counted_taps(o, p_.count_padding).size()

@@ -305,9 +305,7 @@ class MiddleRunner {
 template <class S, class C, bool kRoutes>
 Made MakeLargeWith(const Problem& p) {
   const LargeLayout layout = LayOutLarge<S>(p, kRoutes ? sizeof(C) : 0);
-  Made made = KernelOfRows<S, MiddleScratch<S, C>>(p, RunAs<MiddleRunner<S, C, kRoutes>>, layout, kRoutes);
-  made.kernel.tasks_per_thread = 2;
-  return made;
+  return KernelOfRows<S, MiddleScratch<S, C>>(p, RunAs<MiddleRunner<S, C, kRoutes>>, layout, kRoutes);
 }
 
 template <class S, bool kRoutes>

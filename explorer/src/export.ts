@@ -4,7 +4,7 @@ import { svg } from './svg';
 
 /** The properties our style sheet sets on the picture; each is frozen into the copy as it is on screen. */
 const FROZEN = [
-  'fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-opacity', 'stroke-dasharray', 'stroke-linecap', 'opacity',
+  'fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-opacity', 'stroke-dasharray', 'stroke-linecap', 'paint-order', 'opacity',
   'font-family', 'font-size', 'font-style', 'font-weight', 'text-anchor', 'dominant-baseline', 'display',
 ] as const;
 const DROPPED = ['class', 'style', 'tabindex', 'role'];

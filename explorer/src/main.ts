@@ -112,10 +112,8 @@ class Page {
   }
 
   private change(changes: Partial<State>): void {
-    performance.mark('change');
     this.state = { ...this.state, ...changes };
     this.recompute();
-    performance.measure('redraw', 'change');
   }
 
   private makePresets(): void {

@@ -63,7 +63,9 @@ export class Picture {
   readonly node: HTMLElement;
   readonly grids: Record<GridName, GridView>;
   private readonly windows = svg('svg', { class: 'sheet', 'aria-hidden': 'true' });
-  private readonly overlay = svg('svg', { class: 'sheet', 'aria-hidden': 'true' });
+  private readonly lit = svg('g');
+  private readonly routes = svg('g');
+  private readonly overlay = svg('svg', { class: 'sheet', 'aria-hidden': 'true' }, [this.lit, this.routes]);
   private model: PictureModel | null = null;
   private layoutKey = '';
   private width = 0;
@@ -267,27 +269,28 @@ export class Picture {
   }
 
   private drawLight({ pooled, light }: PictureModel): void {
-    this.overlay.replaceChildren();
-    if (!light) return;
-    const many = light.outlines.length > 1;
+    const many = (light?.outlines.length ?? 0) > 1;
     const order = (outline: Outline) => (outline.kind === 'gives' ? 1 : 0);
-    for (const outline of [...light.outlines].sort((a, b) => order(a) - order(b))) {
-      const inset = many ? this.spread(pooled, outline.output) : 0;
-      this.overlay.append(this.outline(pooled, outline.output, `window-lit ${outline.kind}`, inset));
-    }
+    const outlines = [...(light?.outlines ?? [])].sort((a, b) => order(a) - order(b));
+    this.fillWith(this.lit, outlines, () => svg('rect', { rx: 6 }), (box, { output, kind }) =>
+      setAttributes(box, { ...this.windowBox(pooled, output, many ? this.spread(pooled, output) : 0), class: `window-lit ${kind}` }));
     const vertical = this.node.dataset['arrangement'] === 'stack';
-    for (const { direction, input, output } of light.arrows) {
+    const route = () => svg('g', {}, [svg('path', { class: 'wire' }), svg('path', { class: 'wire-marks' })]);
+    this.fillWith(this.routes, light?.arrows ?? [], route, (group, { direction, input, output }) => {
       const [from, to] = direction === 'forward'
         ? [this.end('x', input), this.end('y', output)]
         : [this.end('dy', output), this.end('dx', input)];
-      const { path, start, end, middle, angle } = wire(from, to, vertical);
-      const turned = `translate(${middle.x.toFixed(1)} ${middle.y.toFixed(1)}) rotate(${angle.toFixed(1)})`;
-      this.overlay.append(svg('g', { class: `route ${direction}` }, [
-        svg('path', { d: path, class: 'wire' }),
-        svg('path', { d: 'M-5 -4.5 L5 0 L-5 4.5 Z', transform: turned, class: 'wire-head' }),
-        ...[start, end].map(({ x, y }) => svg('circle', { cx: x.toFixed(1), cy: y.toFixed(1), r: Math.min(3.4, from.cell.width * 0.11).toFixed(1), class: 'wire-end' })),
-      ]));
-    }
+      const { path, marks } = wire(from, to, vertical);
+      setAttributes(group, { class: `route ${direction}` });
+      setAttributes(group.firstElementChild!, { d: path });
+      setAttributes(group.lastElementChild!, { d: marks });
+    });
+  }
+
+  /** One child for each item. Those there are written again: light that moves on costs a few attributes. */
+  private fillWith<N extends Element, T>(parent: Element, items: readonly T[], make: () => N, write: (child: N, item: T) => void): void {
+    while (parent.childElementCount > items.length) parent.lastElementChild!.remove();
+    items.forEach((item, at) => write((parent.children[at] ?? parent.appendChild(make())) as N, item));
   }
 
   private end(name: GridName, index: number): WireEnd {

@@ -24,7 +24,7 @@ export interface Pooled {
   /** Per output. */
   winners: Winner[][];
   windows: number[][];
-  tied: number[][];
+  readonly tied: number[][];
   /** Per input: the outputs whose windows cover it, and how many of them it wins. */
   coveredBy: number[][];
   wins: number[];
@@ -97,7 +97,7 @@ export function pool(engine: Engine, state: State): Pooled {
   const winners = winnersByRow(plan.jacobian(routes));
   const { windows, coveredBy } = coverage(engine, coverageText(state, shape), x.length);
   const everyMaximum = engine.cachedPlan(problemText({ ...state, ties: 'all' }, shape));
-  const tied = columnsByRow(everyMaximum.jacobian(forward(everyMaximum, x).routes));
+  let tied: number[][] | null = null;
   const wins = Array.from(x, () => 0);
   winners.forEach((won) => won.forEach(({ input }) => (wins[input]! += 1)));
   const [outRows, outColumns] = info.outSize as [number, number];
@@ -111,7 +111,10 @@ export function pool(engine: Engine, state: State): Pooled {
     routes,
     winners,
     windows,
-    tied,
+    // Asked for when the hand rests, not by an edit.
+    get tied() {
+      return (tied ??= columnsByRow(everyMaximum.jacobian(forward(everyMaximum, x).routes)));
+    },
     coveredBy,
     wins,
     explain: () => plan.explain(),

@@ -11,6 +11,8 @@ const HINT = 'Point at an output to see its window and its route, or at an input
 // HTML only: screen readers get the plain line, and MathML beside it would take most of a frame to lay out.
 const OPTIONS = { trust: true, strict: false, throwOnError: true, output: 'html' } as const;
 
+const PLAIN_CLASS = 'katex plain-terms';
+
 /** More pieces than any one grid has. */
 const MOST_PIECES = 2000;
 
@@ -50,43 +52,71 @@ function plainTerms(tex: string): string | null {
   return markup;
 }
 
-const pieces = new Map<string, string>();
+const pieces = new Map<string, Element>();
 
-function set(tex: string): string {
-  let markup = pieces.get(tex);
-  if (markup === undefined) {
+/** The piece as it is kept: to be copied. */
+function set(tex: string): Element {
+  let piece = pieces.get(tex);
+  if (!piece) {
     if (pieces.size >= MOST_PIECES) pieces.clear();
     const plain = plainTerms(tex);
-    markup = plain === null ? katex.renderToString(`\\displaystyle ${tex}`, OPTIONS) : `<span class="katex plain-terms">${plain}</span>`;
-    pieces.set(tex, markup);
+    const holder = html('template');
+    holder.innerHTML = plain === null ? katex.renderToString(`\\displaystyle ${tex}`, OPTIONS) : `<span class="${PLAIN_CLASS}">${plain}</span>`;
+    piece = holder.content.firstElementChild!;
+    pieces.set(tex, piece);
   }
-  return markup;
+  return piece;
+}
+
+/** Writes into one tree of elements and texts what another of the same build says; false where the builds differ. */
+function become(node: Node, like: Node): boolean {
+  if (node.nodeName !== like.nodeName || node.childNodes.length !== like.childNodes.length) return false;
+  if (node instanceof Element) {
+    const { className } = like as Element;
+    if (node.className !== className) node.className = className;
+  } else if (node.nodeValue !== like.nodeValue) {
+    node.nodeValue = like.nodeValue;
+  }
+  let [at, from] = [node.firstChild, like.firstChild];
+  for (; at && from; at = at.nextSibling, from = from.nextSibling) if (!become(at, from)) return false;
+  return true;
+}
+
+/** Plain terms are rewritten where they stand, as new elements would cost a line of them a millisecond. */
+function writeLine(host: Element, line: readonly string[], old: readonly string[]): void {
+  while (host.childElementCount > line.length) host.lastElementChild!.remove();
+  line.forEach((tex, at) => {
+    if (tex === old[at]) return;
+    const there = host.children[at];
+    const piece = set(tex);
+    if (!there) host.append(piece.cloneNode(true));
+    else if (piece.className !== PLAIN_CLASS || there.className !== PLAIN_CLASS || !become(there, piece)) there.replaceWith(piece.cloneNode(true));
+  });
 }
 
 export class FormulaView {
   /** The lines on the page; none for the hint, null before anything is there. */
-  private shown: string[] | null = null;
+  private shown: Formula['tex'] | null = null;
   private announceTimer = 0;
 
   constructor(private readonly host: HTMLElement, private readonly announce: HTMLElement) {}
 
   show(formula: Formula | null): void {
-    this.host.dataset['plain'] = formula?.plain ?? '';
-    const lines = formula?.tex.map((line) => line.map(set).join('')) ?? [];
-    const old = this.shown;
-    if (old?.length === lines.length && lines.every((line, at) => line === old[at])) return;
-    this.shown = lines;
+    const plain = formula?.plain ?? '';
+    this.host.dataset['plain'] = plain;
+    const lines = formula?.tex ?? [];
+    if (JSON.stringify(lines) === JSON.stringify(this.shown)) return;
+    const old = this.shown ?? [];
     if (lines.length === 0) {
       this.host.replaceChildren(html('p', { class: 'hint' }, [HINT]));
     } else {
-      if (!old?.length) this.host.replaceChildren();
+      if (!old.length) this.host.replaceChildren();
       while (this.host.childElementCount > lines.length) this.host.lastElementChild!.remove();
       while (this.host.childElementCount < lines.length) this.host.append(html('div', { class: 'formula-line' }));
-      lines.forEach((line, at) => {
-        if (line !== old?.[at]) this.host.children[at]!.innerHTML = line;
-      });
+      lines.forEach((line, at) => writeLine(this.host.children[at]!, line, old[at] ?? []));
     }
+    this.shown = lines;
     window.clearTimeout(this.announceTimer);
-    this.announceTimer = window.setTimeout(() => setText(this.announce, formula?.plain ?? ''), 250);
+    this.announceTimer = window.setTimeout(() => setText(this.announce, plain), 250);
   }
 }

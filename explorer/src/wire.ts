@@ -16,12 +16,8 @@ export interface Point {
 
 export interface Wire {
   path: string;
-  /** Where the wire meets its two cells. */
-  start: Point;
-  end: Point;
-  /** The middle of the crossing and its direction in degrees: the place for an arrow head. */
-  middle: Point;
-  angle: number;
+  /** A dot where the wire meets each of its two cells, and an arrow head in the middle of the crossing: one path, as a route is many nodes. */
+  marks: string;
 }
 
 interface Span {
@@ -34,6 +30,20 @@ function turn(box: Box, vertical: boolean): { along: Span; across: Span } {
   const wide = { start: box.x, size: box.width };
   const tall = { start: box.y, size: box.height };
   return vertical ? { along: tall, across: wide } : { along: wide, across: tall };
+}
+
+const text = ({ x, y }: Point) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+
+function dot({ x, y }: Point, radius: number): string {
+  const [r, across] = [radius.toFixed(1), (2 * radius).toFixed(1)];
+  return `M${text({ x: x - radius, y })}a${r} ${r} 0 1 0 ${across} 0a${r} ${r} 0 1 0 -${across} 0z`;
+}
+
+function head(middle: Point, along: Point): string {
+  const length = Math.hypot(along.x, along.y) || 1;
+  const [cos, sin] = [along.x / length, along.y / length];
+  const at = (x: number, y: number) => text({ x: middle.x + x * cos - y * sin, y: middle.y + x * sin + y * cos });
+  return `M${at(-5, -4.5)}L${at(5, 0)}L${at(-5, 4.5)}z`;
 }
 
 export function wire(from: WireEnd, to: WireEnd, vertical: boolean): Wire {
@@ -52,14 +62,12 @@ export function wire(from: WireEnd, to: WireEnd, vertical: boolean): Wire {
   const exit = point(exitAlong, fromAcross);
   const entry = point(entryAlong, toAcross);
   const pulls = [point(middleAlong, fromAcross), point(middleAlong, toAcross)] as const;
-  const text = ({ x, y }: Point) => `${x.toFixed(1)} ${y.toFixed(1)}`;
   // The tangent of a cubic at its middle.
   const tangent = { x: entry.x - exit.x + pulls[1].x - pulls[0].x, y: entry.y - exit.y + pulls[1].y - pulls[0].y };
+  const middle = { x: (exit.x + entry.x) / 2, y: (exit.y + entry.y) / 2 };
+  const radius = Math.min(3.4, from.cell.width * 0.11);
   return {
     path: `M${text(start)} L${text(exit)} C${text(pulls[0])} ${text(pulls[1])} ${text(entry)} L${text(end)}`,
-    start,
-    end,
-    middle: { x: (exit.x + entry.x) / 2, y: (exit.y + entry.y) / 2 },
-    angle: (Math.atan2(tangent.y, tangent.x) * 180) / Math.PI,
+    marks: dot(start, radius) + dot(end, radius) + head(middle, tangent),
   };
 }

@@ -242,7 +242,7 @@ void Jacobian(const Problem& p, const uint8_t* routes, int64_t* row_start, int64
     });
     if (!values) continue;
     const int64_t count = average                         ? AverageCount(p, place.at[0], place.at[1], place.at[2])
-                          : p.ties == POOLGRAD_TIES_SPLIT ? entries - row_start[o]
+                          : p.ties == POOLGRAD_TIES_SPLIT ? CountMaskBits(p.routes, line, at)
                                                           : 1;
     for (int64_t e = row_start[o]; e < entries; ++e) values[e] /= static_cast<double>(count);
   }

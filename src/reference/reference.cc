@@ -1,7 +1,6 @@
 #include "reference/reference.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "spec/rules.h"
@@ -63,7 +62,7 @@ void Select(const Problem& p, const T* x, const T* bias, const Place& o, T* y, u
   if (line && !keeps_set) StoreCode(f, line, at, code);
 }
 
-// Whether a tap won output `at` of a route line, and how many shared the win (every set bit of the mask counts).
+// Whether a tap won output `at` of a route line, and how many shared the win.
 struct Won {
   bool won;
   int64_t count;
@@ -71,9 +70,7 @@ struct Won {
 
 Won WonBy(const RouteFormat& f, const uint8_t* line, int64_t at, int64_t tap) {
   if (!f.masks) return {LoadCode(f, line, at) == static_cast<uint64_t>(tap), 1};
-  int64_t count = 0;
-  for (int64_t b = 0; b < f.mask_bytes(); ++b) count += std::popcount(line[at * f.mask_bytes() + b]);
-  return {LoadMaskBit(f, line, at, tap), count};
+  return {LoadMaskBit(f, line, at, tap), CountMaskBits(f, line, at)};
 }
 
 Won WonBy(const Problem& p, const uint8_t* routes, const Place& o, int64_t tap) {

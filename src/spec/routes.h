@@ -10,6 +10,7 @@
 //   maximum.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -68,6 +69,14 @@ inline void StoreCode(const RouteFormat& f, uint8_t* line, int64_t at, uint32_t 
 
 inline bool LoadMaskBit(const RouteFormat& f, const uint8_t* line, int64_t at, int64_t tap) {
   return (line[at * f.mask_bytes() + tap / 8] >> (tap % 8)) & 1u;
+}
+
+// How many taps share the win of output `at`: every set bit counts, also of taps that lie in padding, or that there are
+// none of.
+inline int64_t CountMaskBits(const RouteFormat& f, const uint8_t* line, int64_t at) {
+  int64_t count = 0;
+  for (int64_t b = 0; b < f.mask_bytes(); ++b) count += std::popcount(line[at * f.mask_bytes() + b]);
+  return count;
 }
 
 }  // namespace poolgrad

@@ -184,6 +184,8 @@ constexpr const char* kMatterNames[] = {
 
 Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
   const auto value_of = [&](std::string_view key) { return word.substr(key.size()); };
+  const bool numbers =
+      word.size() > 1 && (word[1] == '-' || (word[1] >= '0' && word[1] <= '9'));  // or `stride=2` were one
   int at;
   if ((at = Find(kPaddings, word, 1)) > 0) {
     *matter = kPadding;
@@ -244,16 +246,16 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
   } else if (word.starts_with("part=")) {
     *matter = kPart;
     return ParsePart(word, value_of("part="), p);
-  } else if (word[0] == 'k') {
+  } else if (numbers && word[0] == 'k') {
     *matter = kKernel;
     return ParseNumbers(word, word.substr(1), p->rank, p->kernel);
-  } else if (word[0] == 's') {
+  } else if (numbers && word[0] == 's') {
     *matter = kStride;
     return ParseNumbers(word, word.substr(1), p->rank, p->stride);
-  } else if (word[0] == 'd') {
+  } else if (numbers && word[0] == 'd') {
     *matter = kDilation;
     return ParseNumbers(word, word.substr(1), p->rank, p->dilation);
-  } else if (word[0] == 'p') {
+  } else if (numbers && word[0] == 'p') {
     *matter = kPadding;
     return ParsePads(word, word.substr(1), p);
   } else {

@@ -44,6 +44,31 @@ TEST(Jacobian, TimesAVectorIsBackward) {
   }
 }
 
+// Of routes from elsewhere, too: masks that name taps in padding, or taps that there are none of.
+TEST(Jacobian, TimesAVectorIsBackwardAndGatherOfAnyRoutes) {
+  for (const char* text : {"max f64 ncw 1x2x9 k3 s1 p1 ties=split", "max f64 ncw 1x2x9 k3 s1 p1 ties=all",
+                           "max f64 nhwc 1x4x4x3 k3 s1 p1 ties=split", "max f64 nchw 1x2x6x5 k3 s2 p1",
+                           "max f64 nchw 1x1x7x5 adaptive=3x2 ties=split"}) {
+    const Plan plan{std::string(text)};
+    Routes routes = plan.make_routes();
+    uint32_t state = 1;
+    for (std::byte& byte : routes) byte = static_cast<std::byte>((state = state * 1664525u + 1013904223u) >> 24);
+    Doubles dy(static_cast<size_t>(plan.info().y_elements)), tx(static_cast<size_t>(plan.info().x_elements));
+    for (size_t i = 0; i < dy.size(); ++i) dy[i] = static_cast<double>(i + 1);
+    for (size_t i = 0; i < tx.size(); ++i) tx[i] = static_cast<double>(i * i % 7);
+    const Csr s = plan.jacobian(routes);
+    const Doubles dx = plan.backward(dy, routes), product = TimesTransposed(s, dy, tx.size());
+    for (size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(dx[i], product[i], 1e-12) << text << " input " << i;
+    const Doubles ty = plan.gather(tx, routes);
+    for (size_t o = 0; o < ty.size(); ++o) {
+      double sum = 0;
+      for (int64_t e = s.row_start[o]; e < s.row_start[o + 1]; ++e)
+        sum += s.values[static_cast<size_t>(e)] * tx[static_cast<size_t>(s.columns[static_cast<size_t>(e)])];
+      EXPECT_NEAR(ty[o], sum, 1e-12) << text << " output " << o;
+    }
+  }
+}
+
 TEST(Jacobian, AWindowWithoutRouteIsAnEmptyRow) {
   const Plan plan("max f64 ncw 1x1x2 k1 s1 p1");
   const auto [y, routes] = plan.forward_routes(Doubles{5, 6});

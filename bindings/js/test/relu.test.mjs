@@ -282,6 +282,9 @@ test('what is not fused, and why', async () => {
   const hooked = relu();
   hooked.setCallHook(() => {});
   assert.deepEqual(reasons(pool().apply(hooked.apply(input))), ['RELU has a call hook, which would see what is not rectified yet']);
+  const watched = pool();
+  watched.setCallHook(() => {});
+  assert.deepEqual(reasons(watched.apply(relu().apply(input))), ['POOL has a call hook, which would see what is not rectified yet']);
 
   // A model inside a model is looked into; a pair across its border is none.
   const inner = tf.sequential({ layers: [L.maxPooling2d({ poolSize: 2, inputShape: [8, 8, 2] }), relu(), pool()] });

@@ -201,9 +201,7 @@ class Plan(CorePlan):
         saved = self._routes(routes)
         dy = self._input(dy, self.y_shape, "dy")
         shape = self.bias_shape or (0,)
-        dbias = (
-            _empty(shape, self.dtype) if out is None else self._output(out, shape, self.dtype, "out", dy=dy, routes=saved)
-        )
+        dbias = self._result(out, shape, self.dtype, dy=dy, routes=saved)
         self._run("poolgrad_bias_gradient", address(dy), address(saved), address(dbias), self._exec_address)
         return dbias
 
@@ -211,9 +209,7 @@ class Plan(CorePlan):
         """The same dx for a caller that kept x."""
         dy = self._input(dy, self.y_shape, "dy")
         x = self._input(x, self.x_shape, "x")
-        dx = (
-            _empty(self.x_shape, self.dtype) if out is None else self._output(out, self.x_shape, self.dtype, "out", dy=dy, x=x)
-        )
+        dx = self._result(out, self.x_shape, self.dtype, dy=dy, x=x)
         self._run("poolgrad_backward_x", address(dy), address(x), address(dx), self._exec_address)
         return dx
 
@@ -223,11 +219,7 @@ class Plan(CorePlan):
         """ty = S tx: the tangent of y (forward mode), and the gradient of the gradient."""
         saved = self._routes(routes) if self._keeps_routes else None
         tx = self._input(tx, self.x_shape, "tx")
-        ty = (
-            _empty(self.y_shape, self.dtype)
-            if out is None
-            else self._output(out, self.y_shape, self.dtype, "out", tx=tx, routes=saved)
-        )
+        ty = self._result(out, self.y_shape, self.dtype, tx=tx, routes=saved)
         self._run(
             "poolgrad_gather", address(tx), None if saved is None else address(saved), address(ty), self._exec_address
         )
@@ -237,11 +229,7 @@ class Plan(CorePlan):
         """x = y at each output's route, 0 elsewhere."""
         saved = self._routes(routes)
         y = self._input(y, self.y_shape, "y")
-        x = (
-            _empty(self.x_shape, self.dtype)
-            if out is None
-            else self._output(out, self.x_shape, self.dtype, "out", y=y, routes=saved)
-        )
+        x = self._result(out, self.x_shape, self.dtype, y=y, routes=saved)
         self._run("poolgrad_unpool", address(y), address(saved), address(x), self._exec_address)
         return x
 
@@ -268,9 +256,7 @@ class Plan(CorePlan):
         """One int64 per output; -1 where there is no route. Ties first and last only."""
         number = code("numbering", numbering, _abi.NUMBERINGS)
         saved = self._routes(routes)
-        indices = (
-            _empty(self.y_shape, _INT64) if out is None else self._output(out, self.y_shape, _INT64, "out", routes=saved)
-        )
+        indices = self._result(out, self.y_shape, _INT64, routes=saved)
         self._run("poolgrad_routes_to_indices", address(saved), number, address(indices), self._exec_address)
         return indices
 
@@ -336,6 +322,10 @@ class Plan(CorePlan):
             if array is not None and np.may_share_memory(array, bias):
                 raise ValueError(f"{name} shares memory with bias; the result needs memory of its own")
         return bias
+
+    def _result(self, out: Optional[np.ndarray], shape: Tuple[int, ...], dtype: Any, **others: Optional[np.ndarray]) -> np.ndarray:
+        """What is written: out, or new memory. forward and backward, whose overhead shows, say it themselves."""
+        return _empty(shape, dtype) if out is None else self._output(out, shape, dtype, "out", **others)
 
     def _output(
         self, array: Any, shape: Tuple[int, ...], dtype: Any, name: str, **others: Optional[np.ndarray]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import warnings
 
@@ -231,3 +232,33 @@ def test_the_counting_fixture_counts(calls):
     """What test_a_third_partys_model relies on: our operations allocate with empty_like, torch's functions do not."""
     P.max_pool2d(torch.randn(1, 1, 4, 4), 2)
     assert calls and _operations.torch is torch
+
+
+def test_it_decorates_and_counts():
+    @P.everywhere()
+    def pooled(depth):
+        assert torch.max_pool2d is not before
+        return pooled(depth - 1) if depth else F.max_pool2d(torch.ones(1, 1, 4, 4), 2)
+
+    before = torch.max_pool2d
+    assert pooled(2).shape == (1, 1, 2, 2)
+    assert torch.max_pool2d is before
+
+
+def test_leaving_what_was_not_entered_changes_nothing():
+    before = torch.max_pool2d
+    with pytest.raises(RuntimeError, match="was not entered"):
+        P.everywhere().__exit__(None, None, None)
+    with P.everywhere():
+        assert torch.max_pool2d is not before
+
+
+def test_a_model_that_keeps_a_function_can_be_saved_inside():
+    class Keeps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pools = [F.avg_pool2d, torch.max_pool2d]
+
+    with P.everywhere(averages=True):
+        saved = pickle.dumps(Keeps().pools)
+    assert pickle.loads(saved) == [F.avg_pool2d, torch.max_pool2d]  # torch's, outside

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
+import operator
 import pickle
+from collections import deque
 
 import pytest
 
@@ -233,6 +235,74 @@ def test_hooks_are_respected():
         lines, passed = lines_of(model)
         assert lines[0] == f"relu and pool: not fused, because the {word} has hooks, which would see other values"
         assert passed == [model.body[1]]
+
+
+def written(write):
+    def forward(self, x):
+        before = self.conv(x)
+        after = self.relu(before)
+        write(before)
+        return self.pool(after)
+
+    return forward
+
+
+@pytest.mark.parametrize(
+    "write, name",
+    [
+        (lambda h: h.add_(5), "add_"),
+        (lambda h: operator.iadd(h, 5), "iadd"),
+        (lambda h: h.view(-1).mul_(-1), "mul_"),
+        (lambda h: torch.relu_(h), "relu_"),
+        (lambda h: F.hardtanh(h, 1.0, 2.0, True), "hardtanh"),
+        (nn.ReLU6(inplace=True), "write"),
+    ],
+)
+def test_what_is_written_to_before_the_pool_ran_is_not_fused(write, name):
+    model = changed(written(write), write=write) if isinstance(write, nn.Module) else changed(written(write))
+    x = torch.randn(1, 3, 32, 32)
+    expected = copy.deepcopy(model)(x)
+    lines, passed = lines_of(model)
+    assert lines[0] == f"relu and pool: not fused, because {name} works in place between the two" and not passed
+    assert torch.equal(model(x), expected)
+
+
+def test_what_the_model_keeps_is_not_fused_and_the_model_stays_as_it_was():
+    class Keeps(Stem):
+        def forward(self, x):
+            self.calls += 1
+            self.steps += 1
+            kept = self.relu(self.conv(x))
+            if self.where == "attribute":
+                self.seen = kept
+            else:
+                getattr(self, self.where).append(kept)
+            return self.pool(kept)
+
+    for where in ("attribute", "a_list", "a_deque"):
+        model = Keeps(inplace=False)
+        model.where, model.calls, model.seen, model.a_list, model.a_deque = where, 0, None, ["first"], deque()
+        model.register_buffer("steps", torch.zeros(1))
+        lines, passed = lines_of(model)
+        assert lines == ["relu and pool: not fused, because the model keeps the ReLU's output as an attribute"] and not passed
+        assert (model.calls, model.steps, model.seen, model.a_list, list(model.a_deque)) == (0, 0, None, ["first"], [])
+        pickle.dumps(model.state_dict())
+
+
+def test_hooks_of_modules_around_one_of_the_two_are_respected_and_not_called():
+    x = torch.randn(1, 3, 8, 8)
+    for inner in (slice(0, 2), slice(2, 4)):
+        parts = [nn.Conv2d(3, 3, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Identity()]
+        parts[inner] = [nn.Sequential(*parts[inner])]
+        model, seen = nn.Sequential(*parts), []
+        around = next(m for m in model if isinstance(m, nn.Sequential))
+        around.register_forward_hook(lambda module, inputs, output: seen.extend([*inputs, output]))
+        model(x)
+        expected, seen[:] = list(seen), []
+        lines, passed = lines_of(model)
+        assert not passed and not seen and lines[0].endswith("has hooks, which would see other values")
+        model(x)
+        assert all(map(torch.equal, seen, expected))
 
 
 def test_what_cannot_be_traced_is_left_alone():

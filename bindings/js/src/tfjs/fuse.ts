@@ -71,8 +71,8 @@ function whyNot(model: Layer, relu: Layer, pool: Layer): string {
     return `${relu.name} feeds ${relu.outboundNodes.map(({ outboundLayer }) => outboundLayer.name).join(' and ')}`;
   }
   if (model.outputs?.some(({ sourceLayer }) => sourceLayer === relu)) return `${relu.name} is an output of the model`;
-  if (relu._callHook != null) return `${relu.name} has a call hook, which would see what is not rectified yet`;
-  return '';
+  const hooked = [relu, pool].find(({ _callHook }) => _callHook != null);
+  return hooked ? `${hooked.name} has a call hook, which would see what is not rectified yet` : '';
 }
 
 // The gradients of tf.add and of tf.fused.conv2d keep a convolution's result, which neither needs; these two keep what they do.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from contextlib import ContextDecorator
 from functools import wraps
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
@@ -143,6 +144,7 @@ def _enter(kinds: Tuple[bool, ...]) -> None:
             if _is_average(name) is average:
                 theirs = getattr(module, name)
                 put = or_torchs(ours, theirs)
+                put.__module__, put.__qualname__ = module.__name__, name  # where pickle finds it
                 setattr(module, name, put)
                 _torchs[module, name] = (theirs, put)
 
@@ -158,22 +160,29 @@ def _leave(kinds: Tuple[bool, ...]) -> None:
                 setattr(module, name, theirs)
 
 
-class _Everywhere:
+class _Everywhere(ContextDecorator):
+    """May be entered again while it is inside, as a function that it decorates may call itself."""
+
     def __init__(self, kinds: Tuple[bool, ...]) -> None:
         self._kinds = kinds
+        self._entered = 0
 
     def __enter__(self) -> None:
         with _lock:
             _enter(self._kinds)
+            self._entered += 1
 
     def __exit__(self, *_: Any) -> None:
         with _lock:
+            if not self._entered:
+                raise RuntimeError("everywhere() is left, and was not entered")
+            self._entered -= 1
             _leave(self._kinds)
 
 
 def everywhere(on: Optional[bool] = None, *, averages: bool = False) -> Any:
-    """`with everywhere():` has torch's pooling functions run by poolgrad, wherever they are called from; everywhere(True) does so
-    for the process, until everywhere(False). averages=True takes average pooling, too: adaptive averages differ from
+    """`with everywhere():` has torch's pooling functions run by poolgrad, wherever they are called from, and so does a function
+    decorated by @everywhere(); everywhere(True) does so for the process, until everywhere(False). averages=True takes average pooling, too: adaptive averages differ from
     torch's in their last bits.
 
     Where poolgrad refuses (a type, a device, a layout), torch's function runs, and a warning says why, once for every reason.

@@ -2,13 +2,19 @@
 
 The model's own forward is asked, by torch.fx: what it calls, in which order, on whose outputs. A model that torch.fx cannot trace is
 left as it is; that its parts look harmless says nothing of who else calls them. Modules are told apart by identity, whatever names
-they go by, and a pair is fused only if every call of either of the two is one of such a pair.
+they go by, and a pair is fused only if every call of either of the two is one of such a pair. The fused ReLU hands its input on, so
+nobody else may see its output (another call, an attribute, a hook around one of the two), nor write to its input before the pool has run.
 """
 
 from __future__ import annotations
 
+import inspect
+import operator
+from collections import OrderedDict, deque
+from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
 
+import torch
 from torch import fx, nn
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -23,17 +29,32 @@ class Pair(NamedTuple):
     why_not: str  # "": fused
 
 
+# What `h += 1` and its kind call.
+_IN_PLACE = {f"__i{name}__": getattr(operator, f"i{name}") for name in "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor".split()}
+
+
+class _Proxy(fx.Proxy):
+    """torch.fx takes `h += 1` for `h = h + 1`; here it is what it is to a tensor."""
+
+
+for _name, _operation in _IN_PLACE.items():
+    setattr(_Proxy, _name, lambda self, other, operation=_operation: self.tracer.create_proxy("call_function", operation, (self, other), {}))
+
+
 class _Tracer(fx.Tracer):
     def __init__(self, leaves: Tuple[Any, ...]) -> None:
         super().__init__()
         self._leaves = leaves
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, self._leaves) or super().is_leaf_module(m, module_qualified_name)
 
 
 def _user(node: fx.Node) -> str:
-    return "the model's output" if node.op == "output" else str(node.target)
+    return "the model's output" if node.op == "output" else getattr(node.target, "__name__", str(node.target))
 
 
 def _calls_of(nodes: List[fx.Node], modules: Dict[str, nn.Module], kind: Any) -> Iterator[Tuple[fx.Node, nn.Module]]:
@@ -42,19 +63,70 @@ def _calls_of(nodes: List[fx.Node], modules: Dict[str, nn.Module], kind: Any) ->
             yield node, modules[node.target]
 
 
-def _nodes_in_both_modes(model: nn.Module, pools: Tuple[Any, ...]) -> List[fx.Node]:
-    """What forward does in training, and then what it does in eval mode."""
-    flags = [(module, module.training) for module in model.modules()]
-    nodes: List[fx.Node] = []
+_LISTS = (list, deque)
+
+
+@contextmanager
+def _left_as_it_was(model: nn.Module) -> Iterator[None]:
+    """Runs model.forward without its hooks, and undoes what forward did to the model: flags, attributes, what they hold, buffers."""
+    attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
+    held = [(value, value.copy()) for _, kept in attributes for value in kept.values() if isinstance(value, (dict, set, *_LISTS))]
+    buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()]
+    for module in model.modules():
+        for hooks in _HOOKS:
+            if module.__dict__.get(hooks):
+                module.__dict__[hooks] = OrderedDict()
     try:
-        for training in (True, False):
-            for module, _ in flags:
+        yield
+    finally:
+        for there, kept in attributes:
+            there.clear()
+            there.update(kept)
+        for container, items in held:
+            container.clear()
+            (container.extend if isinstance(container, _LISTS) else container.update)(items)
+        for buffer, version, value in buffers:
+            if buffer._version != version:
+                with torch.no_grad():
+                    buffer.copy_(value)
+
+
+def _kept_by(model: nn.Module) -> Iterator[fx.Node]:
+    """What forward has left in the attributes of the model, itself or in a container."""
+    for module in model.modules():
+        for value in module.__dict__.values():
+            held = value.values() if isinstance(value, dict) else value if isinstance(value, (set, tuple, *_LISTS)) else (value,)
+            yield from (item.node for item in held if isinstance(item, fx.Proxy))
+
+
+def _nodes_in_both_modes(model: nn.Module, pools: Tuple[Any, ...]) -> Tuple[List[fx.Node], Set[fx.Node]]:
+    """What forward does in training, and then what it does in eval mode; and what of it the model keeps."""
+    nodes: List[fx.Node] = []
+    kept: Set[fx.Node] = set()
+    for training in (True, False):
+        with _left_as_it_was(model):
+            for module in model.modules():
                 module.training = training
             nodes += _Tracer(pools).trace(model).nodes
-    finally:
-        for module, flag in flags:
-            module.training = flag
-    return nodes
+            kept.update(_kept_by(model))
+    return nodes, kept
+
+
+def _writes(node: fx.Node, modules: Dict[str, nn.Module]) -> bool:
+    """Whether the call may write to one of its arguments, by torch's own way to name such calls."""
+    if node.op == "call_module":
+        return bool(getattr(modules[node.target], "inplace", False))
+    if node.op == "call_method":
+        return node.target.endswith("_") and not node.target.endswith("__") or node.target == "__setitem__"
+    if node.op != "call_function":
+        return False
+    if node.target in _IN_PLACE.values() or node.target is operator.setitem or getattr(node.target, "__name__", "").endswith("_"):
+        return True
+    try:
+        given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
+    except (TypeError, ValueError):  # C functions have no signature; theirs write where their names say so, or to out
+        given = node.kwargs
+    return bool(given.get("inplace")) or given.get("out") is not None
 
 
 def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module]) -> str:
@@ -72,14 +144,35 @@ def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module]) -> str:
         node = before
 
 
-def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], pool: Any) -> str:
+def _around(node: fx.Node) -> Set[str]:
+    """The modules that the called one lies in, by their names."""
+    parts = str(node.target).split(".")
+    return {".".join(parts[:n]) for n in range(1, len(parts))}
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return any(getattr(module, hooks, None) for hooks in _HOOKS)
+
+
+def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], user: fx.Node, kept: Set[fx.Node]) -> str:
+    pool = modules[user.target]
     users = list(node.users)
     if len(users) > 1:
         other = next(user for user in users if user.op != "call_module" or modules[user.target] is not pool)
         return f"the ReLU's output is also used by {_user(other)}"
+    if node in kept:
+        return "the model keeps the ReLU's output as an attribute"
     for word, module in (("ReLU", relu), ("pool", pool)):
-        if any(getattr(module, hooks, None) for hooks in _HOOKS):
+        if _has_hooks(module):
             return f"the {word} has hooks, which would see other values"
+    for name in sorted(_around(node) ^ _around(user)):
+        if _has_hooks(modules[name]):
+            return f"{name} has hooks, which would see other values"
+    between = node.next
+    while between is not user:
+        if _writes(between, modules):
+            return f"{_user(between)} works in place between the two"
+        between = between.next
     if relu.inplace:
         other_user = _shared_memory(node, modules)
         if other_user:
@@ -95,7 +188,7 @@ def find_pairs(model: nn.Module, pools: Tuple[Any, ...]) -> Tuple[List[Pair], st
     if type(model) in pools or type(model) is nn.ReLU:
         return [], ""
     try:
-        nodes = _nodes_in_both_modes(model, pools)
+        nodes, kept = _nodes_in_both_modes(model, pools)
     except Exception as error:  # whatever a forward does with a tensor that has no value
         reason = str(error).strip().splitlines()
         return [], f"{type(error).__name__}: {reason[0] if reason else ''}"
@@ -103,7 +196,7 @@ def find_pairs(model: nn.Module, pools: Tuple[Any, ...]) -> Tuple[List[Pair], st
     for node, relu in _calls_of(nodes, modules, (nn.ReLU,)):
         for user in node.users:
             if user.op == "call_module" and type(modules[user.target]) in pools:
-                found.append((node, user, relu, modules[user.target], _why_not(node, relu, modules, modules[user.target])))
+                found.append((node, user, relu, modules[user.target], _why_not(node, relu, modules, user, kept)))
             elif user.op == "call_function" and "max_pool" in getattr(user.target, "__name__", ""):
                 found.append((node, user, relu, None, "the pool is a function; only a module can be changed in place"))
     return list(_settled(nodes, modules, pools, found)), ""

@@ -193,20 +193,6 @@ HWY_INLINE void Give(const Role<S>& role, const Group<S, kRoutes, kVectors>& her
   }
 }
 
-// It meets all of them, as kParts say, or as they are listed.
-template <class S, bool kRoutes, int kVectors, Part... kParts>
-HWY_INLINE void GiveAll(const Role<S>* roles, int64_t count, const Group<S, kRoutes, kVectors>& here, int64_t kept_at,
-                        int64_t y_at, int64_t n, int64_t y_size, Watch<S>& watch) {
-  if constexpr (sizeof...(kParts) > 0) {
-    int at = 0;
-    (Give<S, kRoutes, kVectors, kParts>(roles[at++], here, kept_at, y_at, n, y_size, watch), ...);
-  } else {
-    for (int64_t r = 0; r < count; ++r) {
-      Give<S, kRoutes, kVectors, Part::kAsListed>(roles[r], here, kept_at, y_at, n, y_size, watch);
-    }
-  }
-}
-
 // The last elements of a run that ends where x does: their taps by way of a copy.
 template <class S, bool kRoutes>
 HWY_NOINLINE Group<S, kRoutes, 1> BestOfCopiedTaps(const StreamJob<S>& job, const S* x, int64_t n, Watch<S>& watch) {
@@ -228,7 +214,7 @@ HWY_NOINLINE Group<S, kRoutes, 1> BestOfCopiedTaps(const StreamJob<S>& job, cons
   return best;
 }
 
-// What is left of a run that may end where x does, when less than a group is: [j, run), of the run that begins at `x`.
+// What is left of a run when less than a group is: [j, run), of the run that begins at `x`.
 template <class S, bool kRoutes>
 HWY_NOINLINE void StreamTail(const StreamJob<S>& job, const S* x, int64_t j, int64_t kept_at, int64_t y_at,
                              Watch<S>& watch) {
@@ -240,7 +226,9 @@ HWY_NOINLINE void StreamTail(const StreamJob<S>& job, const S* x, int64_t j, int
     const bool inside = n == lanes || farthest + j + lanes <= job.in_end;
     const auto here =
         inside ? BestOfTaps<S, kRoutes, 0, 1>(taps, x + j, watch) : BestOfCopiedTaps<S, kRoutes>(job, x + j, n, watch);
-    GiveAll<S, kRoutes, 1>(job.roles, job.role_count, here, kept_at + j, y_at + j, n, job.y_size, watch);
+    for (int64_t r = 0; r < job.role_count; ++r) {
+      Give<S, kRoutes, 1, Part::kAsListed>(job.roles[r], here, kept_at + j, y_at + j, n, job.y_size, watch);
+    }
   }
 }
 
@@ -248,45 +236,54 @@ template <class S, bool kRoutes, int kTaps, Part... kParts>
 HWY_NOINLINE void StreamRuns(const StreamJob<S>& job, Watch<S>& shared_watch) {
   // Copies of what the loop needs: stores of bytes may alias anything that is not the loop's own.
   constexpr int kRoles = sizeof...(kParts);
-  Role<S> known[kRoles + 1];
+  Role<S> roles[kRoles + 1];
   POOLGRAD_UNROLL
-  for (int r = 0; r < kRoles; ++r) known[r] = job.roles[r];
-  const Role<S>* const roles = kRoles > 0 ? known : job.roles;
-  const int64_t role_count = job.role_count;
+  for (int r = 0; r < kRoles; ++r) roles[r] = job.roles[r];
   const Taps<S, kTaps, TapCode<S, kGroup<S>>> taps(job);
   Watch<S> watch = shared_watch;
   const int64_t group = kGroup<S> * LaneCount<S>();
   const int64_t run = job.run;
   const int64_t full = run / group * group;
   const int64_t y_size = job.y_size;
-  // What is left of a run goes in single vectors, the last of which may read beyond it. By way of StreamTail runs of 32
-  // and 48 channels took 1.1 to 1.4 times as long.
-  constexpr bool kRestInline = !kFewForms;
-  const int64_t lanes = LaneCount<S>();
-  const int64_t beyond = job.Farthest() + lanes;
-  const Taps<S, kTaps, TapCode<S, 1>> taps_of_one(job);
+  constexpr bool kRestInline =
+      kRoles > 0 && !kFewForms;  // what is left of a run in single vectors; the last may read beyond it
+  [[maybe_unused]] const int64_t lanes = LaneCount<S>();
+  [[maybe_unused]] const int64_t beyond = job.Farthest() + lanes;
+  [[maybe_unused]] const Taps<S, kTaps, TapCode<S, 1>> taps_of_one(job);
   Lookahead look = *job.look;
   const int64_t more = job.more;
   const S* x = job.x;
   int64_t kept_at = job.kept_at;
   int64_t y_at = job.y_at;
   for (int64_t r = job.runs; r > 0; --r) {
-    for (int64_t j = 0; j < run; j += group) {
+    for (int64_t j = 0; j < full; j += group) {
       look.At(x + j + more * (job.row_pitch + (x + j - job.x)));
-      if (j < full) {
-        const auto here = BestOfTaps<S, kRoutes, kTaps, kGroup<S>>(taps, x + j, watch);
-        GiveAll<S, kRoutes, kGroup<S>, kParts...>(roles, role_count, here, kept_at + j, y_at + j, group, y_size, watch);
-      } else if (kRestInline && x + run + beyond <= job.in_end) {
-        for (int64_t k = j; k < run; k += lanes) {
-          const auto here = BestOfTaps<S, kRoutes, kTaps, 1>(taps_of_one, x + k, watch);
-          GiveAll<S, kRoutes, 1, kParts...>(roles, role_count, here, kept_at + k, y_at + k, std::min(lanes, run - k),
-                                            y_size, watch);
-        }
+      const auto here = BestOfTaps<S, kRoutes, kTaps, kGroup<S>>(taps, x + j, watch);
+      if constexpr (kRoles > 0) {
+        int at = 0;
+        (Give<S, kRoutes, kGroup<S>, kParts>(roles[at++], here, kept_at + j, y_at + j, group, y_size, watch), ...);
       } else {
-        Watch<S> tail_watch = watch;  // or the loop's would live in memory
-        StreamTail<S, kRoutes>(job, x, j, kept_at, y_at, tail_watch);
-        watch = tail_watch;
+        for (int64_t i = 0; i < job.role_count; ++i) {
+          Give<S, kRoutes, kGroup<S>, Part::kAsListed>(job.roles[i], here, kept_at + j, y_at + j, group, y_size, watch);
+        }
       }
+    }
+    bool rest = full < run;
+    if constexpr (kRestInline) {
+      if (rest && x + run + beyond <= job.in_end) {
+        for (int64_t j = full; j < run; j += lanes) {
+          const auto here = BestOfTaps<S, kRoutes, kTaps, 1>(taps_of_one, x + j, watch);
+          const int64_t n = std::min(lanes, run - j);
+          int at = 0;
+          (Give<S, kRoutes, 1, kParts>(roles[at++], here, kept_at + j, y_at + j, n, y_size, watch), ...);
+        }
+        rest = false;
+      }
+    }
+    if (rest) {
+      Watch<S> tail_watch = watch;  // or the loop's would live in memory
+      StreamTail<S, kRoutes>(job, x, full, kept_at, y_at, tail_watch);
+      watch = tail_watch;
     }
     x += job.in_pitch;
     kept_at += job.kept_pitch;

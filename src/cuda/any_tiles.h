@@ -135,7 +135,7 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
     const int64_t unit = last || most < 8 ? 1 : 8;  // for whole sectors of rows
     const int64_t w = most >= a[2].in ? a[2].in : EqualPart(a[2].in, most / unit * unit, unit);
     const int64_t out_w = MostCovering(a[2], w), out_b = MostCovering(a[1], rows);
-    const bool alone = w < a[2].in || times > 1 || axes.y_plane > 1 << 22;
+    const bool alone = w < a[2].in || times > 1 || axes.y_plane > 1 << 20;
     const int64_t planes = alone ? 1 : std::clamp<int64_t>(at_once / out_w, 1, axes.planes);
     if (rows * f.ring >= 1 << 16) return;
     f.planes = static_cast<int>(planes), f.rows = static_cast<int>(rows), f.columns = static_cast<int>(w);

@@ -23,9 +23,9 @@ struct MarchParams {
   void* result;  // forward: null where only routes are wanted
   uint8_t* routes;
   uint32_t threads;
-  // Columns, or channel vectors side by side; columns where channels are last; groups of rows, phases among them; the
-  // other channel vectors; segments of the depth, phases among them.
-  FastDiv lanes, columns, groups, chunks, segments;
+  // Columns, or channel vectors; columns where channels are last; groups of rows, phases among them; segments of the
+  // depth, phases among them.
+  FastDiv lanes, columns, groups, segments;
   int in[3], out[3], pad[3];
   int channels;
   int row_groups;   // of a phase
@@ -61,7 +61,7 @@ struct March {
     bool live, second;  // whether it has an element, and a second one
     // sizes: of the result.
     __device__ Place(const MarchParams& p, uint32_t thread, const int (&sizes)[3]) {
-      uint32_t lane = thread, column = 0, chunk = 0;
+      uint32_t lane = thread, column = 0;
       uint32_t rest = p.lanes.take(&lane);
       if constexpr (kLast) {
         column = rest;
@@ -69,14 +69,10 @@ struct March {
       }
       uint32_t group = rest;
       rest = p.groups.take(&group);
-      if constexpr (kLast) {
-        chunk = rest;
-        rest = p.chunks.take(&chunk);
-      }
       uint32_t segment = rest;
       rest = p.segments.take(&segment);
       number = rest;
-      channel = kLast ? static_cast<int>(chunk * p.lanes.divisor + lane) * (kWords ? V : 1) : 0;
+      channel = kLast ? static_cast<int>(lane) * (kWords ? V : 1) : 0;
       const uint32_t phase = DD == 1 ? 0 : segment / static_cast<uint32_t>(p.depth_parts),
                      row_phase = DH == 1 ? 0 : group / static_cast<uint32_t>(p.row_groups);
       at[0] = static_cast<int>(phase + (segment - phase * p.depth_parts) * p.depths * DD);

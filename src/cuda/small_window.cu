@@ -83,15 +83,18 @@ bool StagesFirst(const Form& f, poolgrad_op op) {
 Grid Prepare(const Form& f, const Problem& p, StripParams* params);
 Grid Prepare(const Form& f, const Problem& p, CellParams* params);
 
-// Whether pieces read everything twice or more, because neighbouring ones share it.
+// Whether pieces read everything twice or more, because neighbouring ones share it (2x2x2/1 of 31 to 453 channels last
+// in f32, 0.38 to 0.46 of copy forward and 0.36 to 0.39 with routes, march at 0.59 to 0.65 and 0.52 to 0.58).
 bool ReadsTwice(const Problem& p, poolgrad_op op, const Pieces& pieces) {
   const auto read = [&](const Axis& a, int64_t each) {  // for each that is new
     const int64_t step = IsBackward(op) ? 1 : a.stride, more = IsBackward(op) ? OverCell(a) - 1 : Beyond(a);
     return 1 + static_cast<double>(more) / static_cast<double>(each * step);
   };
   const double rows = pieces.rows.divisor > 1 ? read(p.axis[1], pieces.rows_each) : 1;
-  const double all = rows * (pieces.columns.divisor > 1 ? read(p.axis[2], pieces.columns_each) : 1);
-  return all > (IsBackward(op) ? 4 : 2);  // backward, what is written is more
+  const double columns = pieces.columns.divisor > 1 ? read(p.axis[2], pieces.columns_each) : 1;
+  const double depths = pieces.depths.divisor > 1 ? read(p.axis[0], pieces.depths_each) : 1;
+  if (IsBackward(op)) return rows * columns > 4;  // what is written is more
+  return rows * columns > 2 || rows * columns * depths > 2.5;
 }
 
 // Whether a form can be staged in this mode; where a piece would have a few whole rows only, they are cut if that costs
@@ -127,10 +130,14 @@ bool Stages(const Problem& p, poolgrad_op op, Mode mode, bool plain, Form* f) {
 
 // Windows that move by one: neighbouring threads read the same again, which is faster from shared memory, aligned or
 // not (3x3/1 forward in bf16 0.76 of copy against 0.66, 1x3/1 backward in f32 0.81 against 0.48), but for rolling sums.
+// So are rows that many windows share along height and depth (3x3x1/1x1x2 in f32 0.24 0.25 0.52 to 0.81 0.75 0.69,
+// forward in bf16 0.47 0.42 to 0.65 0.58, but backward 0.42 to 0.34).
 bool PrefersStaged(const Form& f, const Problem& p, poolgrad_op op) {
   Form aligned = f;
   aligned.mode = Mode::kFirst, aligned.pad = static_cast<int>(p.axis[2].pad_lo);
-  return f.stride[2] == 1 && !(IsBackward(op) && aligned.rolls());
+  if (f.stride[2] == 1) return !(IsBackward(op) && aligned.rolls());
+  const bool shared = f.stride[0] == 1 && f.stride[1] == 1 && f.kernel[0] > 1 && f.kernel[1] > 1;
+  return shared && (!IsBackward(op) || f.size == 4);
 }
 
 // Channels last, staged: how many of them a thread has. They share what it finds out, and whole bytes of codes; fewer
@@ -165,13 +172,23 @@ void SetRun(Form* f) {
   f->run = 0;
 }
 
+// Channels first, staged, windows that move by two or three, backward: whether threads have three cells, so that few of
+// them write to the same bank (signals 2/2 in f32 0.58 to 0.77 of copy, 3x3/2 0.71 to 0.82, of six cells one less).
+// Halves share the finding of their codes among two or four, unless it costs them more (2x2x2/2 0.63 to 0.73, 2x2/2 of
+// one channel called the last 0.35 to 0.60; 3x3/2 0.65 to 0.64, 2x2/2 0.64 to 0.59).
+bool SpreadsCells(const Form& f) {
+  if (f.stride[2] != 2 && f.stride[2] != 3) return false;
+  if (f.size == 4) return true;
+  return f.stride[2] == 2 && (f.codes < f.bits || f.kernel[0] > 1 || f.kernel[2] == 1 || f.dilated());
+}
+
 // Channels first, staged, windows that move by one, backward: as many cells to a thread, an odd number of words again,
 // as leave room for codes in pairs, which they share the finding of (3x3/1 in f32 0.59 to 0.71 of copy in seven cells,
 // 0.73 to 0.81 in seven others; 2x1/1 in bf16 0.58 to 0.64).
 void SetCells(const Problem& p, Form* f) {
-  if (f->stride[2] != 1) return;
-  f->run = f->size == 4 ? 5 : 6;
-  if (!f->pairs_codes() || CellsOfAxis(p.axis[2]) < 3 * f->run) f->run = 0;
+  if (f->stride[2] == 1) f->run = f->size == 4 ? 5 : 6;
+  if (SpreadsCells(*f)) f->run = 3;
+  if ((f->stride[2] == 1 && !f->pairs_codes()) || CellsOfAxis(p.axis[2]) < 3 * f->run) f->run = 0;
 }
 
 // Windows that overlap along the depth: outputs of a thread one behind the other, which share rows and their maxima,
@@ -204,6 +221,8 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
     if (!plain && !IsBackward(op)) SetRun(&f), SetDeep(p, &f);
     const bool aligned = !plain && RowsAligned(f, p, op), direct = aligned && !PrefersStaged(f, p, op);
     const bool staged = !direct && StagesFirst(f, op) && Stages(p, op, Mode::kFirstStaged, plain, &f);
+    // Whole rows of 2x2/2 are read faster by fours (0.80 against 0.76), cut ones are not (0.72 against 0.82).
+    if (f.stride[2] > 1 && !f.cut && f.codes == 2 && f.bits == 2 && !f.stages_outputs()) f.run = 0;
     f.mode = staged ? Mode::kFirstStaged : aligned ? Mode::kFirst : Mode::kFirstOdd;
     if (!staged) f.run = 0, f.deep = 1;
     if (f.mode == Mode::kFirst) f.pad = static_cast<int>(p.axis[2].pad_lo);
@@ -235,25 +254,24 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
 
 // Pieces of the size that costs least: smaller ones overlap better, larger ones leave fewer threads without a strip.
 template <class Params>
-Grid CutAndShareOut(const Staging& staging, const Strips& strips, int warm_up, int64_t column_bytes, int64_t row_bytes,
-                    int size, const SmallWindowTuning& tuning, Params* params) {
+Grid CutAndShareOut(const Staging& staging, const Strips& strips, int warm_up, const Strips::Arrays& met, int size,
+                    const SmallWindowTuning& tuning, Params* params) {
   Grid least;
   const Params before = *params;
   for (const int64_t sixths : {6, 5, 4}) {
     Params s = before;
     const int64_t bytes = staging.Cut(staged_bytes * sixths / 6, &s.pieces);
     if (bytes == 0) continue;
-    const Grid grid = strips.Staged(warm_up, column_bytes, row_bytes, size, tuning, bytes, 0, &s);
+    const Grid grid = strips.Staged(warm_up, met, size, tuning, bytes, 0, &s);
     if (grid.blocks > 0 && (least.blocks == 0 || grid.cost < least.cost)) least = grid, *params = s;
   }
   return least;
 }
 
-// The same where rows are cut. groups: of so many columns; row_bytes: from a row that a strip reads to the next.
-template <class Params, class Groups, class RowBytes>
-Grid CutColumnsAndShareOut(const Staging& staging, Strips strips, int warm_up, int64_t column_bytes, int size,
-                           const SmallWindowTuning& tuning, const Groups& groups, const RowBytes& row_bytes,
-                           Params* params) {
+// The same where rows are cut. groups: of so many columns; met: at pitches.
+template <class Params, class Groups, class Met>
+Grid CutColumnsAndShareOut(const Staging& staging, Strips strips, int warm_up, int size,
+                           const SmallWindowTuning& tuning, const Groups& groups, const Met& met, Params* params) {
   Grid least;
   const Params before = *params;
   for (const int64_t sixths : {6, 5, 4}) {
@@ -262,8 +280,8 @@ Grid CutColumnsAndShareOut(const Staging& staging, Strips strips, int warm_up, i
       const int64_t bytes = staging.CutColumns(staged_bytes * sixths / 6, rows, &s.pieces);
       if (bytes == 0) continue;
       strips.columns = groups(s.pieces.columns_each);
-      const Grid grid = strips.Staged(warm_up, column_bytes, row_bytes(s.pieces.pitch), size, tuning, bytes,
-                                      staging.RowsMoved(s.pieces.rows_each), &s);
+      const Grid grid =
+          strips.Staged(warm_up, met(s.pieces.pitch), size, tuning, bytes, staging.RowsMoved(s.pieces.rows_each), &s);
       if (grid.blocks > 0 && (least.blocks == 0 || grid.cost < least.cost)) least = grid, *params = s;
     }
   }
@@ -299,15 +317,18 @@ Grid Prepare(const Form& f, const Problem& p, StripParams* params) {
                       .deep = f.deep};
   const SmallWindowTuning tuning = ForwardTuning(f);
   if (!f.staged()) return strips.Plain(kStripThreads, tuning, &s);
-  const int64_t column = f.outputs() * (places.each > 1 ? 1 : f.stride[2]);
+  const int64_t column = f.outputs() * f.size * (places.each > 1 ? 1 : f.stride[2]);
   if (f.cut) {
     return CutColumnsAndShareOut(
-        ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), column * f.size, f.size, tuning,
+        ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), f.size, tuning,
         [&](int64_t columns) { return places.each > 1 ? columns * places.vectors : CeilDiv(columns, f.outputs()); },
-        [&](const uint32_t* pitch) { return int64_t{f.stride[1]} * pitch[0]; }, &s);
+        [&](const uint32_t* pitch) {
+          return Strips::Arrays{{{column, int64_t{f.stride[1]} * pitch[0]}, {}}};
+        },
+        &s);
   }
-  return CutAndShareOut(ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])), column * f.size,
-                        f.stride[1] * s.x_row * f.size, f.size, tuning, &s);
+  return CutAndShareOut(ForwardStaging(p, f), strips, static_cast<int>(Beyond(p.axis[1])),
+                        {{{column, f.stride[1] * s.x_row * f.size}, {}}}, f.size, tuning, &s);
 }
 
 void Point(const Args& args, StripParams* s) { s->x = args.source, s->y = args.result, s->routes = args.routes; }
@@ -343,15 +364,19 @@ Grid Prepare(const Form& f, const Problem& p, CellParams* params) {
   const SmallWindowTuning tuning = BackwardTuning(f);
   s.by_vectors = FastDiv(places.vectors);
   if (!f.staged()) return strips.Plain(kCellThreads, tuning, &s);
-  const int64_t cell = f.stages_outputs() ? 1 : f.stride[2], row = f.stages_outputs() ? s.y_row : f.stride[1] * s.x_row;
+  const int64_t column = f.group() * f.size, reads = f.stages_outputs() ? 1 : 0;
+  const int64_t written = column * (f.mode == Mode::kLastStaged ? 1 : f.stride[2]);
   if (f.cut) {
     return CutColumnsAndShareOut(
-        BackwardStaging(p, f), strips, f.over(1) - 1, f.group() * cell * f.size, f.size, tuning,
+        BackwardStaging(p, f), strips, f.over(1) - 1, f.size, tuning,
         [&](int64_t columns) { return CeilDiv(columns, f.group()) * places.vectors; },
-        [&](const uint32_t* pitch) { return f.stages_outputs() ? pitch[0] : int64_t{f.stride[1]} * pitch[2]; }, &s);
+        [&](const uint32_t* pitch) {
+          return Strips::Arrays{{{reads * column, reads * pitch[0]}, {written, int64_t{f.stride[1]} * pitch[2]}}};
+        },
+        &s);
   }
-  return CutAndShareOut(BackwardStaging(p, f), strips, f.over(1) - 1, f.group() * cell * f.size, row * f.size, f.size,
-                        tuning, &s);
+  const Strips::Arrays met{{{reads * column, reads * s.y_row * f.size}, {written, f.stride[1] * s.x_row * f.size}}};
+  return CutAndShareOut(BackwardStaging(p, f), strips, f.over(1) - 1, met, f.size, tuning, &s);
 }
 
 void Point(const Args& args, CellParams* s) { s->dy = args.source, s->dx = args.result, s->routes = args.routes; }

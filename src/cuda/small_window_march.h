@@ -86,21 +86,23 @@ inline bool PrefersMarch(const Form& march, const Form& kept, bool backward) {
   const bool last = march.mode == Mode::kLastMarch, halves = march.size == 2;
   const int taps = march.taps(), axes = (march.kernel[0] > 1) + (march.kernel[1] > 1) + (march.kernel[2] > 1);
   const bool dilated = march.dilation[0] > 1 || march.dilation[1] > 1;
-  const int rows = march.extent(0) * march.extent(1);                                   // that would be kept
-  const bool single = last && !march.even && kept.mode == Mode::kLastOdd && axes == 3;  // channels, read one by one
+  const int rows = march.extent(0) * march.extent(1);  // that would be kept
   if (backward) {
     if (kept.rolls() && taps < 36) return false;
     if (march.even) return axes > 1 || taps > 9 || (dilated && taps > 3);
-    if (last) return taps >= 16 || single;
+    if (last) return taps >= 16 || (axes > 1 && taps >= 6);
     return (axes > 1 && taps > 16) || (dilated && rows >= 5 && (march.dilation[2] > 1 || march.kernel[2] == 1));
   }
   if (axes == 1) return false;
+  if (last && taps >= 36) return true;
   if (march.even) {
-    const bool odd = kept.mode != Mode::kLast && taps >= 9;  // each thread would have single channels
-    if (odd || taps >= 36) return true;
+    if (kept.mode != Mode::kLast && taps >= 9) return true;  // each thread would have single channels
+    if (axes == 2 && kept.kernel[0] > 1 && kept.kernel[1] > 1) return true;
     return halves ? (axes == 3 && taps >= 28) || (dilated && taps >= 18) : axes == 3 || (dilated && taps > 4);
   }
-  if (single || (axes == 3 && taps >= (halves && !last ? 28 : 18))) return true;
+  const bool single = last && kept.mode == Mode::kLastOdd;  // channels, read one by one
+  if (single && (axes == 3 || (taps >= 9 && !march.routes))) return true;
+  if (axes == 3 && taps >= (halves && !last ? 28 : 18)) return true;
   const bool alone = march.vector == 1 && march.routes;  // and codes are put together lane by lane
   return !last && dilated && rows > 12 && !alone;
 }
@@ -125,15 +127,14 @@ inline Grid PrepareMarch(const Form& f, const Problem& p, bool backward, MarchPa
   const int64_t columns = f.even || f.vector == 1 ? size(2) : CeilDiv(size(2), 2 * next) * next;
   const int64_t unit = f.routes && !backward && f.bits < 8 ? 4 : 1;  // lanes that may share a byte of codes
   const int64_t lanes = CeilDiv(last ? p.channels / (f.even ? 2 : 1) : columns, unit) * unit;
-  const int64_t side = last ? std::min<int64_t>(lanes, 32) : lanes;
-  s.lanes = FastDiv(side), s.columns = FastDiv(last ? columns : 1), s.chunks = FastDiv(CeilDiv(lanes, side));
+  if (lanes >= kFastThreads) return {};
+  s.lanes = FastDiv(lanes), s.columns = FastDiv(last ? columns : 1);
   const int64_t row_groups = CeilDiv(CeilDiv(size(1), f.dilation[1]), f.run);
   s.row_groups = static_cast<int>(row_groups);
   s.groups = FastDiv(row_groups * f.dilation[1]);
   // Segments of the depth begin with the depths that only they need, so they are long, but fill the device.
   const int64_t length = CeilDiv(size(0), f.dilation[0]), planes = p.batch * (last ? 1 : p.channels);
-  const int64_t others =
-      int64_t{s.lanes.divisor} * s.columns.divisor * s.chunks.divisor * s.groups.divisor * f.dilation[0] * planes;
+  const int64_t others = int64_t{s.lanes.divisor} * s.columns.divisor * s.groups.divisor * f.dilation[0] * planes;
   const int64_t enough = std::max<int64_t>(1, enough_threads * 3 / 8);
   const int64_t parts = std::clamp<int64_t>(CeilDiv(enough, others), CeilDiv(length, kMarchDepthsMost),
                                             CeilDiv(length, std::min<int64_t>(f.kernel[0], kMarchDepthsMost)));

@@ -54,15 +54,20 @@ struct Strips {
     return {CeilDiv(threads, block), block, 0};
   }
 
-  // How many words of one bank of shared memory the threads of a warp ask for at once: neighbours are `column_bytes`
-  // apart, strips of `rows` rows so many times `row_bytes`.
-  int Conflicts(int rows, int64_t column_bytes, int64_t row_bytes) const {
+  // An array in shared memory: from one group of columns to the next, and from a row to the next. 0: it is elsewhere.
+  struct Apart {
+    int64_t column_bytes, row_bytes;
+  };
+  using Arrays = std::array<Apart, 2>;
+
+  // How many words of one bank the threads of a warp ask for at once, their strips having `rows` rows.
+  int Conflicts(int rows, const Apart& apart) const {
     std::array<std::array<uint64_t, 32>, 32> asked;  // by bank, each word once
     std::array<int, 32> count{};
     int most = 1;
     int64_t column = 0, row = 0;
     for (int lane = 0; lane < 32; ++lane) {
-      const auto word = static_cast<uint64_t>(column * column_bytes + row * row_bytes) / 4;
+      const auto word = static_cast<uint64_t>(column * apart.column_bytes + row * apart.row_bytes) / 4;
       if (++column == columns) column = 0, row += rows;
       auto& words = asked[word % 32];
       int& n = count[word % 32];
@@ -74,10 +79,11 @@ struct Strips {
   }
 
   // A block for each piece. Strips are as long as makes its threads finish soonest, each beginning with `warm_up` rows
-  // that another strip has as well. size: bytes of an element. rows_moved: one by one.
+  // that another strip has as well. met: the arrays in which threads may meet. size: bytes of an element. rows_moved:
+  // one by one.
   template <class Params>
-  Grid Staged(int warm_up, int64_t column_bytes, int64_t row_bytes, int size, const SmallWindowTuning& tuning,
-              int64_t bytes, int64_t rows_moved, Params* s) const {
+  Grid Staged(int warm_up, const Arrays& met, int size, const SmallWindowTuning& tuning, int64_t bytes,
+              int64_t rows_moved, Params* s) const {
     constexpr int kRowMoved = 600;  // what moving a row costs, in bytes
     constexpr int kStart = 2;       // what finding a strip costs, in rows
     constexpr int kHidden = 2;      // so many conflicts take no longer than the computing
@@ -93,7 +99,7 @@ struct Strips {
       const int64_t rounds = CeilDiv(strips(rows), kStagedThreads) * (rows + warm_up + kStart);
       if (rows == before || (best > 0 && rounds * kHidden > least)) continue;
       before = rows;
-      const int64_t time = rounds * std::max(kHidden, Conflicts(rows, column_bytes, row_bytes));
+      const int64_t time = rounds * std::max({kHidden, Conflicts(rows, met[0]), Conflicts(rows, met[1])});
       if (best == 0 || time <= least) best = rows, least = time;
     }
     piece.Describe(best, s);

@@ -60,6 +60,7 @@ int CountKinds(int draws) {
       {"the same with codes in bytes",
        [](const Form& f, bool backward) { return f.run > 0 && !backward && f.apart(); }},
       {"cells in a run", [](const Form& f, bool backward) { return f.run > 0 && f.staged() && backward; }},
+      {"strided cells in a run", [](const Form& f, bool) { return f.run > 0 && f.staged() && f.stride[2] > 1; }},
       {"outputs that share depths", [](const Form& f, bool) { return f.deep > 1 && f.staged(); }},
       {"the same, channels last", [](const Form& f, bool) { return f.deep > 1 && f.last(); }},
       {"marching, forward", [](const Form& f, bool backward) { return f.mode == Mode::kFirstMarch && !backward; }},

@@ -96,7 +96,7 @@ inline bool PrefersMarch(const Form& march, const Form& kept, bool backward) {
   if (axes == 1) return false;
   if (last && taps >= 36) return true;
   if (march.even) {
-    if (kept.mode != Mode::kLast && taps >= 9) return true;  // each thread would have single channels
+    if (kept.mode != Mode::kLast && (taps >= 9 || axes == 3)) return true;  // each thread would have single channels
     if (axes == 2 && kept.kernel[0] > 1 && kept.kernel[1] > 1) return true;
     return halves ? (axes == 3 && taps >= 28) || (dilated && taps >= 18) : axes == 3 || (dilated && taps > 4);
   }

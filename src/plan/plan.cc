@@ -10,6 +10,7 @@
 #include "cpu/tuning.h"
 #include "plan/indices.h"
 #include "reference/reference.h"
+#include "spec/fold.h"
 #ifdef POOLGRAD_HAVE_SIMD
 #include "cpu/cpu.h"
 #endif
@@ -105,6 +106,8 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bo
       }
     }
     if (Status status = CheckCudaDevice(p.device_index); !status.ok()) return status;
+    plan.launched_ = p;
+    FoldChannel(&plan.launched_);
 #else
     return Status::Unsupported("device is CUDA; this build of poolgrad has no CUDA support");
 #endif
@@ -135,9 +138,9 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bo
       std::vector<const CudaAlgorithm*> list;
       for (const CudaAlgorithm& a : CudaAlgorithms()) list.push_back(&a);
       walk(plan.chosen_[i], list, [&](const CudaAlgorithm& candidate, Choice& choice) {
-        const char* reason = candidate.refuse(p, op);
+        const char* reason = candidate.refuse(plan.launched_, op);
         if (reason) return reason;
-        choice.cuda = candidate.make(p, op);
+        choice.cuda = candidate.make(plan.launched_, op);
         return choice.cuda.launch ? nullptr : "it could not be compiled";
       });
       continue;
@@ -221,7 +224,7 @@ Status Plan::Run(poolgrad_op op, const Args& args, const poolgrad_exec& exec) co
   }
   if (problem_.result_elements(op) == 0) return {};  // kernels see no empty result
 #ifdef POOLGRAD_HAVE_CUDA
-  if (!on_cpu()) return chosen_[op].cuda.Launch(problem_, op, args, exec.scratch, exec.stream);
+  if (!on_cpu()) return chosen_[op].cuda.Launch(launched_, op, args, exec.scratch, exec.stream);
 #endif
   struct Free {
     void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kAlignment}); }

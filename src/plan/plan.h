@@ -50,6 +50,9 @@ class Plan {
   std::string text_;  // the problem's one line, if it has a table: those are the caller's
   poolgrad_problem raw_{};
   Problem problem_;
+#ifdef POOLGRAD_HAVE_CUDA
+  Problem launched_;  // the same work on the same bytes
+#endif
   Host host_;
   int64_t bytes_per_thread_ = 0;
   int64_t bytes_per_task_ = 0;

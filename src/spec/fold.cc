@@ -72,6 +72,13 @@ bool Fold(Problem* p, poolgrad_op op) {
   return Settle(std::move(q), p);
 }
 
+bool FoldChannel(Problem* p) {
+  if (p->bias || !p->channels_last() || p->channels != 1 || p->routes.bits % 8 != 0) return false;
+  p->layout = POOLGRAD_CHANNELS_FIRST;
+  SetRouteLines(p);
+  return true;
+}
+
 bool FoldToRows(Problem* p, poolgrad_op op) {
   const bool folded = Fold(p, op);
   if (p->bias || !IsSingle(p->axis[0]) || !IsSingle(p->axis[1]) || p->x_elements() == 0) return folded;

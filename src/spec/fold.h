@@ -22,6 +22,9 @@ namespace poolgrad {
 // Whether anything was; then *p is the other problem.
 bool Fold(Problem* p, poolgrad_op op);
 
+// Only the last of these: a single channel that lies last, where its codes fill bytes.
+bool FoldChannel(Problem* p);
+
 // The same for kernels that would rather have many rows than many planes: signals become the rows of one image.
 bool FoldToRows(Problem* p, poolgrad_op op);
 

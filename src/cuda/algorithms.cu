@@ -1,16 +1,16 @@
 // The list of CUDA algorithms, fastest first, with the reason for each refusal; and the device's error sentences.
 #include <string>
 
-#include "cuda/bias.cuh"
+#include "cuda/any/sums_launch.h"
+#include "cuda/common/device.cuh"
+#include "cuda/common/tuning.h"
 #include "cuda/compiled.h"
 #include "cuda/cuda.h"
-#include "cuda/device.cuh"
 #include "cuda/fast.h"
-#include "cuda/generic.cuh"
-#include "cuda/rectify.cuh"
-#include "cuda/small_window.h"
-#include "cuda/sums_launch.h"
-#include "cuda/tuning.h"
+#include "cuda/generic/bias.cuh"
+#include "cuda/generic/generic.cuh"
+#include "cuda/generic/rectify.cuh"
+#include "cuda/small/small_window.h"
 
 namespace poolgrad {
 namespace cuda {
@@ -140,14 +140,6 @@ const char* RefuseCompilingFor(const Problem& p) {
   if (p.x_bytes() + p.y_bytes() < bytes_worth_compiling) return "the problem is too small to be worth compiling for";
   return RefuseCompiling();
 }
-
-// How many outputs lie over an input, along the width and in all.
-struct Covers {
-  explicit Covers(const Problem& p) : width(WindowAxis(p.axis[2]).most_covers()) {
-    all = width * WindowAxis(p.axis[1]).most_covers() * WindowAxis(p.axis[0]).most_covers();
-  }
-  int64_t width, all;
-};
 
 // Backward by summing (sums.cuh), compiled for the window.
 const char* RefuseSums(const Problem& p, poolgrad_op op) {

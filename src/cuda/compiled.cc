@@ -14,9 +14,9 @@
 #include <mutex>
 #include <vector>
 
+#include "cuda/common/runtime.h"
+#include "cuda/common/tuning.h"
 #include "cuda/compiled_sources.h"
-#include "cuda/runtime.h"
-#include "cuda/tuning.h"
 
 namespace poolgrad::cuda {
 namespace {
@@ -141,7 +141,7 @@ struct Kernel {
 };
 
 std::string TextOf(const Kernel& kernel, poolgrad_dtype dtype, const std::string& form) {
-  return std::string("#include \"cuda/prelude.cuh\"\n#include \"cuda/") + kernel.file +
+  return std::string("#include \"cuda/common/prelude.cuh\"\n#include \"cuda/") + kernel.file +
          "\"\nusing namespace poolgrad::cuda;\nextern \"C\" __global__ void __launch_bounds__(" +
          std::to_string(kernel.threads) + ", " + std::to_string(std::max(1, kernel.blocks)) + ") " + kKernel +
          "(const __grid_constant__ " + kernel.params + " p) {\n  " + kernel.body + "<" + NameOf(dtype) + ", " + form +
@@ -180,10 +180,10 @@ std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& f) {
                            Truth(f.inside) + ", " + Truth(f.cut) + ", " + Truth(f.ragged) + ", " + Truth(f.even) + "}";
   const SmallWindowTuning tuning = backward ? BackwardTuning(f) : ForwardTuning(f);
   const Kernel kernel =
-      f.marches() ? Kernel{"march.cuh", "MarchParams", backward ? "RunMarchBackward" : "RunMarchForward", kMarchThreads,
-                           kMarchBlocks}
-      : backward  ? Kernel{"cell_blocks.cuh", "CellParams", "RunCellsForm", kCellThreads, tuning.blocks}
-                  : Kernel{"strip_blocks.cuh", "StripParams", "RunStripForm", kStripThreads, tuning.blocks};
+      f.marches() ? Kernel{"small/march.cuh", "MarchParams", backward ? "RunMarchBackward" : "RunMarchForward",
+                           kMarchThreads, kMarchBlocks}
+      : backward  ? Kernel{"small/cell_blocks.cuh", "CellParams", "RunCellsForm", kCellThreads, tuning.blocks}
+                  : Kernel{"small/strip_blocks.cuh", "StripParams", "RunStripForm", kStripThreads, tuning.blocks};
   return TextOf(kernel, dtype, form);
 }
 
@@ -193,7 +193,7 @@ std::string SourceOf(poolgrad_dtype dtype, const SumsForm& f) {
   for (const int n : {f.planes, f.rows, f.columns, f.channels, f.each, f.wide}) form += ", " + std::to_string(n);
   form += ", " + Truth(f.once);
   for (const int n : {f.ring, f.pitch, f.line}) form += ", " + std::to_string(n);
-  return TextOf({"sums.cuh", "SumsParams", "RunSumsForm", kSumsThreads, kSumsKnownBlocks}, dtype, form + "}");
+  return TextOf({"any/sums.cuh", "SumsParams", "RunSumsForm", kSumsThreads, kSumsKnownBlocks}, dtype, form + "}");
 }
 
 std::string CodeOf(const std::string& source, const std::string& architecture, std::string* why) {

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "cuda/small_window.h"
-#include "cuda/sums_form.h"
+#include "cuda/any/sums_form.h"
+#include "cuda/small/small_window.h"
 
 namespace poolgrad::cuda {
 

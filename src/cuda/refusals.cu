@@ -1,10 +1,10 @@
 // Why the kernels whose windows are loops do not take a problem; and what the plans of large windows keep.
 #include <algorithm>
 
-#include "cuda/axes.cuh"
-#include "cuda/doubling.cuh"
+#include "cuda/any/any_tiles.h"
 #include "cuda/fast.h"
-#include "cuda/separable.cuh"
+#include "cuda/large/doubling.cuh"
+#include "cuda/large/separable.cuh"
 
 namespace poolgrad::cuda {
 
@@ -99,12 +99,9 @@ const char* RefuseTables(const Problem& p, bool forward) {
 const char* RefuseGather(const Problem& p) {
   if (const char* reason = RefuseAny(p)) return reason;
   if (p.routes.bits > 8) return "the window has more taps than a byte holds";
-  const int64_t across = WindowAxis(p.axis[2]).most_covers();
+  const Covers covers(p);
   const int64_t most = p.channels_last() || p.dtype != POOLGRAD_F32 ? 30 : kGatherFloats;
-  if (across > 5 || across * WindowAxis(p.axis[1]).most_covers() * WindowAxis(p.axis[0]).most_covers() > most) {
-    return "many windows overlap; adding in their order is faster";
-  }
-  return nullptr;
+  return covers.width > 5 || covers.all > most ? "many windows overlap; adding in their order is faster" : nullptr;
 }
 
 }  // namespace poolgrad::cuda

@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/common/tuning.h"
 #include "cuda/cuda.h"
-#include "cuda/tuning.h"
 #include "draws.h"
 #include "plan/indices.h"
 #include "plan/plan.h"

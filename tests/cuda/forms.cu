@@ -8,10 +8,10 @@
 #include <random>
 #include <string>
 
+#include "cuda/any/sums_launch.h"
+#include "cuda/common/tuning.h"
 #include "cuda/compiled.h"
-#include "cuda/small_window.h"
-#include "cuda/sums_launch.h"
-#include "cuda/tuning.h"
+#include "cuda/small/small_window.h"
 #include "draws.h"
 #include "spec/problem.h"
 

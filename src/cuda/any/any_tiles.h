@@ -1,0 +1,221 @@
+// The tiles of the kernels for any window: what a block or a warp does, chosen by counting what is done twice.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/any/sums.cuh"
+#include "cuda/common/axes.cuh"
+#include "cuda/common/tuning.h"
+#include "cuda/fast.h"
+
+namespace poolgrad::cuda {
+
+// How many outputs lie over an input, along the width and in all.
+struct Covers {
+  explicit Covers(const Problem& p) : width(WindowAxis(p.axis[2]).most_covers()) {
+    all = width * WindowAxis(p.axis[1]).most_covers() * WindowAxis(p.axis[0]).most_covers();
+  }
+  int64_t width, all;
+};
+
+// `size` in about equal parts of at most `most`, each a multiple of `unit` unless it is all.
+inline int64_t EqualPart(int64_t size, int64_t most, int64_t unit) {
+  if (size <= most) return size;
+  const int64_t part = CeilDiv(size, CeilDiv(size, most));
+  return std::min(size, CeilDiv(part, unit) * unit);
+}
+
+// Planes of a single row become rows of a single plane, so that threads find several rows; or of two planes, where two
+// are done at once: those meet in the middle, and an odd row there is done twice. False: the planes have more rows.
+template <class Params>
+bool RowsFromPlanes(const Problem& p, int64_t element, int64_t at_once, Params* s) {
+  for (int i = 0; i < 2; ++i) {
+    if (p.axis[i].in != 1 || p.axis[i].out != 1 || p.axis[i].pad_lo != 0) return false;
+  }
+  const int64_t rows = CeilDiv(s->planes, at_once), second = s->planes - rows;
+  if (rows >= 1 << 28) return false;
+  s->axis[1] = WindowAxis(Axis{.in = rows, .out = rows});
+  s->x_row = static_cast<int>(s->x_plane * element), s->y_row = static_cast<int>(s->y_plane * element);
+  s->route_row = static_cast<int>(s->route_plane);
+  s->x_plane *= second, s->y_plane *= second, s->route_plane *= second;
+  s->planes = at_once;
+  return true;
+}
+
+// ---- forward ----
+
+struct RowsTile {
+  int64_t d = 1, h = 1, w = 1, units = 1, padded_units = 1, planes = 1;
+  int64_t line = 1;  // threads of a row
+  int64_t bytes = 0;
+};
+
+// What a tile of the kernel depends on, beside its window.
+struct RowsShape {
+  int64_t units, planes;
+  bool vectors, last;
+  int64_t word;      // bytes of shared memory for a unit of a reduced row
+  int64_t per_byte;  // codes that lanes put into one byte; 1: none
+  int64_t at_once;   // outputs along height that a thread does at once
+};
+
+inline RowsTile ChooseRowsTile(const WindowAxis (&axis)[3], const RowsShape& shape) {
+  RowsTile best;
+  int64_t most_units = shape.vectors ? 8 : 32;  // a sector or more of neighbouring channels, or all of them
+  int64_t bytes_most = kRowsBytes;
+  const auto padded = [&](int64_t n) { return n <= 2 ? n : CeilDiv(n, shape.per_byte) * shape.per_byte; };
+  while (true) {
+    const int64_t units = !shape.last ? 1 : EqualPart(shape.units, most_units, shape.vectors ? 1 : 4);
+    const int64_t padded_units = shape.last ? padded(units) : 1;
+    double least = 1e30;
+    for (int64_t most_w = std::max<int64_t>(1, (shape.vectors ? 128 : kRowsThreads) / padded_units);;) {
+      const int64_t w = EqualPart(axis[2].out, most_w, 4);
+      const int64_t line = shape.last ? w * padded_units : CeilDiv(w, shape.per_byte) * shape.per_byte;
+      for (int64_t try_d = axis[0].out == 1 ? 1 : 8; try_d >= 1 && line <= kRowsThreads; try_d /= 2) {
+        const int64_t d = EqualPart(axis[0].out, try_d, 1);
+        const auto bytes = [&](int64_t h) { return axis[0].reach(d) * axis[1].reach(h) * shape.word * line; };
+        const int64_t unit = shape.at_once;
+        int64_t h = CeilDiv(std::min<int64_t>(axis[1].out, 128), unit) * unit;
+        while (h > unit && bytes(h) > bytes_most) h -= unit;
+        if (bytes(h) > bytes_most) continue;
+        h = CeilDiv(CeilDiv(axis[1].out, CeilDiv(axis[1].out, h)), unit) * unit;
+        // Rows are reduced again where tiles meet, and places read again; threads without a row wait.
+        const double again = static_cast<double>(axis[0].reach(d) * axis[1].reach(h)) / static_cast<double>(d * h) *
+                             static_cast<double>(axis[2].reach(w) + (shape.vectors ? 0 : 4)) / static_cast<double>(w);
+        const int64_t groups = kRowsThreads / line;
+        const double busy =
+            static_cast<double>(groups * w * units) / static_cast<double>(CeilDiv(groups * line, 32) * 32);
+        const double price = again / busy;
+        if (price >= least * 0.98) continue;
+        least = price;
+        best = {d, h, w, units, padded_units, 1, line, bytes(h)};
+      }
+      if (most_w == 1) break;
+      most_w /= 2;
+    }
+    if (least < 1e30) break;
+    if (bytes_most < kSeparableBytesMost) {
+      bytes_most = kSeparableBytesMost;
+    } else if (most_units > 4) {
+      most_units /= 2;
+    } else {
+      return best;  // no tile fits
+    }
+  }
+  if (best.d == axis[0].out && best.h >= axis[1].out && best.w == axis[2].out && best.units == shape.units) {
+    // Small planes: several of them, as long as there are blocks enough.
+    const int64_t enough = std::max<int64_t>(1, enough_threads / 512);
+    best.planes = std::clamp<int64_t>(std::min(bytes_most / best.bytes, shape.planes / enough), 1, 64);
+  }
+  best.bytes *= best.planes;
+  return best;
+}
+
+// ---- backward by summing ----
+
+// The spatial axes as the kernel takes them, and what lies along them.
+struct SumsAxes {
+  WindowAxis axis[3];
+  int64_t x_step[2], y_step[2], route_step[2];
+  int64_t planes, x_plane, y_plane, route_plane;
+};
+
+// Most outputs that reach over a run of `inputs`.
+inline int64_t MostCovering(const WindowAxis& a, int64_t inputs) {
+  return std::min<int64_t>(a.out, (inputs + a.extent() - 2) / a.stride + 1);
+}
+
+// Blocks of kSumsThreads that a multiprocessor holds by their registers. known: kernels that are compiled for a form.
+inline int64_t SumsBlocks(bool known) { return known ? kSumsKnownBlocks : kSumsBlocks; }
+
+// The tile that costs least, for sums of `word` bytes; none if its `planes` are 0.
+inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels, int bits, int64_t word, bool known) {
+  SumsForm best{}, f{};
+  const WindowAxis* a = axes.axis;
+  for (int i = 0; i < 3; ++i) f.kernel[i] = a[i].kernel, f.stride[i] = a[i].stride, f.dilation[i] = a[i].dilation;
+  f.bits = bits, f.last = last, f.flat = a[1].in == 1 && a[1].out == 1 && a[1].kernel == 1 && a[1].pad == 0;
+  f.ring = std::min(a[0].extent(), a[0].in);
+  double least = 1e30;
+  // `times` rows at once reach a tile's rows of the middle axis and all of its columns, or no more.
+  const auto consider = [&](int64_t c, int64_t rows, int64_t times) {
+    const int64_t at_once = 32 * f.each / c, most = (times * at_once - 1) * a[2].stride - a[2].extent() + 2;
+    if (most < 4 && most < a[2].in) return;
+    const int64_t unit = last || most < 8 ? 1 : 8;  // for whole sectors of rows
+    const int64_t w = most >= a[2].in ? a[2].in : EqualPart(a[2].in, most / unit * unit, unit);
+    const int64_t out_w = MostCovering(a[2], w), out_b = MostCovering(a[1], rows);
+    const bool alone = w < a[2].in || times > 1 || axes.y_plane > 1 << 20;
+    const int64_t planes = alone ? 1 : std::clamp<int64_t>(at_once / out_w, 1, axes.planes);
+    if (rows * f.ring >= 1 << 16) return;
+    f.planes = static_cast<int>(planes), f.rows = static_cast<int>(rows), f.columns = static_cast<int>(w);
+    f.channels = static_cast<int>(c);
+    f.wide = static_cast<int>(planes > 1 ? out_w : std::min(out_w, at_once)), f.once = f.wide == out_w;
+    f.pitch = f.ring * f.rows | 1, f.line = f.columns * f.pitch | 1;
+    const double held = 220.0 * 1024 / static_cast<double>(SumsBytes(f, word));
+    if (held < 1) return;
+    const double warps = std::min(held, static_cast<double>(kSumsThreads / 32 * SumsBlocks(known)));
+    // Rows at once, and the writing of inputs, for each input of a slice.
+    const double inputs = static_cast<double>(planes * rows * w * c);
+    const double row = static_cast<double>(CeilDiv(out_w, f.wide) * out_b * a[0].out) / a[0].in *
+                       (kSumsRowCost + kSumsOutputsCost * f.each);
+    const double write = kSumsWriteCost / 32 / std::min(1.0, static_cast<double>(planes * w * c) / 32);
+    const double price = (row / inputs + write) * (warps + kSumsWarpsHalf) / warps;
+    if (price < least * 0.99) least = price, best = f;
+  };
+  // At least a sector of neighbouring channels, or all.
+  for (int64_t try_c = std::min<int64_t>(channels, 32); try_c >= 1 && (try_c >= 8 || best.planes == 0); try_c /= 2) {
+    const int64_t c = EqualPart(channels, try_c, std::min<int64_t>(try_c, 8));
+    for (int64_t try_b = 128; try_b >= 4; try_b /= 2) {
+      for (f.each = known ? kSumsEachMost : kSumsEach; f.each >= (known ? kSumsEachLeast : kSumsEach); --f.each) {
+        for (int64_t times = 1; times <= 8; ++times) consider(c, EqualPart(a[1].in, try_b, 1), times);
+      }
+      if (a[1].in == 1) break;
+    }
+  }
+  return best;
+}
+
+// ---- backward by gathering ----
+
+struct GatherTile {
+  int64_t d = 1, h = 1, w = 1, units = 1, planes = 1;
+  int64_t bytes = 0;
+};
+
+// `unit_bytes`: of shared memory for a unit of outputs.
+inline GatherTile ChooseGatherTile(const WindowAxis (&axis)[3], int64_t units, int64_t planes, bool last, bool vectors,
+                                   int64_t unit_bytes) {
+  GatherTile best;
+  const int64_t tile_units = !last ? 1 : EqualPart(units, vectors ? 8 : 32, 1);
+  double least = 1e30;
+  for (int64_t most_w = std::max<int64_t>(1, (vectors ? 128 : kRowsThreads) / tile_units);; most_w /= 2) {
+    const int64_t w = EqualPart(axis[2].in, most_w, vectors || last ? 1 : 8);
+    const int64_t line = w * tile_units, out_line = MostCovering(axis[2], w) * tile_units;
+    for (int64_t try_d = axis[0].in == 1 ? 1 : 8; try_d >= 1; try_d /= 2) {
+      if (line > kRowsThreads || out_line > kRowsThreads) break;
+      const int64_t d = EqualPart(axis[0].in, try_d, 1);
+      const auto bytes = [&](int64_t h) {
+        return MostCovering(axis[0], d) * MostCovering(axis[1], h) * out_line * unit_bytes;
+      };
+      int64_t h = std::min<int64_t>(axis[1].in, 128);
+      while (h > 1 && bytes(h) > kGatherBytes) h = h > 8 ? h - 4 : h - 1;
+      if (bytes(h) > kGatherBytes) continue;
+      h = CeilDiv(axis[1].in, CeilDiv(axis[1].in, h));
+      const double staged = static_cast<double>(bytes(h)) / static_cast<double>(unit_bytes * d * h * line);
+      const int64_t groups = kRowsThreads / line;
+      const double busy = static_cast<double>(groups * line) / static_cast<double>(CeilDiv(groups * line, 32) * 32);
+      const double price = (staged + 0.7) / busy;
+      if (price >= least * 0.98) continue;
+      least = price;
+      best = {d, h, w, tile_units, 1, bytes(h)};
+    }
+    if (most_w <= 1) break;
+  }
+  if (least < 1e30 && best.d == axis[0].in && best.h == axis[1].in && best.w == axis[2].in && tile_units == units) {
+    const int64_t enough = std::max<int64_t>(1, enough_threads / 512);
+    best.planes = std::clamp<int64_t>(std::min(kGatherBytes / best.bytes, planes / enough), 1, 64);
+    best.bytes *= best.planes;
+  }
+  return best;
+}
+
+}  // namespace poolgrad::cuda

@@ -1,0 +1,202 @@
+// Every number that was chosen by measuring (on an H200), and why. Plain data: changing one changes speed, never a
+// result.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/common/forms.cuh"
+
+namespace poolgrad::cuda {
+
+// Threads of a block. 256 leaves the register allocator room and still gives a multiprocessor several independent
+// blocks, so that one block's loads hide another's stores.
+inline constexpr int kStripThreads = 256;
+inline constexpr int kCellThreads = 256;
+// Marching along the depth: threads of a block, and blocks of a multiprocessor, which leaves 128 registers.
+inline constexpr int kMarchThreads = 128, kMarchBlocks = 4;
+// The most of a staged piece: its block loads, computes and stores one after the other, so that many small ones overlap
+// better (0.60 to 0.73 of copy for 2x2/1 on odd rows).
+inline constexpr int kStagedThreads = 128;
+inline constexpr int kVectorThreads = 128;
+// Global pooling, channels first: small blocks, because a block waits for its planes and then reduces them.
+inline constexpr int kPlaneThreads = 128;
+// Large windows, forward: threads of a block, and blocks of a multiprocessor, which bounds the registers.
+inline constexpr int kSeparableThreads = 256, kSeparableBlocks = 3;
+// Windows of 13x13 by doubling, by layout. Channels last, a block has 8 words x rows x runs to do, which 320 divides
+// more often than not.
+constexpr int DoublingThreads(bool last) { return last ? 320 : 256; }
+// Outputs that its threads reduce at once along an axis: 14 divides 28 and leaves little of 40, the sizes where such
+// windows are used.
+inline constexpr int kDoublingRun = 14;
+// Outputs a thread reduces at once along an axis: longer runs share more of their maxima, and take more registers. The
+// longer where the window has so many taps.
+inline constexpr int kSeparableRun = 8, kSeparableLongRun = 16;
+// Outputs of a tile along an axis, at most. The GPU tests lower it, so that small planes are cut into tiles.
+inline int64_t separable_tile = 128;
+// Threads that fill the largest device of today about twice; under this, strips get shorter. The GPU tests set it to 1,
+// so that small problems have long strips too; nothing else writes it.
+inline int64_t enough_threads = 132 * 2048 * 2;
+// Compiling a kernel for a window takes about half a second, once: not for problems whose time is that of launching.
+// The GPU tests set it to 0.
+inline int64_t bytes_worth_compiling = 1 << 20;
+// Shared memory of a block of staged strips or cells. The GPU tests lower it, so that small planes are cut into pieces.
+// With 36 KB six fit on a multiprocessor; 256 bytes are for what is read beyond.
+inline int64_t staged_bytes = (36 << 10) - 256;
+// Shared memory of a multiprocessor.
+inline constexpr int64_t kSharedMost = 227 << 10;
+// The most that a piece of one row may take: one block on a multiprocessor could not overlap loading with computing.
+inline constexpr int64_t kStagedBytesMost = 100 << 10;
+// Shared memory of a block of global pooling's planes.
+inline constexpr int64_t kPlaneBytes = 28 << 10;
+// Bytes of dx that a block of global pooling's backward writes.
+inline constexpr int64_t kPlaneRunBytes = 26 << 10;
+// Taps that a thread of the channels-last kernels asks for at once. 7 leaves nothing over of 7, 14 and 49.
+inline constexpr int kVectorAhead = 7;
+// Places that a thread of the channels-last global backward writes; fewer below a quarter of enough threads, since it
+// only stores.
+inline constexpr int kOneWindowRun = 64;
+// Words of channels that a block of the channels-last separable kernels holds: a sector of memory.
+inline constexpr int64_t kSeparablePacks = 8;
+// Shared memory of one block of the other separable kernels, and the most of any.
+inline constexpr int64_t kSeparableBytes = 48 << 10;
+inline constexpr int64_t kSeparableBytesMost = 200 << 10;
+
+// Any window, forward: threads of a block and blocks of a multiprocessor (which bounds the registers), rows of inputs
+// and outputs that a thread does at once, with single registers and with vectors of four, and shared memory of a block.
+inline constexpr int kRowsThreads = 256;
+inline constexpr int kRowsBlocks = 4, kRoutesBlocks = 3;
+inline constexpr int kRowsAtOnce = 4, kVectorRowsAtOnce = 2, kOutputsAtOnce = 4, kVectorOutputsAtOnce = 1;
+inline constexpr int64_t kRowsBytes = 40 << 10;
+// Any window, backward: most threads of a block, blocks of so many on a multiprocessor, which bounds the registers, and
+// outputs of a row to a lane; of kernels that know their window, blocks, and the most and least outputs.
+inline constexpr int kSumsThreads = 128, kSumsBlocks = 4, kSumsEach = 4;
+inline constexpr int kSumsKnownBlocks = 6, kSumsEachMost = 7, kSumsEachLeast = 3;
+// Instructions of a row, for each 32 outputs of it, and for 32 inputs that are written, about.
+inline constexpr double kSumsRowCost = 130, kSumsOutputsCost = 53, kSumsWriteCost = 13;
+// Of n warps on a multiprocessor, about n / (n + this) of its issue slots are used.
+inline constexpr double kSumsWarpsHalf = 12;
+// Outputs over an input from which summing is faster than looking at all of them, channels first and last; likewise
+// where so many of them lie along the width; and in volumes.
+inline constexpr int64_t kSumsCovers[] = {49, 56}, kSumsWide[] = {16, 27}, kSumsWideCovers = 27, kSumsDeepCovers = 100;
+// Up to which looking at them is, channels last and in whole vectors; and of floats, channels first, where nothing is
+// compiled (7x7/2 0.14 of copy against 0.22, 11x11/3 0.13 against 0.20; 9x9/4 about the same).
+inline constexpr int64_t kGatherCovers = 9, kGatherFloats = 15;
+// Any window, backward, where few outputs reach an input: shared memory of a block.
+inline constexpr int64_t kGatherBytes = 40 << 10;
+
+// Windows by table and averages.
+// Channels first, forward: instructions that a thread needs for a column, an output and a tap, about, and warps that a
+// multiprocessor should hold.
+inline constexpr double kTableColumnCost = 150, kTableOutputCost = 40, kTableTapCost = 8, kTableWarps = 20;
+// Channels first, backward of averages: rows of a window from which it pays to keep the sum from row to row.
+inline constexpr int64_t kTableTall = 6;
+// Channels last, forward: taps from which whole blocks fetch a window, where outputs are few (at 100 taps it took twice
+// as long as a thread for 16 bytes of channels, at 400 three quarters of its time).
+inline constexpr int64_t kTableLong = 256;
+// Backward: inputs for each output from which dx is cleared first (the GPU tests lower it), and blocks that it is cut
+// into then if it is large.
+inline int64_t table_cleared = 256;
+inline constexpr int64_t kTableClearedBlocks = 132 * 16;
+// Taps from which windows that are alike and hardly overlap are taken, too (15x15/16 forward 0.42 of copy became 0.59,
+// 20x8 0.51 would become 0.38); backward, the GPU tests lower them.
+inline constexpr int64_t kTableLargeForward = 200;
+inline int64_t table_large_backward = 64, table_large_last = 256;
+// Inputs along the width that a thread of the channels-last backward does; twice as many of long rows.
+inline constexpr int64_t kTableRun = 8, kTableLongRow = 64;
+
+// Small windows: which form a problem gets.
+// Channels last, staged: taps along the width, each an address, and registers that several channels may take.
+inline constexpr int64_t kFlatWidthMost = 8;
+inline constexpr int kFlatRegistersMost = 64;
+// Signals whose channels have fewer bytes in all are staged: neighbouring threads would be far apart.
+inline constexpr int64_t kFewChannelBytes = 64;
+// Channels first: taps along the width from which outputs share them, and registers of their rows, of halves and of
+// floats.
+inline constexpr int kRunTaps = 6;
+inline constexpr int kRunRegistersMost[] = {60, 28};
+// Registers of rows that outputs share along the depth, and with routes.
+inline constexpr int kDeepRegistersMost[] = {64, 84};
+// Registers of rows beyond which so much is spilled that loops are faster (channels last, with routes: 4x4x4/1 0.04 of
+// copy, 3x3x3/1 with dilation 2 0.11).
+inline constexpr int kReducedMost = 128;
+// Marching: rows of a thread at most, and registers of what it has asked for and not made yet, by direction; more rows
+// share more of what is read (3x3x3/1 in f32 with one, two, three and four 0.46 0.54 0.56 0.58 of copy forward, 0.33
+// 0.37 0.42 0.32 backward). Depths of a thread: places are counted from its first, in 16 bits.
+inline constexpr int kMarchRowsMost[] = {4, 3}, kMarchRegistersMost[] = {88, 70};
+inline constexpr int64_t kMarchDepthsMost = 64;
+inline constexpr int64_t kMarchPlacesMost = 32;  // of a row: bits of a word
+// Whether windows march wherever they can. The GPU tests set it at times; nothing else writes it.
+inline bool march_always = false;
+
+// How a small window's kernel is made.
+struct SmallWindowTuning {
+  // Output rows (or rows of cells) a thread does one below the other. Longer strips read fewer rows twice and pay the
+  // index arithmetic once; shorter ones give more threads. Strips are cut shorter when the problem is too small to fill
+  // the device.
+  int rows;
+  // Blocks that must fit on a multiprocessor, which bounds the registers; 0 leaves it to the compiler.
+  int blocks;
+  // Rows whose inputs are asked for together, before the first of them is used; those of the next rows are on their way
+  // while these are reduced and stored. More bytes on their way, more registers.
+  int ahead;
+  bool streamed;  // dx is stored past the cache
+};
+
+constexpr SmallWindowTuning ForwardTuning(const Form& f) {
+  SmallWindowTuning t{.rows = 4, .blocks = 0, .ahead = 2, .streamed = false};
+  const bool halves = f.size == 2;
+  if (f.staged()) {  // blocks that wait for their piece need others beside them
+    t.rows = 16, t.ahead = 1;
+    t.blocks = f.taps() <= 16 ? 4 : f.reduced() <= 48 ? 3 : 2;
+  } else if (f.taps() > 9 || f.stride[1] > 3) {  // many rows stay in registers
+    t.rows = f.whole() ? 4 : 8;
+    t.ahead = 1, t.blocks = 2;
+  } else if (!f.whole() && halves) {  // single elements: few registers matter more than loads ahead
+    t.rows = 16, t.ahead = 1;
+  } else if (f.whole() && f.stride[2] == 1 && !f.dilated()) {
+    if (f.last()) t.rows = 8, t.ahead = 4;
+    if (!f.last() && halves && !f.routes) t.rows = 7, t.ahead = 7;
+  }
+  return t;
+}
+
+constexpr SmallWindowTuning BackwardTuning(const Form& f) {
+  SmallWindowTuning t{.rows = 4, .blocks = 0, .ahead = 1, .streamed = false};
+  const bool halves = f.size == 2, last = f.last();
+  const int taps = f.taps();
+  if (!f.whole()) {
+    t.rows = halves ? 8 : 2;
+    // As many blocks as spill nothing, or little.
+    const int registers = f.kept() + f.stride[2] * f.group() * f.vector;
+    if (f.staged()) t.blocks = registers > 40 || (f.over(0) > 1 && taps > 9) ? 2 : registers > 26 ? 3 : 4;
+    if (f.over(0) > 1) t.rows = 8;
+    if (f.packs_codes()) t.rows = 16;
+    if (f.mode == Mode::kLastStaged) t.rows = 8;
+    if (f.packs_codes() && registers <= 20 && f.over(1) > 1) t.ahead = 2;
+  } else if (f.rolls() && taps > 9) {  // every strip begins with rows that only warm it up, so they are long
+    t.rows = last ? 40 : 20;
+    t.ahead = last ? 1 : 2;
+    t.blocks = last || halves ? 3 : 0;
+  } else if (f.stride[2] == 1 && f.over(1) * f.over(2) > 1) {
+    t.rows = 14;
+    t.ahead = f.over(0) > 1 ? 1 : last ? 2 : 4;
+    t.blocks = f.over(0) > 1 ? 2 : last ? 0 : 3;
+  } else if (f.disjoint()) {  // mostly stores
+    t.rows = last && !f.split() ? 1 : 2;
+    t.ahead = last ? 1 : 2;
+    t.streamed = true;
+  } else if (last) {
+    t.rows = taps > 9 ? 8 : halves ? 4 : 2;
+    t.ahead = taps > 9 ? 2 : 1;
+    t.streamed = true;
+    if (halves && taps <= 9 && f.kept() <= 48) t.blocks = 3;
+  } else {
+    t.rows = taps > 9 && !halves ? 2 : 4;
+    t.ahead = taps > 9 ? 1 : 2;
+    // As many as spill nothing: left alone the compiler takes a fifth more registers than it needs.
+    if (f.kept() <= 40) t.blocks = halves ? 3 : 4;
+  }
+  return t;
+}
+
+}  // namespace poolgrad::cuda

@@ -1,6 +1,0 @@
-// The gather kernels of f16.
-#include "cuda/gather_launch.cuh"
-
-namespace poolgrad::cuda {
-POOLGRAD_CUDA_GATHER(__half)
-}  // namespace poolgrad::cuda

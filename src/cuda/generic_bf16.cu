@@ -1,6 +1,0 @@
-// The generic kernels of bf16.
-#include "cuda/generic.cuh"
-
-namespace poolgrad::cuda {
-POOLGRAD_CUDA_GENERIC(__nv_bfloat16)
-}  // namespace poolgrad::cuda

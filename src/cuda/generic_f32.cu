@@ -1,6 +1,0 @@
-// The generic kernels of f32.
-#include "cuda/generic.cuh"
-
-namespace poolgrad::cuda {
-POOLGRAD_CUDA_GENERIC(float)
-}  // namespace poolgrad::cuda

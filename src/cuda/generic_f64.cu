@@ -1,6 +1,0 @@
-// The generic kernels of f64.
-#include "cuda/generic.cuh"
-
-namespace poolgrad::cuda {
-POOLGRAD_CUDA_GENERIC(double)
-}  // namespace poolgrad::cuda

@@ -1,9 +1,0 @@
-// The strip kernels of f16.
-#include "cuda/ahead.cuh"
-
-namespace poolgrad::cuda {
-template <>
-const void* AheadStrip<__half>(const Form& form) {
-  return FindStrip<__half>(form);
-}
-}  // namespace poolgrad::cuda

@@ -1,9 +1,0 @@
-// The strip kernels of f32.
-#include "cuda/ahead.cuh"
-
-namespace poolgrad::cuda {
-template <>
-const void* AheadStrip<float>(const Form& form) {
-  return FindStrip<float>(form);
-}
-}  // namespace poolgrad::cuda

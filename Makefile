@@ -103,15 +103,16 @@ clean:
 
 # What surrounds the library. The packages of dist/, and each of them tried in an empty place; the site, into dist/site; the code blocks of the
 # documentation that C++'s own tests do not run, and the notebook; static checks; what must be true before a release.
+# PARTS="wheel npm" makes or tries only some of the packages (packaging/package.sh names them), and so not CUDA's, which takes half an hour.
 .PHONY: package test-package docs test-docs lint release
 
 package:
 	@tools/setup core cli js package
-	@packaging/package.sh
+	@packaging/package.sh $(PARTS)
 
 test-package:
 	@tools/setup core cli js package
-	@packaging/test.sh
+	@packaging/test.sh $(PARTS)
 
 docs:
 	@tools/setup core docs js explorer

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-bash ../bindings/js/build-wasm.sh
+bash ../bindings/js/build-wasm.sh dist/poolgrad.wasm
 # The lock file decides what is installed; a folder that already matches it is left alone.
 if ! cmp -s package-lock.json node_modules/.installed-lock.json; then
   npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --silent

@@ -345,4 +345,15 @@ __device__ void StoreElement(T* at, uint32_t bits) {
   }
 }
 
+// relu: what is not above 0 becomes +0 without a route (a NaN is left to the exact path).
+template <class P, bool kRoutes, int kPacks>
+__device__ void Rectify(typename P::Reg (&value)[kPacks], uint32_t (&tap)[kPacks], uint32_t none) {
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    const auto m = P::Greater(value[i], P::Zero());
+    value[i] = P::Choose(m, value[i], P::Zero());
+    if constexpr (kRoutes) tap[i] = P::ChooseTap(m, tap[i], P::Tap(none));
+  }
+}
+
 }  // namespace poolgrad::cuda

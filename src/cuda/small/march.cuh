@@ -282,15 +282,6 @@ struct MarchForward : March<T, F> {
            (kLast ? place.at[2] * p.line_bytes + place.channel * kBits / 8 : place.at[2] * kBits / 8);
   }
 
-  __device__ static void Rectify(Best* best, uint32_t none) {
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      const auto m = P::Greater(best->value[i], P::Zero());
-      best->value[i] = P::Choose(m, best->value[i], P::Zero());
-      if constexpr (kRoutes) best->at[i] = P::ChooseTap(m, best->at[i], P::Tap(none));
-    }
-  }
-
   __device__ static void Run(const MarchParams& p) {
     const uint32_t thread = blockIdx.x * kMarchThreads + threadIdx.x;
     if (thread >= p.threads) return;
@@ -365,7 +356,7 @@ struct MarchForward : March<T, F> {
         }
         made.Add((KD > 1 ? (KD - 1) * P::Tap(KH * KW) - seen : 0u) - r * P::Tap(KW));
         if constexpr (F.relu) {
-          Rectify(&made, p.g.none);
+          Rectify<P, kRoutes>(made.value, made.at, p.g.none);
         } else if (t >= KD - 1 && r < place.rows) {
 #pragma unroll
           for (int c = 0; c < kPacks; ++c) {

@@ -100,7 +100,10 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     return l;
   }
   const int64_t inputs = p.x_elements() / p.y_elements();  // for an output
-  l.group = l.lanes < kLanesApart && inputs < kSeldomMeet ? std::min(kImagesInStep, l.images) : 1;
+  int64_t apart = l.lanes;                                 // outputs that share no input, one after the other
+  for (int i = 2; i >= 0 && p.axis[i].disjoint(); --i) apart *= p.axis[i].out;
+  const bool in_step = apart < kLanesApart && !p.disjoint() && inputs < kSeldomMeet && l.images >= kImagesInStep;
+  l.group = in_step ? kImagesInStep : 1;
 
   // What the windows of one output reach has to stay in the second-level cache, unless outputs are far between: then
   // long runs count for more.

@@ -32,7 +32,7 @@ template <class S, class C>
 struct Contender {
   const S* keys;
   const C* codes;
-  C add;
+  Code<S> add;  // as wide as keys: where vectors have no more than loads that spread a value, others take longer
 };
 
 enum class BestOf { kTaps, kRows, kRowsToY };
@@ -81,7 +81,7 @@ HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* 
   const typename G::D8 dn;
   const int64_t lanes = LaneCount<S>();
   const auto code_of = [&](int64_t t) POOLGRAD_LAMBDA {
-    return hn::Add(hn::LoadU(dn, from[t].codes + at), hn::Set(dn, from[t].add));
+    return hn::Add(hn::LoadU(dn, from[t].codes + at), hn::Set(dn, static_cast<C>(from[t].add)));
   };
   G best;
   for (int b = 0; b < kSome; ++b) best.key[b] = hn::LoadU(d, from[0].keys + at + b * lanes);

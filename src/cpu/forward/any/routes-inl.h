@@ -242,7 +242,7 @@ class RoutesRunner {
     const Axis& width = piece_.width;
     List(taps, [&](int64_t i, int64_t kw) {
       const int64_t at = l_.phases.stride == 1 ? kw * width.dilation * inner_ : l_.phases.at(kw * width.dilation);
-      s_.list[i] = {s_.keys + at, nullptr, static_cast<C>(kw)};
+      s_.list[i] = {s_.keys + at, nullptr, static_cast<Code<S>>(kw)};
     });
   }
   // Spans of `size` taps, the first of which begin at taps(i).
@@ -251,7 +251,7 @@ class RoutesRunner {
     List(n, [&](int64_t i, int64_t span) {
       const int64_t tap = tap_of(span);
       const int64_t at = tap * piece_.width.dilation * inner_;
-      s_.list[i] = {from.keys + at, from.codes + at, static_cast<C>(tap)};
+      s_.list[i] = {from.keys + at, from.codes + at, static_cast<Code<S>>(tap)};
     });
   }
 
@@ -367,7 +367,7 @@ class RoutesRunner {
   }
 
   Contender<S, C> RowAt(const Reduced<S, C>& from, int64_t place, int64_t tap) const {
-    return {from.keys + place, from.codes + place, static_cast<C>(tap)};
+    return {from.keys + place, from.codes + place, static_cast<Code<S>>(tap)};
   }
 
   // The best of reduced rows row, row + dilation, ..., as many as the longest spans have; numbers count from that row.

@@ -30,7 +30,7 @@ namespace poolgrad {
 
 inline constexpr int64_t kSumSlack = 128;  // sums behind, that vectors may reach
 inline constexpr int64_t kImagesInStep = 4;
-inline constexpr int64_t kLanesApart = 16;  // neighbours that are different channels need no images in step
+inline constexpr int64_t kLanesApart = 16;  // outputs that meet others only so far on need no images in step
 inline constexpr int64_t kSeldomMeet = 8;   // nor those of which so many inputs share one
 inline constexpr int64_t kMostlyZeros = 4;  // inputs for an output: what is done to each input is most of the work then
 inline constexpr int64_t kLeastBlock = 64;

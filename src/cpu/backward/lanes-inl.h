@@ -212,6 +212,19 @@ void ReadLines(const RouteFormat& f, const uint8_t* first, int64_t lines, Code* 
   }
   const int64_t filled = f.line_bytes * 8 / f.bits;  // codes that a line's bytes could hold
   SpreadCodes(f.bits, first, lines * filled, spare);
+  const hn::FixedTag<uint8_t, 16> d8;
+  const int64_t together = 16 / static_cast<int64_t>(sizeof(Code)) / filled;  // lines of one vector
+  if (sizeof(Code) == 1 && together > 0) {
+    HWY_ALIGN uint8_t kept[16] = {};
+    for (int64_t k = 0; k < together * f.line; ++k) kept[k] = static_cast<uint8_t>(k / f.line * filled + k % f.line);
+    const auto close = hn::Load(d8, kept);
+    const int64_t step = together * f.line;
+    for (int64_t i = 0; i < lines; i += together, spare += together * filled, to += step) {
+      hn::StoreU(hn::TableLookupBytes(hn::LoadU(d8, reinterpret_cast<const uint8_t*>(spare)), close), d8,
+                 reinterpret_cast<uint8_t*>(to));
+    }
+    return;
+  }
   for (int64_t i = 0; i < lines; ++i, spare += filled, to += f.line) {
     constexpr int64_t kWord = 8 / sizeof(Code);
     for (int64_t k = 0; k < f.line; k += kWord) std::memcpy(to + k, spare + k, 8);

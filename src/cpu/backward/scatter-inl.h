@@ -4,8 +4,8 @@
 // input), into dx or into the sums of the halves (sums.h).
 //
 // Neighbouring windows often have the same winner, and a sum that was just stored is not there yet when it is loaded
-// again (9 cycles). Where lanes are few, four images in step put three other additions in between; channels last,
-// neighbours are different channels.
+// again (9 cycles). Where such lie side by side, four images in step put three other additions in between; many
+// channels last, or windows that share nothing along a row, are far enough apart.
 //
 // Sets of ties, and windows of a million taps, go tap by tap.
 //

@@ -30,7 +30,7 @@ namespace poolgrad {
 
 inline constexpr int64_t kSumSlack = 128;  // sums behind, that vectors may reach
 inline constexpr int64_t kImagesInStep = 4;
-inline constexpr int64_t kLanesApart = 16;  // neighbours that are different channels need no images in step
+inline constexpr int64_t kLanesApart = 16;  // outputs that meet others only so far on need no images in step
 inline constexpr int64_t kSeldomMeet = 8;   // nor those of which so many inputs share one
 inline constexpr int64_t kMostlyZeros = 4;  // inputs for an output: what is done to each input is most of the work then
 inline constexpr int64_t kLeastBlock = 64;
@@ -100,7 +100,10 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     return l;
   }
   const int64_t inputs = p.x_elements() / p.y_elements();  // for an output
-  l.group = l.lanes < kLanesApart && inputs < kSeldomMeet ? std::min(kImagesInStep, l.images) : 1;
+  int64_t apart = l.lanes;                                 // outputs that share no input, one after the other
+  for (int i = 2; i >= 0 && p.axis[i].disjoint(); --i) apart *= p.axis[i].out;
+  const bool in_step = apart < kLanesApart && !p.disjoint() && inputs < kSeldomMeet && l.images >= kImagesInStep;
+  l.group = in_step ? kImagesInStep : 1;
 
   // What the windows of one output reach has to stay in the second-level cache, unless outputs are far between: then
   // long runs count for more.

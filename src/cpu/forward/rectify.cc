@@ -96,17 +96,16 @@ void RectifyRun(const Problem& p, T* y, int64_t n, const T* bias, bool same, uin
   [[maybe_unused]] auto first = hn::Zero(d);
   if constexpr (kBias) first = hn::Set(d, Widen(bias[0]));
   const auto rectify = [&](int64_t i, int64_t some) POOLGRAD_LAMBDA {
-    const auto count = static_cast<size_t>(some);
-    auto v = LoadWideN(d, y + i, count);
+    auto v = LoadSome(d, y + i, some);
     hn::Mask<D> passes;
     if constexpr (kBias) {
       const auto lost = hn::Eq(v, hn::Set(d, -std::numeric_limits<Wide<T> >::infinity()));
-      v = hn::Add(v, same ? first : LoadWideN(d, bias + i, count));
+      v = hn::Add(v, same ? first : LoadSome(d, bias + i, some));
       passes = hn::Not(hn::Or(lost, hn::Le(v, hn::Zero(d))));
     } else {
       passes = Passes<T>(v, static_cast<T>(p.dtype == POOLGRAD_BF16 ? 0x7F80 : 0x7C00));
     }
-    StoreNarrowN(d, hn::IfThenElseZero(passes, v), y + i, count);
+    StoreSome(d, hn::IfThenElseZero(passes, v), y + i, some);
     if (!routes) return;
     const auto drops = hn::BitCast(du, hn::VecFromMask(d, hn::Not(passes)));
     if constexpr (sizeof(hn::TFromD<D>) == 1) {

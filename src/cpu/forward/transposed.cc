@@ -227,8 +227,10 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const bool apart = op == POOLGRAD_OP_FORWARD_ROUTES && deep;
   const int64_t room = tuning.transposed_block * (far ? 8 : apart ? 4 : 2);
   if (each > room) return "planes are too large to be held side by side";
-  // Blocks of about the same size, of whole vectors, as many for every thread. What is left of one takes as long.
-  const int64_t most = std::clamp<int64_t>(tuning.transposed_block / each, 1, 4);
+  // Blocks of about the same size, of whole vectors, as many for every thread. What is left of one takes as long. More
+  // than four vectors are for planes so small that beginning a block would take longer than pooling it.
+  const int64_t wide = std::max<int64_t>(4, tuning.transposed_block / 8 / each);
+  const int64_t most = std::clamp<int64_t>(tuning.transposed_block / each, 1, wide);
   const int64_t fair = CeilDiv(CeilDiv(planes, most * vector), host.threads) * host.threads;
   const int64_t blocks = std::min(fair, CeilDiv(planes, vector));
 

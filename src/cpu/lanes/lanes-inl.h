@@ -28,16 +28,6 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// LoadWide and StoreNarrow of the first n lanes, if there are more.
-template <class D, class T>
-HWY_INLINE hn::Vec<D> LoadSome(D d, const T* from, int64_t n) {
-  return LoadWideN(d, from, static_cast<size_t>(n));
-}
-template <class D, class T>
-HWY_INLINE void StoreSome(D d, hn::Vec<D> value, T* to, int64_t n) {
-  StoreNarrowN(d, value, to, static_cast<size_t>(n));
-}
-
 // n elements from each of `from` on, lane by lane: element e of lane i goes to tile[e * lanes + i]. Vectors may read
 // on. The hardware does not see so many streams coming: what is `ahead` elements further on is asked for.
 template <class W>

@@ -29,10 +29,6 @@ inline constexpr bool kNativeF16 = true;
 inline constexpr bool kNativeF16 = false;
 #endif
 
-// The widest tag of T's wide type: float for f32 and the halves, double, or the integer itself.
-template <class T>
-using WideTag = hn::ScalableTag<Wide<T>>;
-
 // The exact f32 values of f16 bits, one per u32 lane.
 template <class DF, class VU = hn::Vec<hn::RebindToUnsigned<DF>>>
 HWY_INLINE hn::Vec<DF> F32FromF16Bits(DF df, VU half) {
@@ -86,7 +82,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> BF16BitsFromF32(DF df, hn::Vec<DF> 
   return hn::IfThenElse(is_nan, hn::Or(top, hn::Set(du, 0x40u)), rounded);
 }
 
-// Lanes(d) elements from `from`, widened. D is WideTag<T> or a smaller tag of the same lane type.
+// Lanes(d) elements from `from`, widened. D's lanes are Wide<T>.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadWide(D d, const T* from) {
   if constexpr (std::is_same_v<T, F16>) {
@@ -139,21 +135,22 @@ HWY_INLINE hn::Vec<D> HalfAsSum(D d, hn::Vec<D> bits) {
   return hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(d)), quiet);
 }
 
-// The same for the first n lanes only, n <= Lanes(d): nothing beyond them is read or written. Other lanes load as 0.
+// LoadWide and StoreNarrow of the first n lanes, if there are more: nothing beyond them is read or written. Other lanes
+// load as 0.
 template <class D, class T>
-HWY_INLINE hn::Vec<D> LoadWideN(D d, const T* from, size_t n) {
-  if (n >= hn::Lanes(d)) return LoadWide(d, from);
+HWY_INLINE hn::Vec<D> LoadSome(D d, const T* from, int64_t n) {
+  if (n >= static_cast<int64_t>(hn::Lanes(d))) return LoadWide(d, from);
   HWY_ALIGN T buffer[hn::MaxLanes(D())] = {};
-  std::memcpy(buffer, from, n * sizeof(T));
+  std::memcpy(buffer, from, static_cast<size_t>(n) * sizeof(T));
   return LoadWide(d, buffer);
 }
 
 template <class D, class T>
-HWY_INLINE void StoreNarrowN(D d, hn::Vec<D> value, T* to, size_t n) {
-  if (n >= hn::Lanes(d)) return StoreNarrow(d, value, to);
+HWY_INLINE void StoreSome(D d, hn::Vec<D> value, T* to, int64_t n) {
+  if (n >= static_cast<int64_t>(hn::Lanes(d))) return StoreNarrow(d, value, to);
   HWY_ALIGN T buffer[hn::MaxLanes(D())];
   StoreNarrow(d, value, buffer);
-  std::memcpy(to, buffer, n * sizeof(T));
+  std::memcpy(to, buffer, static_cast<size_t>(n) * sizeof(T));
 }
 
 }  // namespace HWY_NAMESPACE

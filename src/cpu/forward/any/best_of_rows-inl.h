@@ -27,22 +27,31 @@ namespace poolgrad {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Taps of the same rows: element j of row r is the best of from[t][r * in_pitch + j], t < n, which is tap numbers[t].
+// A row of keys with its numbers, to which `add` is added; or one tap, whose number is `add`.
 template <class S, class C>
-struct TapsJob {
-  const S* const* from;
-  const Code<S>* numbers;
+struct Contender {
+  const S* keys;
+  const C* codes;
+  Code<S> add;  // as wide as keys: where vectors have no more than loads that spread a value, others take longer
+};
+
+enum class BestOf { kTaps, kRows, kRowsToY };
+
+// Element j of row r is the best of the contenders' elements first + r * in_pitch + j.
+template <class S, class C>
+struct BestJob {
+  const Contender<S, C>* from;
   int64_t n;
   int64_t runs, run, in_pitch;
-  S* keys;
+  S* keys;  // or y
   C* codes;
-  int64_t out_pitch;
-  int64_t planes = 1, in_plane = 0, out_plane = 0;  // all this for several planes, so far apart
+  int64_t out_pitch, code_pitch;                                    // of keys and of codes
+  int64_t planes = 1, in_plane = 0, out_plane = 0, code_plane = 0;  // all this for several planes, so far apart
+  int64_t first = 0;
 };
 
 template <class S, class C, int kN, int kSome>
-HWY_INLINE void TapsStep(const S* const* from, const CodeVec<S>* known, const Code<S>* listed, int64_t n, int64_t at,
-                         S* keys, C* codes) {
+HWY_INLINE void TapsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* keys, C* codes) {
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
   const int64_t lanes = LaneCount<S>();
@@ -50,13 +59,13 @@ HWY_INLINE void TapsStep(const S* const* from, const CodeVec<S>* known, const Co
   VecOf<S> key[kSome];
   CodeVec<S> code[kSome];
   for (int b = 0; b < kSome; ++b) {
-    key[b] = hn::LoadU(d, from[0] + at + b * lanes);
-    code[b] = kN > 0 ? known[0] : hn::Set(du, listed[0]);
+    key[b] = hn::LoadU(d, from[0].keys + at + b * lanes);
+    code[b] = hn::Set(du, from[0].add);
   }
   for (int64_t t = 1; t < (kN > 0 ? kN : n); ++t) {
-    const auto number = kN > 0 ? known[t] : hn::Set(du, listed[t]);
+    const auto number = hn::Set(du, from[t].add);
     for (int b = 0; b < kSome; ++b) {
-      const auto v = hn::LoadU(d, from[t] + at + b * lanes);
+      const auto v = hn::LoadU(d, from[t].keys + at + b * lanes);
       code[b] = hn::IfThenElse(hn::RebindMask(du, Above<S>(v, key[b])), number, code[b]);
       key[b] = Greatest<S>(v, key[b]);
     }
@@ -65,62 +74,6 @@ HWY_INLINE void TapsStep(const S* const* from, const CodeVec<S>* known, const Co
   hn::StoreU(G::Bytes(code), typename G::D8(), codes);
 }
 
-template <class S, class C, int kN>
-HWY_NOINLINE void BestOfTapsN(const TapsJob<S, C>& job) {
-  const int64_t n = job.n, runs = job.runs, run = job.run, in_pitch = job.in_pitch, out_pitch = job.out_pitch;
-  const Code<S>* listed = job.numbers;
-  const S* taps[kN > 0 ? kN : 1];
-  CodeVec<S> known[kN > 0 ? kN : 1];
-  for (int t = 0; t < kN; ++t) {
-    taps[t] = job.from[t];
-    known[t] = hn::Set(hn::ScalableTag<Code<S>>(), listed[t]);
-  }
-  const S* const* from = kN > 0 ? taps : job.from;
-  for (int64_t p = 0; p < job.planes; ++p) {
-    int64_t base = p * job.in_plane;
-    int64_t to = p * job.out_plane;
-    for (int64_t r = 0; r < runs; ++r, base += in_pitch, to += out_pitch) {
-      S* keys = job.keys + to;
-      C* codes = job.codes + to;
-      ForGroups<S, C>(run, [&](int64_t j, auto vectors) POOLGRAD_LAMBDA {
-        TapsStep<S, C, kN, decltype(vectors)::value>(from, known, listed, n, base + j, keys + j, codes + j);
-      });
-    }
-  }
-}
-
-template <class S, class C>
-void BestOfTaps(const TapsJob<S, C>& job) {
-  if constexpr (sizeof(C) == 1) {  // wider numbers are rare
-    if (job.n == 3) return BestOfTapsN<S, C, 3>(job);
-    if constexpr (kManyForms<S>) {
-      if (job.n == 2) return BestOfTapsN<S, C, 2>(job);
-      if (job.n == 5) return BestOfTapsN<S, C, 5>(job);
-    }
-  }
-  return BestOfTapsN<S, C, 0>(job);
-}
-
-// A row with numbers; `add` is added to all of them.
-template <class S, class C>
-struct Contender {
-  const S* keys;
-  const C* codes;
-  C add;
-};
-
-// Element j of row r is the best of the contenders' elements r * in_pitch + j.
-template <class S, class C>
-struct RowsJob {
-  const Contender<S, C>* from;
-  int64_t n;
-  int64_t runs, run, in_pitch;
-  S* keys;  // or y
-  C* codes;
-  int64_t out_pitch, code_pitch;  // of keys and of codes
-  int64_t planes = 1, in_plane = 0, out_plane = 0, code_plane = 0;
-};
-
 template <class S, class C, int kN, bool kToY, int kSome>
 HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* keys, C* codes, Watch<S>& watch) {
   using G = Group<S, true, kSome, C>;
@@ -128,7 +81,7 @@ HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* 
   const typename G::D8 dn;
   const int64_t lanes = LaneCount<S>();
   const auto code_of = [&](int64_t t) POOLGRAD_LAMBDA {
-    return hn::Add(hn::LoadU(dn, from[t].codes + at), hn::Set(dn, from[t].add));
+    return hn::Add(hn::LoadU(dn, from[t].codes + at), hn::Set(dn, static_cast<C>(from[t].add)));
   };
   G best;
   for (int b = 0; b < kSome; ++b) best.key[b] = hn::LoadU(d, from[0].keys + at + b * lanes);
@@ -152,29 +105,34 @@ HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* 
   hn::StoreU(best.code, dn, codes);
 }
 
-template <class S, class C, int kN, bool kToY>
-HWY_NOINLINE void BestOfRowsN(const RowsJob<S, C>& job, Watch<S>& shared_watch) {
+template <class S, class C, int kN, BestOf kWhat>
+HWY_NOINLINE void BestOfN(const BestJob<S, C>& job, Watch<S>& shared_watch) {
   Watch<S> watch = shared_watch;
   const int64_t n = job.n, runs = job.runs, run = job.run, in_pitch = job.in_pitch;
   Contender<S, C> known[kN > 0 ? kN : 1];
   for (int t = 0; t < kN; ++t) known[t] = job.from[t];
   const Contender<S, C>* from = kN > 0 ? known : job.from;
   for (int64_t p = 0; p < job.planes; ++p) {
-    int64_t base = p * job.in_plane;
+    int64_t base = job.first + p * job.in_plane;
     for (int64_t r = 0; r < runs; ++r, base += in_pitch) {
       S* keys = job.keys + p * job.out_plane + r * job.out_pitch;
       C* codes = job.codes + p * job.code_plane + r * job.code_pitch;
       ForGroups<S, C>(run, [&](int64_t j, auto vectors) POOLGRAD_LAMBDA {
-        RowsStep<S, C, kN, kToY, decltype(vectors)::value>(from, n, base + j, keys + j, codes + j, watch);
+        constexpr int kSome = decltype(vectors)::value;
+        if constexpr (kWhat == BestOf::kTaps) {
+          TapsStep<S, C, kN, kSome>(from, n, base + j, keys + j, codes + j);
+        } else {
+          RowsStep<S, C, kN, kWhat == BestOf::kRowsToY, kSome>(from, n, base + j, keys + j, codes + j, watch);
+        }
       });
     }
   }
-  shared_watch = watch;
+  if constexpr (kWhat == BestOf::kRowsToY) shared_watch = watch;
 }
 
 // To y, rows shorter than a vector.
 template <class S, class C>
-HWY_NOINLINE void BestOfShortRows(const RowsJob<S, C>& job, Watch<S>& watch) {
+HWY_NOINLINE void BestOfShortRows(const BestJob<S, C>& job, Watch<S>& watch) {
   const hn::ScalableTag<S> d;
   HWY_ALIGN S values[hn::MaxLanes(hn::ScalableTag<S>())];
   HWY_ALIGN C codes[hn::MaxLanes(hn::ScalableTag<S>())];
@@ -182,7 +140,8 @@ HWY_NOINLINE void BestOfShortRows(const RowsJob<S, C>& job, Watch<S>& watch) {
   for (int64_t p = 0; p < job.planes; ++p) {
     for (int64_t r = 0; r < job.runs; ++r) {
       Watch<S> unused = watch;
-      RowsStep<S, C, 0, true, 1>(job.from, job.n, p * job.in_plane + r * job.in_pitch, values, codes, unused);
+      RowsStep<S, C, 0, true, 1>(job.from, job.n, job.first + p * job.in_plane + r * job.in_pitch, values, codes,
+                                 unused);
       watch.SeeWinner(watch.KeyOf(hn::Load(d, values)), job.run);
       std::memcpy(job.keys + p * job.out_plane + r * job.out_pitch, values, count * sizeof(S));
       std::memcpy(job.codes + p * job.code_plane + r * job.code_pitch, codes, count * sizeof(C));
@@ -190,22 +149,24 @@ HWY_NOINLINE void BestOfShortRows(const RowsJob<S, C>& job, Watch<S>& watch) {
   }
 }
 
-// kToY: the result is y and its codes; nothing is written beyond the rows of y.
-template <class S, class C, bool kToY>
-void BestOfRows(RowsJob<S, C> job, Watch<S>& watch) {
+// To y nothing is written beyond its rows.
+template <class S, class C, BestOf kWhat>
+void FindBest(BestJob<S, C> job, Watch<S>& watch) {
   if (job.in_pitch == job.run && job.out_pitch == job.run && job.code_pitch == job.run) {
     job.run *= job.runs;
     job.runs = 1;
   }
-  if (kToY && job.run < LaneCount<S>()) return BestOfShortRows<S, C>(job, watch);
-  if constexpr (sizeof(C) == 1) {
-    if (job.n == 3) return BestOfRowsN<S, C, 3, kToY>(job, watch);
+  if constexpr (kWhat == BestOf::kRowsToY) {
+    if (job.run < LaneCount<S>()) return BestOfShortRows<S, C>(job, watch);
+  }
+  if constexpr (sizeof(C) == 1) {  // wider numbers are rare
+    if (job.n == 3) return BestOfN<S, C, 3, kWhat>(job, watch);
     if constexpr (kManyForms<S>) {
-      if (job.n == 2) return BestOfRowsN<S, C, 2, kToY>(job, watch);
-      if (job.n == 5) return BestOfRowsN<S, C, 5, kToY>(job, watch);
+      if (job.n == 2) return BestOfN<S, C, 2, kWhat>(job, watch);
+      if (job.n == 5) return BestOfN<S, C, 5, kWhat>(job, watch);
     }
   }
-  return BestOfRowsN<S, C, 0, kToY>(job, watch);
+  return BestOfN<S, C, 0, kWhat>(job, watch);
 }
 
 }  // namespace HWY_NAMESPACE

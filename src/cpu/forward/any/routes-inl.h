@@ -139,8 +139,6 @@ struct RoutesScratch {
   C* out_codes;
   bool* special;
   Contender<S, C>* list;
-  const S** taps;
-  Code<S>* tap_numbers;
   ClippedWindow<C>* clipped;  // integers
 
   RoutesScratch(const RoutesLayout& l, const Problem& p, ScratchTaker& take) {
@@ -161,8 +159,6 @@ struct RoutesScratch {
     };
     const int64_t down = l.slices * std::min(listed(l.down, p.height()), p.height().in);
     list = take.Take<Contender<S, C>>(std::max(down, listed(l.across, p.width())));
-    taps = take.Take<const S*>(listed(l.across, p.width()));
-    tap_numbers = take.Take<Code<S>>(listed(l.across, p.width()));
     clipped =
         take.Take<ClippedWindow<C>>(kIsInt<S> ? std::min(l.tile, p.width().out - p.width().interior().size()) : 0);
   }
@@ -241,12 +237,12 @@ class RoutesRunner {
     for (int64_t i = 0; i < n; ++i) put(i, rows_.backwards ? n - 1 - i : i);
   }
 
-  // The taps of a row, as they lie in s_.keys; returns how many.
+  // The taps of a row, as they lie in s_.keys.
   void ListTaps(int64_t taps) {
     const Axis& width = piece_.width;
     List(taps, [&](int64_t i, int64_t kw) {
-      s_.taps[i] = s_.keys + (l_.phases.stride == 1 ? kw * width.dilation * inner_ : l_.phases.at(kw * width.dilation));
-      s_.tap_numbers[i] = static_cast<Code<S>>(kw);
+      const int64_t at = l_.phases.stride == 1 ? kw * width.dilation * inner_ : l_.phases.at(kw * width.dilation);
+      s_.list[i] = {s_.keys + at, nullptr, static_cast<Code<S>>(kw)};
     });
   }
   // Spans of `size` taps, the first of which begin at taps(i).
@@ -255,7 +251,7 @@ class RoutesRunner {
     List(n, [&](int64_t i, int64_t span) {
       const int64_t tap = tap_of(span);
       const int64_t at = tap * piece_.width.dilation * inner_;
-      s_.list[i] = {from.keys + at, from.codes + at, static_cast<C>(tap)};
+      s_.list[i] = {from.keys + at, from.codes + at, static_cast<Code<S>>(tap)};
     });
   }
 
@@ -273,10 +269,10 @@ class RoutesRunner {
       const int64_t all = every - (reach * spans.radix - 1) * step;
       if (pass == 0) {
         ListTaps(spans.radix);
-        BestOfTaps<S, C>({s_.taps, s_.tap_numbers, spans.radix, 1, all, 0, made.keys, made.codes, 0});
+        FindBest<S, C, BestOf::kTaps>({s_.list, spans.radix, 1, all, 0, made.keys, made.codes, 0, 0}, unused);
       } else {
         ListSpans(from, spans.radix, [&](int64_t i) { return i * reach; });
-        BestOfRows<S, C, false>({s_.list, spans.radix, 1, all, 0, made.keys, made.codes, 0, 0}, unused);
+        FindBest<S, C, BestOf::kRows>({s_.list, spans.radix, 1, all, 0, made.keys, made.codes, 0, 0}, unused);
       }
       from = made;
     }
@@ -316,25 +312,10 @@ class RoutesRunner {
   void Meet(int64_t n, int64_t from, int64_t planes, int64_t in_plane, int64_t runs, int64_t run, int64_t in_pitch,
             Reduced<S, C> to, int64_t out_pitch, int64_t out_plane) {
     Watch<S> unused(p_);
-    if (l_.across.used()) {
-      Forward(s_.list, n, from);
-      BestOfRows<S, C, false>({s_.list, n, runs, run, in_pitch, to.keys, to.codes, out_pitch, out_pitch, planes,
-                               in_plane, out_plane, out_plane},
-                              unused);
-      Forward(s_.list, n, -from);
-    } else {
-      for (int64_t t = 0; t < n; ++t) s_.taps[t] += from;
-      BestOfTaps<S, C>(
-          {s_.taps, s_.tap_numbers, n, runs, run, in_pitch, to.keys, to.codes, out_pitch, planes, in_plane, out_plane});
-      for (int64_t t = 0; t < n; ++t) s_.taps[t] -= from;
-    }
-  }
-
-  static void Forward(Contender<S, C>* list, int64_t n, int64_t elements) {
-    for (int64_t i = 0; i < n; ++i) {
-      list[i].keys += elements;
-      list[i].codes += elements;
-    }
+    const BestJob<S, C> job = {s_.list,   n,         runs,   run,      in_pitch,  to.keys,   to.codes,
+                               out_pitch, out_pitch, planes, in_plane, out_plane, out_plane, from};
+    if (l_.across.used()) return FindBest<S, C, BestOf::kRows>(job, unused);
+    FindBest<S, C, BestOf::kTaps>(job, unused);
   }
 
   // Windows at all places first, `all` of them, of all rows; then those that there are.
@@ -386,7 +367,7 @@ class RoutesRunner {
   }
 
   Contender<S, C> RowAt(const Reduced<S, C>& from, int64_t place, int64_t tap) const {
-    return {from.keys + place, from.codes + place, static_cast<C>(tap)};
+    return {from.keys + place, from.codes + place, static_cast<Code<S>>(tap)};
   }
 
   // The best of reduced rows row, row + dilation, ..., as many as the longest spans have; numbers count from that row.
@@ -400,10 +381,10 @@ class RoutesRunner {
         List(l_.down.radix, [&](int64_t i, int64_t t) {
           s_.list[i] = RowAt(from, Place(phase + t * reach * height_.dilation), t * reach * p_.width().kernel);
         });
-        BestOfRows<S, C, false>({s_.list, l_.down.radix, RowsOf(phase, rows), RowSize(), RowSize(),
-                                 to.keys + phase * l_.phase_pitch, to.codes + phase * l_.phase_pitch, RowSize(),
-                                 RowSize(), block.planes, l_.plane_pitch, l_.plane_pitch, l_.plane_pitch},
-                                watch);
+        FindBest<S, C, BestOf::kRows>({s_.list, l_.down.radix, RowsOf(phase, rows), RowSize(), RowSize(),
+                                       to.keys + phase * l_.phase_pitch, to.codes + phase * l_.phase_pitch, RowSize(),
+                                       RowSize(), block.planes, l_.plane_pitch, l_.plane_pitch, l_.plane_pitch},
+                                      watch);
       }
       from = to;
       reach *= l_.down.radix;
@@ -439,7 +420,7 @@ class RoutesRunner {
       }
       const int64_t row = o - block.oh.begin;
       if (n > 0) {
-        BestOfRows<S, C, true>(
+        FindBest<S, C, BestOf::kRowsToY>(
             {s_.list, n, count, RowSize(), RowSize(), y + row * y_pitch, s_.out_codes + row * RowSize(), y_pitch,
              RowSize(), block.planes, l_.plane_pitch, block.oh.size() * y_pitch, block.oh.size() * RowSize()},
             watch);

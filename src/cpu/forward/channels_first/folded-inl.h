@@ -274,7 +274,8 @@ Made MakeFolded(const Problem& p) {
   if (p.height().has_empty_window() || p.depth().has_empty_window()) return "a window has no valid tap";
   if (kRoutes && sizeof(S) < 4 && p.taps() > (int64_t{1} << (8 * sizeof(S))) - 1)
     return "a tap's number does not fit a lane";
-  const bool global = p.taps() == p.in_plane() && p.out_plane() == 1;
+  bool global = p.out_plane() == 1;  // the window is the plane
+  for (const Axis& a : p.axis) global = global && a.kernel == a.in && a.start(0) == 0 && a.extent() == a.in;
   const int64_t last_row = (std::min(p.depth().extent(), p.depth().in) - 1) * p.height().in +
                            std::min(p.height().extent(), p.height().in) - 1;  // of a window, from its first one on
   if (p.in_plane() < lanes || (!global && last_row * p.width().in + lanes > p.in_plane()))

@@ -101,10 +101,10 @@ install: build
 clean:
 	rm -rf build dist
 
-# What surrounds the library. The packages of dist/, and each of them tried in an empty place; the site, into dist/site; the code blocks of the
+# What surrounds the library. The packages of dist/, and each of them tried in an empty place; the site, into dist/site, and read by a browser; the code blocks of the
 # documentation that C++'s own tests do not run, and the notebook; static checks; what must be true before a release.
 # PARTS="wheel npm" makes or tries only some of the packages (packaging/package.sh names them), and so not CUDA's, which takes half an hour.
-.PHONY: package test-package docs test-docs lint release
+.PHONY: package test-package docs test-site test-docs lint release
 
 package:
 	@tools/setup core cli js package
@@ -117,6 +117,9 @@ test-package:
 docs:
 	@tools/setup core docs js explorer
 	@docs/build.sh
+
+test-site: docs
+	@node --test tests/docs/site.mjs
 
 # The pages call test programs, the packages of Python and JavaScript, and the explorer.
 test-docs:

@@ -1,4 +1,4 @@
-// The built site as readers have it, in headless Chromium: node --test tests/docs/site.mjs, after make docs. From a server's sub-path and from
+// The built site as readers have it, in headless Chromium: make test-site. From a server's sub-path and from
 // the file system, light and dark, on a phone, searched; docs/mend_furo.py, docs/static and docs/search_scorer.js are there for these.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

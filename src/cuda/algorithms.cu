@@ -323,6 +323,27 @@ bool ScattersFaster(const Problem& p, poolgrad_op op) {
   return op == POOLGRAD_OP_BACKWARD && !p.channels_last() && LargeAndApart(p, false) && !RefuseTablesOp(p, op);
 }
 
+// Compiled for the axes (tables_known.cuh).
+std::shared_ptr<const void> KnownTables(const Problem& p, poolgrad_op op, const TableCompiler& compile) {
+  std::shared_ptr<const void> job;
+  VisitFastType(p.dtype, [&](auto zero) {
+    job = MakeKnownTables<decltype(zero)>(p, op, compile);
+    return cudaSuccess;
+  });
+  return job;
+}
+const char* RefuseKnownTables(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseTablesOp(p, op)) return reason;
+  const bool forward = IsForward(op), max = p.kind == POOLGRAD_MAX;
+  if (max && !p.by_table() && (forward || !p.channels_last())) return "windows that are alike have faster kernels";
+  if (p.out_plane() == 1) return "there is one window";
+  if (!forward && max && (TablesClear(p) || (!p.channels_last() && p.in_plane() > kTableKnownApart * p.out_plane()))) {
+    return "windows are large; clearing and putting is faster";
+  }
+  if (const char* reason = RefuseCompilingFor(p)) return reason;
+  return KnownTables(p, op, [](const TableForm& form) { return &form; }) ? nullptr : "its windows are not compiled for";
+}
+
 Status LaunchTablesOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
   return LaunchFamily(p, op, args, stream,
                       [&](auto zero, bool forward) { return RunTables<decltype(zero)>(p, forward, args, stream); });
@@ -335,6 +356,15 @@ CudaKernel MakeTablesOp(const Problem& p, poolgrad_op op) {
     return cudaSuccess;
   });
   return {job ? LaunchTablesOp : nullptr, 0, job, {}};
+}
+
+CudaKernel MakeKnownTablesOp(const Problem& p, poolgrad_op op) {
+  Compiled compiled;
+  const auto job = KnownTables(p, op, [&](const TableForm& form) {
+    compiled = Compile(SourceOf(p.dtype, form), p.device_index);
+    return compiled.kernel;
+  });
+  return {job ? LaunchTablesOp : nullptr, 0, job, std::move(compiled.note)};
 }
 
 cudaError_t RunRelu(const Problem& p, const Args& args, void* stream) {
@@ -484,6 +514,7 @@ constexpr CudaAlgorithm kAlgorithms[] = {
     {"cuda_planes", RefusePlanesOp, MakePlanes},
     {"cuda_vectors", RefuseVectorsOp, MakeVectors},
     {"cuda_compiled", RefuseCompiled, MakeCompiled},
+    {"cuda_compiled_tables", RefuseKnownTables, MakeKnownTablesOp},
     {"cuda_tables", RefuseTablesOp, MakeTablesOp},
     {"cuda_compiled_sums", RefuseSums, MakeSums},
     {"cuda_large_window", RefuseLargeWindow, MakeLargeWindow},

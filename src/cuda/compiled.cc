@@ -196,6 +196,21 @@ std::string SourceOf(poolgrad_dtype dtype, const SumsForm& f) {
   return TextOf({"any/sums.cuh", "SumsParams", "RunSumsForm", kSumsThreads, kSumsKnownBlocks}, dtype, form + "}");
 }
 
+std::string SourceOf(poolgrad_dtype dtype, const TableForm& f) {
+  std::string form = "TableForm{";
+  for (const auto* numbers : {&f.in, &f.out, &f.kernel, &f.stride, &f.pad_lo, &f.pad_hi, &f.form, &f.least, &f.over}) {
+    form += Numbers(*numbers) + ", ";
+  }
+  for (const int n : {f.what, f.bits, f.divisor}) form += std::to_string(n) + ", ";
+  for (const bool b : {f.count_padding, f.backward, f.last, f.whole}) form += Truth(b) + ", ";
+  form += std::to_string(f.vector) + ", " + Truth(f.signal) + ", ";
+  const std::string params = std::string("TableParams<") + NameOf(dtype) + ">";
+  const int overs = f.over[0] * f.over[1] * f.over[2];
+  const int blocks = !f.backward || !f.last ? 4 : overs <= 4 ? 3 : overs <= 9 ? 2 : 1;
+  return TextOf({"tables/tables_known.cuh", params.c_str(), "RunTableForm", kTableThreads, blocks}, dtype,
+                form + Truth(f.unrolled) + "}");
+}
+
 std::string CodeOf(const std::string& source, const std::string& architecture, std::string* why) {
   if (const char* reason = RefuseCompiling()) {
     *why = reason;

@@ -7,6 +7,7 @@
 
 #include "cuda/any/sums_form.h"
 #include "cuda/small/small_window.h"
+#include "cuda/tables/tables_form.h"
 
 namespace poolgrad::cuda {
 
@@ -19,9 +20,11 @@ struct Compiled {
 };
 Compiled Compile(const std::string& source, int device);
 
-// The text that is compiled: a kernel for a small window, and backward by summing for a large one.
+// The text that is compiled: a kernel for a small window, backward by summing for a large one, and
+// windows by table and averages.
 std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& form);
 std::string SourceOf(poolgrad_dtype dtype, const SumsForm& form);
+std::string SourceOf(poolgrad_dtype dtype, const TableForm& form);
 
 // What Compile makes of it, for tests where there is no device: its code for an architecture, e.g. sm_90 (empty: `why`
 // says why not).

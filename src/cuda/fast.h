@@ -4,7 +4,10 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
+
 #include "cuda/cuda.h"
+#include "cuda/tables/tables_form.h"
 
 namespace poolgrad::cuda {
 
@@ -28,6 +31,10 @@ cudaError_t RunGather(const Problem& p, const Args& args, void* stream);  // gat
 // tables.cuh: what a plan keeps for its launches (null: its pieces do not fit), and a launch with it in args.layout.
 template <class T>
 std::shared_ptr<const void> MakeTables(const Problem& p, bool forward);
+// The same compiled for its axes (null: it shall not, or could not be).
+using TableCompiler = std::function<const void*(const TableForm&)>;
+template <class T>
+std::shared_ptr<const void> MakeKnownTables(const Problem& p, poolgrad_op op, const TableCompiler& compile);
 template <class T>
 cudaError_t RunTables(const Problem& p, bool forward, const Args& args, void* stream);
 

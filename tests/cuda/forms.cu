@@ -5,12 +5,15 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "cuda/any/sums_launch.h"
 #include "cuda/common/tuning.h"
 #include "cuda/compiled.h"
+#include "cuda/fast.h"
 #include "cuda/small/small_window.h"
 #include "draws.h"
 #include "spec/problem.h"
@@ -30,6 +33,26 @@ struct SumsKind {
   bool (*has)(const cuda::SumsForm&);
   int count = 0;
 };
+
+// Those of windows by table and averages.
+struct TableKind {
+  const char* name;
+  bool (*has)(const cuda::TableForm&);
+  int count = 0;
+};
+
+// What a plan would have compiled for windows by table or averages.
+std::optional<cuda::TableForm> TableFormOf(const Problem& p, poolgrad_op op) {
+  for (const CudaAlgorithm& algorithm : CudaAlgorithms()) {
+    if (std::string(algorithm.name) == "cuda_compiled_tables" && algorithm.refuse(p, op)) return {};
+  }
+  std::optional<cuda::TableForm> found;
+  const auto keep = [&](const cuda::TableForm& form) -> const void* { return &found.emplace(form); };
+  if (p.dtype == POOLGRAD_F32) cuda::MakeKnownTables<float>(p, op, keep);
+  if (p.dtype == POOLGRAD_F16) cuda::MakeKnownTables<__half>(p, op, keep);
+  if (p.dtype == POOLGRAD_BF16) cuda::MakeKnownTables<__nv_bfloat16>(p, op, keep);
+  return found;
+}
 
 template <class Kinds>
 int CountMissing(const Kinds& kinds, int draws) {
@@ -83,13 +106,35 @@ int CountKinds(int draws) {
       {"sums of axes shorter than the window",
        [](const SumsForm& f) { return f.ring < (f.kernel[0] - 1) * f.dilation[0] + 1; }},
   };
-  const int64_t usual = cuda::staged_bytes;
+  using cuda::TableForm;
+  TableKind table_kinds[] = {
+      {"tables forward, unrolled", [](const TableForm& f) { return !f.backward && f.unrolled; }},
+      {"tables forward in a loop", [](const TableForm& f) { return !f.backward && !f.unrolled && f.whole; }},
+      {"tables forward, cut planes", [](const TableForm& f) { return !f.backward && !f.whole; }},
+      {"tables backward, unrolled", [](const TableForm& f) { return f.backward && !f.last && f.unrolled; }},
+      {"tables backward in a loop", [](const TableForm& f) { return f.backward && !f.last && !f.unrolled; }},
+      {"tables backward, cut planes", [](const TableForm& f) { return f.backward && !f.last && !f.whole; }},
+      {"tables backward, channels last, unrolled",
+       [](const TableForm& f) { return f.backward && f.last && f.unrolled; }},
+      {"tables backward, channels last", [](const TableForm& f) { return f.backward && f.last && !f.unrolled; }},
+      {"tables of signals backward", [](const TableForm& f) { return f.signal && f.what != 2; }},
+      {"tables of volumes", [](const TableForm& f) { return f.in[0] > 1 && f.over[0] > 1 && f.backward; }},
+      {"lists", [](const TableForm& f) { return f.form[1] == 2 || f.form[2] == 2; }},
+      {"averages with padding", [](const TableForm& f) { return f.what == 2 && f.pad_lo[2] > 0; }},
+  };
+  const int64_t usual = cuda::staged_bytes, worth = std::exchange(cuda::bytes_worth_compiling, 0);
+  const int64_t columns = cuda::table_unrolled_columns;
   for (int i = 0; i < draws; ++i) {
     cuda::staged_bytes = i % 2 == 0 ? usual : 2048;  // as check.cu does
     cuda::march_always = i % 5 == 4;
+    cuda::table_unrolled_columns = i % 3 == 0 ? 0 : columns;
     Random r(static_cast<uint64_t>(i));
     Lists lists;
     const Result<Problem> problem = Resolve(RandomProblem(r, lists));
+    for (const poolgrad_op op : {POOLGRAD_OP_FORWARD, POOLGRAD_OP_FORWARD_ROUTES, POOLGRAD_OP_BACKWARD}) {
+      const auto form = problem.ok() ? TableFormOf(*problem, op) : std::nullopt;
+      for (TableKind& kind : table_kinds) kind.count += form && kind.has(*form);
+    }
     const bool of_forms = problem.ok() && problem->kind == POOLGRAD_MAX && SizeOf(problem->dtype) != 1 &&
                           problem->dtype != POOLGRAD_F64 && problem->dtype != POOLGRAD_I32 && !problem->by_table();
     if (!of_forms) continue;
@@ -101,8 +146,9 @@ int CountKinds(int draws) {
     if (problem->routes.masks || cuda::PrepareSums(*problem, true, &sums).blocks == 0) continue;
     for (SumsKind& kind : sums_kinds) kind.count += kind.has(sums.form);
   }
-  cuda::staged_bytes = usual, cuda::march_always = false;
-  return CountMissing(kinds, draws) + CountMissing(sums_kinds, draws);
+  cuda::staged_bytes = usual, cuda::march_always = false, cuda::bytes_worth_compiling = worth;
+  cuda::table_unrolled_columns = columns;
+  return CountMissing(kinds, draws) + CountMissing(sums_kinds, draws) + CountMissing(table_kinds, draws);
 }
 
 }  // namespace
@@ -139,7 +185,10 @@ int main(int count, char** arguments) {
       raw.pad_lo[i] = raw.pad_hi[i] = pick(0, raw.kernel[i] / 2);
       raw.in[i] = pick(0, 1) ? 4 * raw.stride[i] * pick(8, 20) : pick(32, 400);
     }
-    const Result<Problem> problem = Resolve(raw);
+    Random drawn(random());
+    Lists lists;
+    const bool table = made % 4 == 3;
+    const Result<Problem> problem = Resolve(table ? RandomProblem(drawn, lists) : raw);
     if (!problem.ok()) continue;
     const poolgrad_op ops[] = {POOLGRAD_OP_FORWARD, POOLGRAD_OP_FORWARD_ROUTES, POOLGRAD_OP_BACKWARD};
     const poolgrad_op op = ops[pick(0, 2)];
@@ -147,7 +196,14 @@ int main(int count, char** arguments) {
     std::string source;
     const char* kind = "sums";
     cuda::SumsParams sums;
-    if (made % 5 == 4 && op == POOLGRAD_OP_BACKWARD && cuda::PrepareSums(*problem, true, &sums).blocks > 0) {
+    if (table) {
+      const int64_t worth = std::exchange(cuda::bytes_worth_compiling, 0);
+      const auto form = TableFormOf(*problem, op);
+      cuda::bytes_worth_compiling = worth;
+      if (!form) continue;
+      source = cuda::SourceOf(problem->dtype, *form);
+      kind = "tables";
+    } else if (made % 5 == 4 && op == POOLGRAD_OP_BACKWARD && cuda::PrepareSums(*problem, true, &sums).blocks > 0) {
       source = cuda::SourceOf(problem->dtype, sums.form);
     } else if (const auto form = cuda::FormOf(*problem, op)) {
       source = cuda::SourceOf(problem->dtype, op, *form);

@@ -182,6 +182,13 @@ __device__ inline uint32_t CodeAt(int bits, const uint8_t* line, int64_t at) {
   }
 }
 
+// `bits` (8, 16, 32) of a code to any address.
+__device__ inline void StoreWideCode(uint8_t* at, int bits, uint32_t code) {
+  *at = static_cast<uint8_t>(code);
+  if (bits > 8) at[1] = static_cast<uint8_t>(code >> 8);
+  if (bits > 16) at[2] = static_cast<uint8_t>(code >> 16), at[3] = static_cast<uint8_t>(code >> 24);
+}
+
 // ---- division by a number fixed for a launch; dividends below 2^31 ----
 
 struct FastDiv {
@@ -203,6 +210,10 @@ struct FastDiv {
     return divisor == 1 ? n : (high + n) >> shift;
   }
 };
+
+// a / b as IEEE rounds it, whatever the compiler's flags.
+__device__ inline float Quotient(float a, float b) { return __fdiv_rn(a, b); }
+__device__ inline double Quotient(double a, double b) { return __ddiv_rn(a, b); }
 
 // A kernel that begins with this may be launched early (LaunchPointers): its blocks find their places while the kernel
 // before it on the stream ends, and that of the next may do so from now on. Short kernels are 2 to 5 % faster one after

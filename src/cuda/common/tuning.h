@@ -85,6 +85,7 @@ inline constexpr int64_t kGatherCovers = 9, kGatherFloats = 15;
 inline constexpr int64_t kGatherBytes = 40 << 10;
 
 // Windows by table and averages.
+inline constexpr int kTableThreads = 256;
 // Channels first, forward: instructions that a thread needs for a column, an output and a tap, about, and warps that a
 // multiprocessor should hold.
 inline constexpr double kTableColumnCost = 150, kTableOutputCost = 40, kTableTapCost = 8, kTableWarps = 20;
@@ -101,6 +102,16 @@ inline constexpr int64_t kTableClearedBlocks = 132 * 16;
 // 20x8 0.51 would become 0.38); backward, the GPU tests lower them.
 inline constexpr int64_t kTableLargeForward = 200;
 inline int64_t table_large_backward = 64, table_large_last = 256;
+// Compiled for their axes: columns of a window at most (of maxima in several rows, and channels last), threads that a
+// block should have, outputs over an input, rows that are unrolled and what is done
+// for them; channels last, backward, rows to a thread where they are not; channels first, backward of maxima, inputs to
+// an output from which clearing and putting is faster. Rows are unrolled where a block has so many columns (the GPU
+// tests lower it).
+inline constexpr int kTableKnownWidth = 40, kTableKnownRow = 11, kTableKnownPacks = 8, kTableFewest = 64;
+inline constexpr int kTableKnownOver = 9, kTableUnrolledRows = 32, kTableUnrolledTaps = 160;
+inline constexpr int kTableRunDown = 16;
+inline constexpr int64_t kTableKnownApart = 8;
+inline int64_t table_unrolled_columns = kTableThreads / 2;
 // Inputs along the width that a thread of the channels-last backward does; twice as many of long rows.
 inline constexpr int64_t kTableRun = 8, kTableLongRow = 64;
 

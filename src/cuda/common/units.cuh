@@ -73,11 +73,4 @@ struct Unit {
   }
 };
 
-// `bits` (8, 16, 32) of a code to any address.
-__device__ inline void StoreWideCode(uint8_t* at, int bits, uint32_t code) {
-  *at = static_cast<uint8_t>(code);
-  if (bits > 8) at[1] = static_cast<uint8_t>(code >> 8);
-  if (bits > 16) at[2] = static_cast<uint8_t>(code >> 16), at[3] = static_cast<uint8_t>(code >> 24);
-}
-
 }  // namespace poolgrad::cuda

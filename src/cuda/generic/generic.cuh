@@ -93,9 +93,7 @@ __device__ I CountOf(const Geo<I>& g, const OutPlace<I>& o) {
   return count;
 }
 
-// a / b as IEEE rounds it, whatever the compiler's flags.
-__device__ inline float Quotient(float a, float b) { return __fdiv_rn(a, b); }
-__device__ inline double Quotient(double a, double b) { return __ddiv_rn(a, b); }
+// Of integers.
 template <class V>
 __device__ std::enable_if_t<std::is_integral_v<V>, V> Quotient(V a, V b) {
   return static_cast<V>(a / b);

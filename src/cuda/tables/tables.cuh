@@ -12,15 +12,12 @@
 // done again.
 #pragma once
 
-#include "cuda/common/device.cuh"
 #include "cuda/common/packs.cuh"
 #include "cuda/common/staging.cuh"
-#include "cuda/common/units.cuh"
-#include "cuda/generic/generic.cuh"
+#include "cuda/common/tuning.h"
 
 namespace poolgrad::cuda {
 
-inline constexpr int kTableThreads = 256;
 inline constexpr int kTableAhead = 4;  // taps along a row that a thread asks for at once
 // Where too few threads would keep memory busy, a block fetches 128 bytes of so many places, so many stages ahead.
 inline constexpr int kTableRunBytes = 128, kTablePlaces = 32, kTableStages = 4;

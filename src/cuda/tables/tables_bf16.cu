@@ -1,5 +1,5 @@
 // The kernels for windows by table and averages of bf16.
-#include "cuda/tables/tables_launch.cuh"
+#include "cuda/tables/tables_known_launch.cuh"
 
 namespace poolgrad::cuda {
 POOLGRAD_CUDA_TABLES(__nv_bfloat16)

@@ -87,6 +87,42 @@ __device__ void ForRow(const T* row, int size, bool wide, F&& visit) {
   }
 }
 
+// Stores what has won, and its code; all lanes of a warp come here. 1 << log_sharers of them have one output, whose
+// plane of x is at `plane`.
+template <class T, TableOp kOp>
+__device__ void SettleDuel(const TableParams<T>& p, int bits, int log_sharers, Duel duel, bool valid, int sharer,
+                           const T* plane, int od, int oh, int ow, T* y, uint8_t* codes) {
+  for (int step = 1 << log_sharers >> 1; step > 0; step /= 2) {
+    const float other = __shfl_down_sync(~0u, duel.best, step);
+    const uint32_t other_tap = __shfl_down_sync(~0u, duel.tap, step);
+    duel.watched = Pack<float>::Watch(duel.watched, __shfl_down_sync(~0u, duel.watched, step));
+    if (other > duel.best || (other == duel.best && other_tap < duel.tap)) duel.best = other, duel.tap = other_tap;
+  }
+  uint32_t code = 0;
+  if (valid && sharer == 0) {
+    T winner = Narrowed<T>(duel.best);
+    code = duel.tap;
+    if (p.exact || duel.Exceptional()) {
+      T exact;
+      code = ExactOutput(p, plane, 1, od, oh, ow, &exact);
+      winner = exact;
+    }
+    if (p.result) *y = winner;
+  }
+  if constexpr (kOp == TableOp::kRoutes) {
+    const int per_byte = bits < 8 ? 8 / bits : 1;
+    for (int step = 1; step < per_byte; step *= 2) {
+      code |= __shfl_down_sync(~0u, code, step << log_sharers) << (step * bits);
+    }
+    if (!valid || sharer != 0) return;
+    if (per_byte == 1) {
+      StoreWideCode(codes + ow * (bits / 8), bits, code);
+    } else if ((ow * bits & 7) == 0) {
+      codes[ow * bits >> 3] = static_cast<uint8_t>(code);
+    }
+  }
+}
+
 // A thread has a column of outputs, some rows one below the other: what the column has of an input row is found once.
 // Where a block has few outputs, 1 << p.log_sharers neighbouring lanes share one: they take the rows of its window in
 // turn.
@@ -138,7 +174,6 @@ struct TableColumns {
     const int sharers = kAverage ? 1 : 1 << p.log_sharers, sharer = static_cast<int>(threadIdx.x) & (sharers - 1);
     const int items = piece.planes * piece.depths * static_cast<int>(p.strips.divisor * p.padded.divisor);
     const int at_once = static_cast<int>(blockDim.x) >> p.log_sharers;
-    const int per_byte = p.bits < 8 ? 8 / p.bits : 1;
     for (int first = 0; first < items; first += at_once) {  // all lanes: they share outputs, and bytes of routes
       const int item = first + (static_cast<int>(threadIdx.x) >> p.log_sharers);
       uint32_t ow = static_cast<uint32_t>(item), strip, depth;
@@ -183,42 +218,9 @@ struct TableColumns {
             *y = Narrowed<T>(taps == 0 ? V{0} : Quotient(sum, static_cast<V>(taps)));
           }
         } else {
-          Settle(duel, valid, sharers, sharer, plane, piece.depth + static_cast<int>(depth), piece.row + row,
-                 static_cast<int>(ow), y, codes, per_byte);
+          SettleDuel<T, kOp>(p, p.bits, p.log_sharers, duel, valid, sharer, p.source + (piece.plane + plane) * x.plane,
+                             piece.depth + static_cast<int>(depth), piece.row + row, static_cast<int>(ow), y, codes);
         }
-      }
-    }
-  }
-
-  // Stores what has won, and its code.
-  __device__ void Settle(Duel& duel, bool valid, int sharers, int sharer, int plane, int od, int oh, int ow, T* y,
-                         uint8_t* codes, int per_byte) const {
-    for (int step = sharers / 2; step > 0; step /= 2) {
-      const float other = __shfl_down_sync(~0u, duel.best, step);
-      const uint32_t other_tap = __shfl_down_sync(~0u, duel.tap, step);
-      duel.watched = Pack<float>::Watch(duel.watched, __shfl_down_sync(~0u, duel.watched, step));
-      if (other > duel.best || (other == duel.best && other_tap < duel.tap)) duel.best = other, duel.tap = other_tap;
-    }
-    uint32_t code = 0;
-    if (valid && sharer == 0) {
-      T winner = Narrowed<T>(duel.best);
-      code = duel.tap;
-      if (p.exact || duel.Exceptional()) {
-        T exact;
-        code = ExactOutput(p, p.source + (piece.plane + plane) * x.plane, 1, od, oh, ow, &exact);
-        winner = exact;
-      }
-      if (p.result) *y = winner;
-    }
-    if constexpr (kOp == TableOp::kRoutes) {
-      for (int step = 1; step < per_byte; step *= 2) {
-        code |= __shfl_down_sync(~0u, code, step << p.log_sharers) << (step * p.bits);
-      }
-      if (!valid || sharer != 0) return;
-      if (per_byte == 1) {
-        StoreWideCode(codes + ow * (p.bits / 8), p.bits, code);
-      } else if ((ow * p.bits & 7) == 0) {
-        codes[ow * p.bits >> 3] = static_cast<uint8_t>(code);
       }
     }
   }
@@ -337,12 +339,12 @@ __global__ void __launch_bounds__(kTableThreads) TablePlaneShares(const __grid_c
 
 // What an output adds: to the input at `target` of its plane, or as an average to all under its window.
 template <bool kAverage>
-struct Given {
+struct alignas(8) Given {
   float value;
   int target;
 };
 template <>
-struct Given<true> {
+struct alignas(4) Given<true> {
   float value;
 };
 

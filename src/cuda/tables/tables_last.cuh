@@ -95,6 +95,35 @@ struct ChannelGroup {
   }
 };
 
+// Stores what has won 16 bytes of channels from `c` on, and its codes, of output `line`; `sample`: of x, from c on.
+template <class T, TableOp kOp>
+__device__ void SettlePacks(const TableParams<T>& p, int bits, const typename Pack<T>::Reg (&best)[4],
+                            const uint32_t (&taps)[4], typename Pack<T>::Reg watched, const T* sample, int od, int oh,
+                            int ow, int64_t line, int c) {
+  using P = Pack<T>;
+  constexpr int kN = 16 / static_cast<int>(sizeof(T));
+  T y[kN];
+  uint32_t codes[kN], words[4];
+  bool exact = p.exact || P::Watched(watched);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    exact = exact || P::Lowest(best[i]);
+    words[i] = P::ToBits(best[i]);
+#pragma unroll
+    for (int e = 0; e < P::kElements; ++e) {
+      codes[i * P::kElements + e] = P::kElements == 1 ? taps[i] : taps[i] >> (16 * e) & 0xFFFFu;
+    }
+  }
+  memcpy(y, words, 16);
+  if (exact) {
+#pragma unroll
+    for (int i = 0; i < kN; ++i) codes[i] = ExactOutput(p, sample + i, p.channels, od, oh, ow, &y[i]);
+  }
+  using Group = ChannelGroup<T, true>;
+  if constexpr (kOp == TableOp::kRoutes) Group::StoreCodes(p.routes + line * p.line_bytes, bits, c, kN, codes);
+  if (p.result) Group::Store(p.result + line * p.channels + c, kN, y);  // backward from x wants routes only
+}
+
 template <class T, TableOp kOp, bool kVector>
 __global__ void __launch_bounds__(kTableThreads) TableLastForward(const __grid_constant__ TableParams<T> p) {
   using Group = ChannelGroup<T, kVector>;
@@ -173,28 +202,13 @@ __global__ void __launch_bounds__(kTableThreads) TableLastForward(const __grid_c
 #pragma unroll
     for (int i = 0; i < kN; ++i) y[i] = Narrowed<T>(counted == 0 ? V{0} : Quotient(sum[i], static_cast<V>(counted)));
   } else {
+    if constexpr (kPacked) return SettlePacks<T, kOp>(p, p.bits, best, taps, watched, sample, od, oh, ow, line, c);
     uint32_t codes[kN];
     bool exact = p.exact;
-    if constexpr (!kPacked) {
 #pragma unroll
-      for (int i = 0; i < kN; ++i) {
-        y[i] = Narrowed<T>(duel[i].best), codes[i] = duel[i].tap;
-        exact = exact || (i < count && duel[i].Exceptional());
-      }
-    } else {
-      uint32_t words[4];
-      bool lowest = false;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        lowest = lowest || P::Lowest(best[i]);
-        words[i] = P::ToBits(best[i]);
-#pragma unroll
-        for (int e = 0; e < P::kElements; ++e) {
-          codes[i * P::kElements + e] = P::kElements == 1 ? taps[i] : taps[i] >> (16 * e) & 0xFFFFu;
-        }
-      }
-      memcpy(y, words, 16);
-      exact = exact || lowest || P::Watched(watched);
+    for (int i = 0; i < kN; ++i) {
+      y[i] = Narrowed<T>(duel[i].best), codes[i] = duel[i].tap;
+      exact = exact || (i < count && duel[i].Exceptional());
     }
     if (exact) {
 #pragma unroll

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 
+#include "cuda/common/device.cuh"
 #include "cuda/common/tuning.h"
 #include "cuda/fast.h"
 #include "cuda/tables/tables_cleared.cuh"
@@ -24,6 +25,8 @@ struct TableJob {
   int64_t blocks = 0;
   int threads = kTableThreads;
   size_t shared_bytes = 0;
+  const void* known = nullptr;        // a kernel compiled for its axes (tables_known.cuh),
+  std::shared_ptr<const void> plain;  // and the job for pointers that it cannot take
 };
 
 inline uint32_t NanWins(poolgrad_nan rule) {
@@ -351,6 +354,16 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
   v.source = static_cast<const T*>(args.source);
   v.result = static_cast<T*>(args.result);
   v.routes = args.routes;
+  if (job.known) {
+    const bool aligned = Aligned(args.source, 16) && Aligned(args.result, 16) && Aligned(args.routes, 16);
+    if (!aligned && (p.channels_last() || forward)) {
+      Args again = args;
+      again.layout = job.plain.get();
+      return LaunchTable<T>(p, forward, again, stream);
+    }
+    void* pointers[] = {&v};
+    return LaunchPointers(job.known, job.blocks, job.threads, job.shared_bytes, stream, pointers);
+  }
   const bool average = p.kind == POOLGRAD_AVERAGE, last = p.channels_last();
   if (job.clears) {
     return Launch(last ? TableCleared<T, true> : TableCleared<T, false>, job.blocks, kTableThreads, job.shared_bytes,
@@ -398,15 +411,5 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
   }
   return Launch(kernel, blocks, threads, shared_bytes, stream, v);
 }
-
-#define POOLGRAD_CUDA_TABLES(T)                                                              \
-  template <>                                                                                \
-  std::shared_ptr<const void> MakeTables<T>(const Problem& p, bool forward) {                \
-    return MakeTableJob<T>(p, forward);                                                      \
-  }                                                                                          \
-  template <>                                                                                \
-  cudaError_t RunTables<T>(const Problem& p, bool forward, const Args& args, void* stream) { \
-    return LaunchTable<T>(p, forward, args, stream);                                         \
-  }
 
 }  // namespace poolgrad::cuda

@@ -1,0 +1,24 @@
+// What the kernels for windows by table and averages can be compiled for (tables_known.cuh): the axes, and how a
+// block's share is gone through.
+#pragma once
+
+namespace poolgrad::cuda {
+
+struct TableForm {
+  int in[3], out[3], kernel[3], stride[3], pad_lo[3], pad_hi[3];
+  int form[3];   // AxisForm
+  int least[3];  // inputs of the smallest window
+  int over[3];   // outputs over an input, at most
+  int what;      // TableOp
+  int bits;      // of a code
+  int divisor;   // 0: the taps that count
+  bool count_padding;
+  bool backward;
+  bool last;      // channels are
+  bool whole;     // a block has whole planes
+  int vector;     // forward, channels first: elements that are read at once
+  bool signal;    // backward: its only axis is the height, along which codes lie if channels are first
+  bool unrolled;  // a thread has all rows of a plane, and goes down them without asking where it is
+};
+
+}  // namespace poolgrad::cuda

@@ -1,0 +1,197 @@
+// Which windows by table and averages are compiled for their axes (tables_known.cuh), and how they are cut.
+#pragma once
+
+#include <numeric>
+
+#include "cuda/tables/tables_form.h"
+#include "cuda/tables/tables_launch.cuh"
+
+namespace poolgrad::cuda {
+
+inline int64_t SmallestWindow(const TableAxis& a) {
+  int least = a.in;
+  for (int o = 0; o < a.out; ++o) least = std::min(least, a.span(o).end - a.span(o).begin);
+  return std::max(0, least);
+}
+
+template <class T>
+TableForm TableFormOf(const Problem& p, const TableParams<T>& v, bool forward, TableOp what) {
+  TableForm f{};
+  for (int i = 0; i < 3; ++i) {
+    const TableAxis& a = v.axis[i];
+    f.in[i] = a.in, f.out[i] = a.out, f.kernel[i] = a.kernel, f.form[i] = a.form;
+    if (a.form == kRegular) f.stride[i] = a.stride, f.pad_lo[i] = a.pad_lo, f.pad_hi[i] = a.pad_hi;
+    f.least[i] = static_cast<int>(SmallestWindow(a)), f.over[i] = static_cast<int>(std::max<int64_t>(1, MostOver(a)));
+  }
+  f.what = static_cast<int>(what), f.bits = v.bits;
+  f.divisor = forward ? v.divisor : v.gradient_divisor;
+  f.count_padding = v.count_padding, f.backward = !forward, f.last = p.channels_last();
+  return f;
+}
+
+inline bool IsWhole(const Pieces& cut, const int (&depths)[3]) {
+  return cut.depths_each == depths[0] && cut.rows_each == depths[1];
+}
+
+// Rows are unrolled where it is not too long for the caches of instructions, and leaves the block's threads something
+// to do.
+inline bool Unrolls(const TableForm& f, int64_t columns) {
+  const int64_t work = f.backward ? f.over[2] * f.over[1] * 2 : f.kernel[2];
+  return f.whole && f.in[0] == 1 && f.form[1] != kListed && f.in[1] <= kTableUnrolledRows &&
+         f.in[1] * work <= kTableUnrolledTaps && columns >= table_unrolled_columns;
+}
+
+// Elements that all windows have side by side in whole vectors.
+template <class T>
+int ReadAtOnce(const TableForm& f, const TableAxis& w) {
+  int at_once = 16 / static_cast<int>(sizeof(T));
+  if (f.least[2] != f.kernel[2]) return 1;
+  for (const int n : {f.in[2], f.kernel[2]}) at_once = std::gcd(at_once, n);
+  for (int o = 0; o < w.out; ++o) at_once = std::gcd(at_once, w.span(o).begin);
+  return at_once;
+}
+
+// False: the kernel without constants it shall be.
+template <class T>
+bool KnowForward(TableJob<T>& job, TableForm& f) {
+  TableParams<T>& v = job.params;
+  const bool average = f.what == static_cast<int>(TableOp::kAverage);
+  if (!job.staged || f.kernel[2] > kTableKnownWidth) return false;
+  if (!average && std::min({f.least[0], f.least[1], f.least[2]}) == 0) return false;
+  f.whole = IsWhole(v.cut, f.out);
+  f.vector = ReadAtOnce<T>(f, v.axis[2]);
+  // Long rows of several are read four at a time by the kernel without constants.
+  if (!average && f.kernel[2] > kTableKnownRow && f.kernel[0] * f.kernel[1] > 1 && f.vector == 1) return false;
+  int64_t items = int64_t{v.cut.planes_each} * v.cut.depths_each * v.padded.divisor;
+  f.unrolled = Unrolls(f, items);
+  if (f.unrolled) v.strip = f.out[1], v.strips = FastDiv(1);
+  items *= v.strips.divisor;
+  // Few outputs are shared by lanes.
+  const int per_byte = v.bits < 8 ? 8 / v.bits : 1;
+  v.log_sharers = 0;
+  while (!average && !f.unrolled && (items << v.log_sharers) < kTableFewest && (per_byte << v.log_sharers) < 32 &&
+         int64_t{f.kernel[0]} * f.kernel[1] >= int64_t{4} << v.log_sharers) {
+    ++v.log_sharers;
+  }
+  job.threads = TableThreads(items << v.log_sharers);
+  return true;
+}
+
+template <class T>
+bool KnowLastForward(const Problem& p, TableJob<T>& job, TableForm& f) {
+  TableParams<T>& v = job.params;
+  constexpr int64_t kVector = 16 / sizeof(T);
+  if (p.channels % kVector != 0 || p.channels * f.in[2] >= int64_t{1} << 30 || v.taps >= 1 << 16) return false;
+  if (f.kernel[2] > kTableKnownPacks || std::min({f.least[0], f.least[1], f.least[2]}) == 0) return false;
+  const int64_t across = p.channels / kVector, columns = p.batch * f.out[0] * f.out[2] * across;
+  f.whole = true;
+  f.unrolled = Unrolls(f, columns / std::max<int64_t>(1, enough_threads / kTableThreads));
+  const int64_t threads = columns * (f.unrolled ? 1 : f.out[1]);
+  if (threads >= kFastThreads) return false;
+  v.across = FastDiv(across), v.threads = static_cast<uint32_t>(threads);
+  job.blocks = CeilDiv(threads, kTableThreads), job.threads = kTableThreads, job.shared_bytes = 0;
+  return true;
+}
+
+// Rows to a thread of those of a block that has so many columns of `rows`.
+inline int RowsEach(int64_t columns, int rows) {
+  const int64_t strips = std::clamp<int64_t>(2 * kTableThreads / std::max<int64_t>(1, columns), 1, CeilDiv(rows, 4));
+  return static_cast<int>(CeilDiv(rows, strips)) | (rows > 1 ? 1 : 0);  // an odd number keeps banks apart
+}
+
+template <class T>
+bool KnowFirstBackward(const Problem& p, TableJob<T>& job, TableForm& f) {
+  TableParams<T>& v = job.params;
+  const TableAxis *a = v.axis, &d = a[0], &h = a[1], &w = a[2];
+  const auto outputs = [&](int64_t planes, int depths, int rows) {
+    return planes * std::max<int64_t>(1, OutputsOver(d, depths)) * std::max<int64_t>(1, OutputsOver(h, rows)) * w.out;
+  };
+  const auto written = [&](int64_t planes, int depths, int rows) {
+    return CeilDiv(planes * depths * rows * w.in * static_cast<int64_t>(sizeof(T)) + 32, 16) * 16;
+  };
+  const int64_t given = p.kind == POOLGRAD_MAX ? sizeof(Given<false>) : sizeof(Given<true>);
+  const auto bytes = [&](int64_t planes, int depths, int rows) {
+    return written(planes, depths, rows) + outputs(planes, depths, rows) * given;
+  };
+  CutTable(v.cut, d.in, h.in, p.batch * p.channels, staged_bytes, bytes);
+  const Pieces& cut = v.cut;
+  v.rows_place = static_cast<int>(written(cut.planes_each, cut.depths_each, cut.rows_each));
+
+  job.shared_bytes = static_cast<size_t>(bytes(cut.planes_each, cut.depths_each, cut.rows_each));
+  job.blocks = BlocksOf(cut);
+  f.whole = IsWhole(cut, f.in);
+  const int64_t columns = int64_t{cut.planes_each} * cut.depths_each * w.in;
+  f.unrolled = Unrolls(f, columns);
+  v.strip = f.unrolled ? cut.rows_each : RowsEach(columns, cut.rows_each);
+  v.strips = FastDiv(CeilDiv(cut.rows_each, v.strip));
+  job.threads = TableThreads(columns * v.strips.divisor);
+  return job.shared_bytes <= static_cast<size_t>(kStagedBytesMost) && job.blocks < kFastThreads;
+}
+
+template <class T>
+bool KnowLastBackward(const Problem& p, TableJob<T>& job, TableForm& f) {
+  TableParams<T>& v = job.params;
+  constexpr int64_t kVector = 16 / sizeof(T);
+  if (p.channels % kVector != 0 || p.channels * f.in[2] >= int64_t{1} << 30) return false;
+  const int64_t across = p.channels / kVector, columns = p.batch * f.in[0] * f.in[2] * across;
+  f.whole = true;
+  f.unrolled = Unrolls(f, columns / std::max<int64_t>(1, enough_threads / kTableThreads));
+  v.run = f.unrolled ? f.in[1]
+                     : static_cast<int>(CeilDiv(f.in[1], std::clamp<int64_t>(enough_threads / columns, 1, f.in[1])));
+  if (!f.unrolled) v.run = std::min(v.run, kTableRunDown);
+  v.runs = FastDiv(CeilDiv(f.in[1], v.run));
+  v.across = FastDiv(across);
+  const int64_t threads = columns * v.runs.divisor;
+  if (threads >= kFastThreads) return false;
+  v.threads = static_cast<uint32_t>(threads);
+  job.blocks = CeilDiv(threads, kTableThreads), job.threads = kTableThreads, job.shared_bytes = 0;
+  return true;
+}
+
+// The job with a kernel compiled for its axes, or the one there was.
+template <class T>
+std::shared_ptr<const void> MakeKnownTable(const Problem& original, poolgrad_op op, const TableCompiler& compile) {
+  const bool forward = op != POOLGRAD_OP_BACKWARD, max = original.kind == POOLGRAD_MAX;
+  Problem p = original;
+  // The rows of a signal are short columns: a thread goes along it.
+  const bool signal = !forward && p.axis[0].in == 1 && p.axis[1].in == 1 && p.axis[0].out == 1 && p.axis[1].out == 1;
+  if (signal) std::swap(p.axis[1], p.axis[2]);
+  auto job = std::make_shared<TableJob<T>>();
+  job->params = MakeTableParams<T>(p);
+  TableParams<T>& v = job->params;
+  if ((forward && v.exact) || v.axis[0].sized || v.axis[1].sized || v.axis[2].sized) return nullptr;
+  TableForm f = TableFormOf(p, v, forward,
+                            !max                        ? TableOp::kAverage
+                            : op == POOLGRAD_OP_FORWARD ? TableOp::kMax
+                                                        : TableOp::kRoutes);
+  f.signal = signal;
+  if (forward && p.channels_last()) {
+    if (!KnowLastForward(p, *job, f)) return nullptr;
+  } else if (forward) {
+    CutForward(p, *job);
+    if (job->blocks >= kFastThreads || !KnowForward(*job, f)) return nullptr;
+  } else {
+    if (f.bits > (p.channels_last() ? 16 : 8) || f.over[0] * f.over[1] * f.over[2] > kTableKnownOver) return nullptr;
+    if (!(p.channels_last() ? KnowLastBackward(p, *job, f) : KnowFirstBackward(p, *job, f))) return nullptr;
+  }
+  job->known = compile(f);
+  if (!job->known) return nullptr;
+  job->plain = MakeTableJob<T>(original, forward);
+  return job->plain ? job : nullptr;
+}
+
+#define POOLGRAD_CUDA_TABLES(T)                                                                                    \
+  template <>                                                                                                      \
+  std::shared_ptr<const void> MakeTables<T>(const Problem& p, bool forward) {                                      \
+    return MakeTableJob<T>(p, forward);                                                                            \
+  }                                                                                                                \
+  template <>                                                                                                      \
+  std::shared_ptr<const void> MakeKnownTables<T>(const Problem& p, poolgrad_op op, const TableCompiler& compile) { \
+    return MakeKnownTable<T>(p, op, compile);                                                                      \
+  }                                                                                                                \
+  template <>                                                                                                      \
+  cudaError_t RunTables<T>(const Problem& p, bool forward, const Args& args, void* stream) {                       \
+    return LaunchTable<T>(p, forward, args, stream);                                                               \
+  }
+
+}  // namespace poolgrad::cuda

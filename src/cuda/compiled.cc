@@ -206,7 +206,7 @@ std::string SourceOf(poolgrad_dtype dtype, const TableForm& f) {
   form += std::to_string(f.vector) + ", " + Truth(f.signal) + ", ";
   const std::string params = std::string("TableParams<") + NameOf(dtype) + ">";
   const int overs = f.over[0] * f.over[1] * f.over[2];
-  const int blocks = !f.backward || !f.last ? 4 : overs <= 4 ? 3 : overs <= 9 ? 2 : 1;
+  const int blocks = !f.backward ? (f.unrolled ? 3 : 4) : !f.last ? 4 : overs <= 4 ? 3 : overs <= 9 ? 2 : 1;
   return TextOf({"tables/tables_known.cuh", params.c_str(), "RunTableForm", kTableThreads, blocks}, dtype,
                 form + Truth(f.unrolled) + "}");
 }

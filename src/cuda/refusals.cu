@@ -27,7 +27,7 @@ const char* RefusePlanes(const Problem& p, bool forward) {
       return "the window is not the whole plane";
   }
   if (p.in_plane() < 8) return "a plane is shorter than a 16-byte vector";
-  if (forward && p.in_plane() * SizeOf(p.dtype) > 12 << 10) return "the planes do not fit into shared memory";
+  if (forward && p.in_plane() * SizeOf(p.dtype) > 24 << 10) return "the planes do not fit into shared memory";
   return nullptr;
 }
 

@@ -109,6 +109,7 @@ inline int64_t table_large_backward = 64, table_large_last = 256;
 // tests lower it).
 inline constexpr int kTableKnownWidth = 40, kTableKnownRow = 11, kTableKnownPacks = 8, kTableFewest = 64;
 inline constexpr int kTableKnownOver = 9, kTableUnrolledRows = 32, kTableUnrolledTaps = 160;
+inline constexpr int kTableUnrolledPairs = 512, kTableUnrolledDeep = 8;
 inline constexpr int kTableRunDown = 16;
 inline constexpr int64_t kTableKnownApart = 8;
 inline int64_t table_unrolled_columns = kTableThreads / 2;

@@ -285,7 +285,21 @@ __global__ void __launch_bounds__(kTableThreads) TablePlaneAverages(const __grid
     if (thread >= kTablePlaces) continue;
     const unsigned char* row = table_shared + (s % kTableStages * kTablePlaces + thread) * kTablePitch;
     const int count = min(8, pieces - s * 8);
-#pragma unroll 8
+    if (count == 8) {  // all loads before the first addition waits for one
+      T x[8][kN];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const uint4 words = *reinterpret_cast<const uint4*>(row + 16 * i);
+        memcpy(x[i], &words, 16);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+#pragma unroll
+        for (int k = 0; k < kN; ++k) sum += Widened(x[i][k]);
+      }
+      continue;
+    }
+#pragma unroll 1
     for (int i = 0; i < count; ++i) {
       const uint4 words = *reinterpret_cast<const uint4*>(row + 16 * i);
       T x[kN];

@@ -226,22 +226,29 @@ struct KnownPacksWindow {
   }
 };
 
-// Goes down all outputs of a column. make(row) finds what it has of a row of inputs; settle(window, oh) has met all of
-// a window. Every row is found once.
+// Goes down all outputs of a column, over depths [begin, end), whose windows start at `start`. make(depth, row) finds
+// what it has of a row of inputs; settle(window, oh) has met all of a window. Every row is found once.
 template <TableForm f, class Window, class Make, class Settle>
-__device__ void GoDownOutputs(int size, Make&& make, Settle&& settle) {
+__device__ void GoDownOutputs(int start, int begin, int end, int size, Make&& make, Settle&& settle) {
   using Known = KnownAxis<f, 1>;
-  typename Window::Row rows[f.in[1]];
-  Unrolled<0, f.out[1]>([&](auto oh) {
-    constexpr int kOh = decltype(oh)::value, kStart = Known::StartOf(kOh), kBegin = kStart > 0 ? kStart : 0;
-    constexpr int kFound = kOh == 0 ? 0 : Known::EndOf(kOh - (kOh > 0));
-    Window window;
-    Unrolled<kBegin, Known::EndOf(kOh)>([&](auto r) {
+  Window windows[f.out[1]];
+#pragma unroll 1
+  for (int depth = begin; depth < end; ++depth) {
+    const uint32_t tap = (depth - start) * f.kernel[1] * f.kernel[2];
+    Unrolled<0, f.in[1]>([&](auto r) {
       constexpr int kRow = decltype(r)::value;
-      if constexpr (kRow >= kFound) rows[kRow] = make(kRow);
-      window.Meet(rows[kRow], (kRow - kStart) * f.kernel[2], size);
+      const typename Window::Row row = make(depth, kRow);
+      Unrolled<0, f.out[1]>([&](auto oh) {
+        constexpr int kOh = decltype(oh)::value, kStart = Known::StartOf(kOh);
+        if constexpr (kRow >= kStart && kRow < Known::EndOf(kOh)) {
+          windows[kOh].Meet(row, tap + (kRow - kStart) * f.kernel[2], size);
+        }
+        if constexpr (f.in[0] == 1 && kRow + 1 == Known::EndOf(kOh)) settle(windows[kOh], kOh);
+      });
     });
-    settle(window, kOh);
+  }
+  Unrolled<0, f.out[1]>([&](auto oh) {
+    if constexpr (f.in[0] > 1 || Known::EndOf(decltype(oh)::value) <= 0) settle(windows[oh], oh);
   });
 }
 
@@ -258,7 +265,8 @@ struct KnownPiece {
   const T* global;  // of the first row that is there
   int depth, row, slab_bytes;
 
-  // Asks for them.
+  // Asks for them. The copy engine is 1.05 to 1.2 times as fast here as threads that copy (only long signals of floats
+  // lose 7 %); to write dx it is slower (0.96 of copy to 0.60), because a block must wait for it before it ends.
   __device__ KnownPiece(const TableParams<T>& p, const KnownAxes<f>& a, const Piece& piece, Courier& courier,
                         unsigned char* shared)
       : global(p.source + piece.plane * kPlane), depth(0), row(0), slab_bytes(0) {
@@ -328,20 +336,20 @@ __device__ void RunTableFirstForward(const TableParams<T>& p) {
     uint8_t* codes = p.routes + line * p.line_bytes;
     float watched = 0;
     const auto settle = [&](const Window& window, int oh, bool valid) {
+      const int lines = oh - (f.unrolled ? 0 : piece.row + first_row);
       if constexpr (kAverage) {
-        if (valid) *y = AverageOf<T>(a, window.best, od, oh, column);
+        if (valid) y[lines * f.out[2]] = AverageOf<T>(a, window.best, od, oh, column);
       } else {
         Duel duel;
         duel.best = window.best, duel.tap = window.tap, duel.watched = watched;
         SettleDuel<T, kOp>(p, f.bits, log_sharers, duel, valid, sharer, p.source + (piece.plane + plane) * x.kPlane, od,
-                           oh, ow, y, codes);
+                           oh, ow, y + lines * f.out[2], codes + lines * p.line_bytes);
       }
-      y += f.out[2], codes += p.line_bytes;
     };
     if constexpr (f.unrolled) {
-      const T* rows = row_at(0, 0);
       GoDownOutputs<f, Window>(
-          size, [&](int row) { return typename Window::Row(rows + row * f.in[2], size, &watched); },
+          a.d.start(od), begin_d, end_d, size,
+          [&](int at_d, int row) { return typename Window::Row(row_at(at_d, 0) + row * f.in[2], size, &watched); },
           [&](const Window& window, int oh) { settle(window, oh, there); });
     } else {
 #pragma unroll 1
@@ -403,7 +411,10 @@ __device__ void RunTableLastForward(const TableParams<T>& p) {
   };
   if constexpr (f.unrolled) {
     GoDownOutputs<f, Window>(
-        size, [&](int row) { return Row(column + row * static_cast<int64_t>(row_step), p.channels, size, &watched); },
+        a.d.start(od), a.d.begin(od), a.d.end(od), size,
+        [&](int at_d, int row) {
+          return Row(column + (at_d * f.in[1] + row) * static_cast<int64_t>(row_step), p.channels, size, &watched);
+        },
         settle);
   } else {
     const int start_h = a.h.start(first_oh), begin_h = a.h.begin(first_oh), end_h = a.h.end(first_oh);
@@ -473,7 +484,6 @@ __device__ void RunTableFirstBackward(const TableParams<T>& p) {
   constexpr int kNever = -(1 << 30);
   using Entry = Given<kAverage>;  // its target: the code
   const KnownAxes<f> a(p);
-  Courier courier;
   const Piece piece(p.cut, f.in[0], f.in[1]);
   // The outputs that reach the piece: what they give, and their codes.
   Interval over_d{0, f.out[0]}, over_h{0, f.out[1]};
@@ -533,7 +543,7 @@ __device__ void RunTableFirstBackward(const TableParams<T>& p) {
     for (int d = 0; d < f.over[0]; ++d) {
 #pragma unroll
       for (int w = 0; w < f.over[2]; ++w) {
-        lies[d][w] = (f.over[0] == 1 || over_depth.begin + d < over_depth.end) && over_w.begin + w < over_w.end;
+        lies[d][w] = over_depth.begin + d < over_depth.end && over_w.begin + w < over_w.end;
         const int slice = lies[d][w] ? plane * slices + over_depth.begin + d - over_d.begin : 0;
         from[d][w] = (slice * lines - over_h.begin) * f.out[2] + (lies[d][w] ? over_w.begin + w : 0);
         before[d][w] = kAverage || !lies[d][w] ? 0
@@ -573,9 +583,8 @@ __device__ void RunTableFirstBackward(const TableParams<T>& p) {
     };
     GoDown<f, Row>(a.h, piece.row + first, piece.row + end, load, visit);
   }
-  courier.Made();
-  courier.Send(table_shared, dx, piece.planes * depths * rows * f.in[2]);
-  courier.Leave();
+  __syncthreads();
+  StageOut(table_shared, dx, piece.planes * depths * rows * f.in[2]);
 }
 
 // A thread has 16 bytes of channels.

@@ -33,11 +33,17 @@ inline bool IsWhole(const Pieces& cut, const int (&depths)[3]) {
   return cut.depths_each == depths[0] && cut.rows_each == depths[1];
 }
 
-// Rows are unrolled where it is not too long for the caches of instructions, and leaves the block's threads something
-// to do.
-inline bool Unrolls(const TableForm& f, int64_t columns) {
+// So many that the last of several goes has work for all, too.
+inline int EvenThreads(int64_t items) { return TableThreads(CeilDiv(items, CeilDiv(items, kTableThreads))); }
+
+// `rows` of a piece are unrolled where it is not too long for the caches of instructions, and leaves the block's
+// threads something to do.
+inline bool Unrolls(const TableForm& f, int rows, int64_t columns) {
   const int64_t work = f.backward ? f.over[2] * f.over[1] * 2 : f.kernel[2];
-  return f.whole && f.in[0] == 1 && f.form[1] != kListed && f.in[1] <= kTableUnrolledRows &&
+  if (!f.backward && (f.in[1] * f.out[1] > kTableUnrolledPairs || (f.in[0] > 1 && f.out[1] > kTableUnrolledDeep))) {
+    return false;
+  }
+  return rows == (f.backward ? f.in[1] : f.out[1]) && f.form[1] != kListed && f.in[1] <= kTableUnrolledRows &&
          f.in[1] * work <= kTableUnrolledTaps && columns >= table_unrolled_columns;
 }
 
@@ -63,7 +69,7 @@ bool KnowForward(TableJob<T>& job, TableForm& f) {
   // Long rows of several are read four at a time by the kernel without constants.
   if (!average && f.kernel[2] > kTableKnownRow && f.kernel[0] * f.kernel[1] > 1 && f.vector == 1) return false;
   int64_t items = int64_t{v.cut.planes_each} * v.cut.depths_each * v.padded.divisor;
-  f.unrolled = Unrolls(f, items);
+  f.unrolled = Unrolls(f, v.cut.rows_each, items);
   if (f.unrolled) v.strip = f.out[1], v.strips = FastDiv(1);
   items *= v.strips.divisor;
   // Few outputs are shared by lanes.
@@ -73,7 +79,7 @@ bool KnowForward(TableJob<T>& job, TableForm& f) {
          int64_t{f.kernel[0]} * f.kernel[1] >= int64_t{4} << v.log_sharers) {
     ++v.log_sharers;
   }
-  job.threads = TableThreads(items << v.log_sharers);
+  job.threads = EvenThreads(items << v.log_sharers);
   return true;
 }
 
@@ -85,7 +91,7 @@ bool KnowLastForward(const Problem& p, TableJob<T>& job, TableForm& f) {
   if (f.kernel[2] > kTableKnownPacks || std::min({f.least[0], f.least[1], f.least[2]}) == 0) return false;
   const int64_t across = p.channels / kVector, columns = p.batch * f.out[0] * f.out[2] * across;
   f.whole = true;
-  f.unrolled = Unrolls(f, columns / std::max<int64_t>(1, enough_threads / kTableThreads));
+  f.unrolled = Unrolls(f, f.out[1], columns / std::max<int64_t>(1, enough_threads / kTableThreads));
   const int64_t threads = columns * (f.unrolled ? 1 : f.out[1]);
   if (threads >= kFastThreads) return false;
   v.across = FastDiv(across), v.threads = static_cast<uint32_t>(threads);
@@ -121,7 +127,7 @@ bool KnowFirstBackward(const Problem& p, TableJob<T>& job, TableForm& f) {
   job.blocks = BlocksOf(cut);
   f.whole = IsWhole(cut, f.in);
   const int64_t columns = int64_t{cut.planes_each} * cut.depths_each * w.in;
-  f.unrolled = Unrolls(f, columns);
+  f.unrolled = Unrolls(f, cut.rows_each, columns);
   v.strip = f.unrolled ? cut.rows_each : RowsEach(columns, cut.rows_each);
   v.strips = FastDiv(CeilDiv(cut.rows_each, v.strip));
   job.threads = TableThreads(columns * v.strips.divisor);
@@ -135,7 +141,7 @@ bool KnowLastBackward(const Problem& p, TableJob<T>& job, TableForm& f) {
   if (p.channels % kVector != 0 || p.channels * f.in[2] >= int64_t{1} << 30) return false;
   const int64_t across = p.channels / kVector, columns = p.batch * f.in[0] * f.in[2] * across;
   f.whole = true;
-  f.unrolled = Unrolls(f, columns / std::max<int64_t>(1, enough_threads / kTableThreads));
+  f.unrolled = Unrolls(f, f.in[1], columns / std::max<int64_t>(1, enough_threads / kTableThreads));
   v.run = f.unrolled ? f.in[1]
                      : static_cast<int>(CeilDiv(f.in[1], std::clamp<int64_t>(enough_threads / columns, 1, f.in[1])));
   if (!f.unrolled) v.run = std::min(v.run, kTableRunDown);

@@ -283,6 +283,14 @@ __global__ void __launch_bounds__(kTableThreads) TableLastStaged(const __grid_co
     const T* from =
         reinterpret_cast<const T*>(table_shared + s % kTableStages * kTablePlaces * kTableRunBytes) + thread;
     const int count = min(kTablePlaces, places - s * kTablePlaces);
+    if (kOp == TableOp::kAverage && count == kTablePlaces) {  // all loads before the first addition waits for one
+      V values[kTablePlaces];
+#pragma unroll
+      for (int i = 0; i < kTablePlaces; ++i) values[i] = Widened(from[i * kChannels]);
+#pragma unroll
+      for (int i = 0; i < kTablePlaces; ++i) sum += values[i];
+      continue;
+    }
 #pragma unroll 8
     for (int i = 0; i < count; ++i) {
       const T bits = from[i * kChannels];

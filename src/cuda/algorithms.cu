@@ -336,8 +336,8 @@ const char* RefuseKnownTables(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseTablesOp(p, op)) return reason;
   const bool forward = IsForward(op), max = p.kind == POOLGRAD_MAX;
   if (max && !p.by_table() && (forward || !p.channels_last())) return "windows that are alike have faster kernels";
-  if (p.out_plane() == 1) return "there is one window";
-  if (!forward && max && (TablesClear(p) || (!p.channels_last() && p.in_plane() > kTableKnownApart * p.out_plane()))) {
+  if (p.out_plane() == 1 && (forward || !max)) return "there is one window";
+  if (!forward && max && !p.channels_last() && p.in_plane() > kTableKnownApart * p.out_plane()) {
     return "windows are large; clearing and putting is faster";
   }
   if (const char* reason = RefuseCompilingFor(p)) return reason;

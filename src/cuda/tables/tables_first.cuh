@@ -256,56 +256,49 @@ __global__ void __launch_bounds__(kTableThreads, kFew ? 4 : 0)
 }
 
 // The average of whole planes that are long and aligned: a block has 32 planes, which its threads fetch side by side,
-// 128 bytes of each at a time and some stages ahead, and one thread for each adds them up.
-inline constexpr int kTablePitch = kTableRunBytes + 16;  // threads that read their planes at once meet no bank twice
+// 256 bytes of each at a time and some stages ahead, and one thread for each adds them up.
+inline constexpr int kTablePlaneRun = 256;
+inline constexpr int kTablePitch = kTablePlaneRun + 16;  // threads that read their planes at once meet no bank twice
 
 template <class T>
 __global__ void __launch_bounds__(kTableThreads) TablePlaneAverages(const __grid_constant__ TableParams<T> p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
   using V = Wide<T>;
-  constexpr int kN = 16 / static_cast<int>(sizeof(T));
+  constexpr int kN = 16 / static_cast<int>(sizeof(T)), kRun = kTablePlaneRun / 16, kAtOnce = 8;
   const int thread = static_cast<int>(threadIdx.x), size = p.axis[2].in, pieces = size / kN;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTablePlaces;
-  const int64_t fetched = first + thread / 8, added = first + thread;
-  const T* from = p.source + fetched * size;
-  int asked = thread % 8;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTablePlaces, added = first + thread;
   const auto ask = [&](int stage) {
-    if (fetched < p.cut.planes && asked < pieces) {
-      CopyAsync(table_shared + (stage % kTableStages * kTablePlaces + thread / 8) * kTablePitch + thread % 8 * 16,
-                from + asked * kN);
+    for (int i = thread; i < kTablePlaces * kRun; i += kTableThreads) {
+      const int plane = i / kRun, piece = stage * kRun + i % kRun;
+      if (first + plane < p.cut.planes && piece < pieces) {
+        CopyAsync(table_shared + (stage % kTableStages * kTablePlaces + plane) * kTablePitch + i % kRun * 16,
+                  p.source + (first + plane) * size + piece * kN);
+      }
     }
-    asked += 8;
     CommitAsked();
   };
   V sum = 0;
   for (int s = 0; s < kTableStages - 1; ++s) ask(s);
-  for (int s = 0; s * 8 < pieces; ++s) {
+  for (int s = 0; s * kRun < pieces; ++s) {
     WaitForAllBut<kTableStages - 2>();
     ask(s + kTableStages - 1);
     if (thread >= kTablePlaces) continue;
     const unsigned char* row = table_shared + (s % kTableStages * kTablePlaces + thread) * kTablePitch;
-    const int count = min(8, pieces - s * 8);
-    if (count == 8) {  // all loads before the first addition waits for one
-      T x[8][kN];
+    const int count = min(kRun, pieces - s * kRun);
+    for (int begin = 0; begin < count; begin += kAtOnce) {
+      T x[kAtOnce][kN];  // all loads before the first addition waits for one
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const uint4 words = *reinterpret_cast<const uint4*>(row + 16 * i);
+      for (int i = 0; i < kAtOnce; ++i) {
+        const uint4 words = *reinterpret_cast<const uint4*>(row + 16 * (begin + i));
         memcpy(x[i], &words, 16);
       }
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < kAtOnce; ++i) {
 #pragma unroll
-        for (int k = 0; k < kN; ++k) sum += Widened(x[i][k]);
+        for (int k = 0; k < kN; ++k) {
+          if (begin + i < count) sum += Widened(x[i][k]);
+        }
       }
-      continue;
-    }
-#pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      const uint4 words = *reinterpret_cast<const uint4*>(row + 16 * i);
-      T x[kN];
-      memcpy(x, &words, 16);
-#pragma unroll
-      for (int k = 0; k < kN; ++k) sum += Widened(x[k]);
     }
   }
   if (thread >= kTablePlaces || added >= p.cut.planes) return;

@@ -335,11 +335,12 @@ std::shared_ptr<const void> KnownTables(const Problem& p, poolgrad_op op, const 
 const char* RefuseKnownTables(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseTablesOp(p, op)) return reason;
   const bool forward = IsForward(op), max = p.kind == POOLGRAD_MAX;
-  if (max && !p.by_table() && (forward || !p.channels_last())) return "windows that are alike have faster kernels";
-  if (p.out_plane() == 1 && (forward || !max)) return "there is one window";
-  if (!forward && max && !p.channels_last() && p.in_plane() > kTableKnownApart * p.out_plane()) {
-    return "windows are large; clearing and putting is faster";
-  }
+  // Maxima of large windows, backward: channels last, and floats that would be cleared first.
+  const bool apart = !forward && max && p.in_plane() > kTableKnownApart * p.out_plane();
+  const bool faster = apart && (p.channels_last() || (p.dtype == POOLGRAD_F32 && TablesClear(p)));
+  if (max && !p.by_table() && !faster) return "windows that are alike have faster kernels";
+  if (p.out_plane() == 1 && !faster) return "there is one window";
+  if (apart && !faster) return "windows are large; clearing and putting is faster";
   if (const char* reason = RefuseCompilingFor(p)) return reason;
   return KnownTables(p, op, [](const TableForm& form) { return &form; }) ? nullptr : "its windows are not compiled for";
 }

@@ -187,6 +187,11 @@ inline poolgrad_problem RandomProblem(Random& r, Lists& lists) {
   return p;
 }
 
+// What the kernels for windows by table take.
+inline bool ByTableOrAverage(const poolgrad_problem& p) {
+  return p.kind == POOLGRAD_AVERAGE || p.outputs[0] > 0 || p.starts[0] || p.outputs[1] > 0 || p.starts[1];
+}
+
 // `style` 0: continuous values; 1: few values, so many ties; 2: the same with NaN, infinities and both zeros.
 template <class T>
 void FillTyped(Random& r, int style, std::vector<uint8_t>& bytes) {

@@ -165,7 +165,10 @@ std::shared_ptr<const void> MakeKnownTable(const Problem& original, poolgrad_op 
   auto job = std::make_shared<TableJob<T>>();
   job->params = MakeTableParams<T>(p);
   TableParams<T>& v = job->params;
-  if ((forward && v.exact) || v.axis[0].sized || v.axis[1].sized || v.axis[2].sized) return nullptr;
+  if (forward && v.exact) return nullptr;
+  for (int i = 0; i < 3; ++i) {
+    if (v.axis[i].sized || (p.axis[i].dilation != 1 && p.axis[i].kernel > 1)) return nullptr;
+  }
   TableForm f = TableFormOf(p, v, forward,
                             !max                        ? TableOp::kAverage
                             : op == POOLGRAD_OP_FORWARD ? TableOp::kMax
@@ -177,7 +180,7 @@ std::shared_ptr<const void> MakeKnownTable(const Problem& original, poolgrad_op 
     CutForward(p, *job);
     if (job->blocks >= kFastThreads || !KnowForward(*job, f)) return nullptr;
   } else {
-    if (f.bits > (p.channels_last() ? 16 : 8) || f.over[0] * f.over[1] * f.over[2] > kTableKnownOver) return nullptr;
+    if (f.bits > 16 || f.over[0] * f.over[1] * f.over[2] > kTableKnownOver) return nullptr;
     if (!(p.channels_last() ? KnowLastBackward(p, *job, f) : KnowFirstBackward(p, *job, f))) return nullptr;
   }
   job->known = compile(f);

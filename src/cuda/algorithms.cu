@@ -335,9 +335,11 @@ std::shared_ptr<const void> KnownTables(const Problem& p, poolgrad_op op, const 
 const char* RefuseKnownTables(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseTablesOp(p, op)) return reason;
   const bool forward = IsForward(op), max = p.kind == POOLGRAD_MAX;
-  // Maxima of large windows, backward: channels last, and floats that would be cleared first.
+  // Maxima of large windows, backward: channels last, and floats that would be cleared first, in planes that are whole
+  // (60x60 to 2x2 0.83 of copy to 0.92; 224x224 to 6x6 0.90 to 0.56).
   const bool apart = !forward && max && p.in_plane() > kTableKnownApart * p.out_plane();
-  const bool faster = apart && (p.channels_last() || (p.dtype == POOLGRAD_F32 && TablesClear(p)));
+  const bool whole = p.in_plane() * SizeOf(p.dtype) <= staged_bytes;
+  const bool faster = apart && (p.channels_last() || (p.dtype == POOLGRAD_F32 && TablesClear(p) && whole));
   if (max && !p.by_table() && !faster) return "windows that are alike have faster kernels";
   if (p.out_plane() == 1 && !faster) return "there is one window";
   if (apart && !faster) return "windows are large; clearing and putting is faster";

@@ -207,8 +207,9 @@ std::string SourceOf(poolgrad_dtype dtype, const TableForm& f) {
   const std::string params = std::string("TableParams<") + NameOf(dtype) + ">";
   const int overs = f.over[0] * f.over[1] * f.over[2];
   const int blocks = !f.backward ? (f.unrolled ? 3 : 4) : !f.last ? 4 : overs <= 4 ? 3 : overs <= 9 ? 2 : 1;
-  return TextOf({"tables/tables_known.cuh", params.c_str(), "RunTableForm", kTableThreads, blocks}, dtype,
-                form + Truth(f.unrolled) + "}");
+  const char* file = f.backward ? "tables/tables_known_backward.cuh" : "tables/tables_known_forward.cuh";
+  const char* body = f.backward ? "RunTableBackward" : "RunTableForward";
+  return TextOf({file, params.c_str(), body, kTableThreads, blocks}, dtype, form + Truth(f.unrolled) + "}");
 }
 
 std::string CodeOf(const std::string& source, const std::string& architecture, std::string* why) {

@@ -116,6 +116,13 @@ struct ScatterOf {
     }
   }
 
+  // The other way round: outputs take what lies at their places, or 0.
+  static void Take(std::byte* from, const std::byte* outputs, const uint32_t* HWY_RESTRICT places, int64_t n, bool) {
+    const T* const tx = reinterpret_cast<const T*>(from);
+    T* HWY_RESTRICT ty = reinterpret_cast<T*>(const_cast<std::byte*>(outputs));
+    for (int64_t i = 0; i < n; ++i) ty[i] = places[i] != kNoPlace ? tx[places[i]] : T{};
+  }
+
   static void Four(std::byte* sums_at, int64_t plane, const std::byte* from, int64_t source_step,
                    const uint32_t* HWY_RESTRICT places, int64_t step, int64_t n) {
     static_assert(kImagesInStep == 4);
@@ -159,33 +166,38 @@ struct ScatterOf {
   }
 
   static constexpr ScatterForm kForm = {One, kCopy ? nullptr : Four, Share, Leave};
+  static constexpr ScatterForm kTaking = {Take, nullptr, nullptr, nullptr};
 };
 
-// `copy`: nothing is added.
-template <class T>
-const ScatterForm* HalfForm(bool unpool, bool copy) {
-  return unpool ? &ScatterOf<uint16_t, uint16_t, true>::kForm
-         : copy ? &ScatterOf<T, T, true>::kForm
-                : &ScatterOf<T, float, false>::kForm;
+// Of copies, which are bits: unpool and gather.
+template <class Bits>
+const ScatterForm* BitsForm(poolgrad_op op) {
+  using Of = ScatterOf<Bits, Bits, true>;
+  return op == POOLGRAD_OP_UNPOOL ? &Of::kForm : &Of::kTaking;
 }
 
-inline const ScatterForm* ScatterFormOf(const Problem& p, bool unpool, bool copy) {
+inline const ScatterForm* ScatterFormOf(const Problem& p, poolgrad_op op) {
 #ifdef POOLGRAD_SMALL
-  return p.dtype == POOLGRAD_F32 && !unpool ? &ScatterOf<float, float, false>::kForm : nullptr;
+  if (p.dtype != POOLGRAD_F32 || op == POOLGRAD_OP_UNPOOL) return nullptr;
+  return op == POOLGRAD_OP_GATHER ? &ScatterOf<uint32_t, uint32_t, true>::kTaking
+                                  : &ScatterOf<float, float, false>::kForm;
 #else
+  if (op != POOLGRAD_OP_BACKWARD) {
+    if (SizeOf(p.dtype) == 1) return BitsForm<uint8_t>(op);
+    if (SizeOf(p.dtype) == 2) return BitsForm<uint16_t>(op);
+    return SizeOf(p.dtype) == 4 ? BitsForm<uint32_t>(op) : BitsForm<uint64_t>(op);
+  }
   switch (p.dtype) {
     case POOLGRAD_F32:
-      return unpool ? &ScatterOf<uint32_t, uint32_t, true>::kForm : &ScatterOf<float, float, false>::kForm;
+      return &ScatterOf<float, float, false>::kForm;
     case POOLGRAD_F64:
-      return unpool ? &ScatterOf<uint64_t, uint64_t, true>::kForm : &ScatterOf<double, double, false>::kForm;
+      return &ScatterOf<double, double, false>::kForm;
     case POOLGRAD_F16:
-      return HalfForm<F16>(unpool, copy);
+      return p.disjoint() ? &ScatterOf<F16, F16, true>::kForm : &ScatterOf<F16, float, false>::kForm;
     case POOLGRAD_BF16:
-      return HalfForm<BF16>(unpool, copy);
+      return p.disjoint() ? &ScatterOf<BF16, BF16, true>::kForm : &ScatterOf<BF16, float, false>::kForm;
     default:
-      if (!unpool) return nullptr;
-      return SizeOf(p.dtype) == 1 ? &ScatterOf<uint8_t, uint8_t, true>::kForm
-                                  : &ScatterOf<uint32_t, uint32_t, true>::kForm;
+      return nullptr;
   }
 #endif
 }
@@ -313,8 +325,13 @@ class Scatter {
   const int64_t bytes;
 };
 
-inline void RunScatter(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
-  const auto& layout = *static_cast<const ScatterLayout*>(args.layout);
+inline void RunScatter(const Problem& p, const Args& of_run, int64_t begin, int64_t end, std::byte* scratch) {
+  const auto& layout = *static_cast<const ScatterLayout*>(of_run.layout);
+  Args args = of_run;
+  if (layout.reads) {  // what lies at places is the source then
+    args.source = of_run.result;
+    args.result = const_cast<void*>(of_run.source);
+  }
   Scatter scatter(p, layout, scratch);
   Sums(p, args, layout, scatter.sums).Run(begin, end, scatter);
 }
@@ -334,19 +351,32 @@ inline bool SpansTooMuch(const Problem& p, const SumsLayout& l) {
   return box > kMost;
 }
 
-inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
-  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
   if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
-  const bool unpool = op == POOLGRAD_OP_UNPOOL, copy = unpool || p.disjoint();
-  const ScatterForm* const form = ScatterFormOf(p, unpool, copy);
+  const ScatterForm* const form = ScatterFormOf(p, op);
   if (!form) return kNoVectors;
-  const bool staged = SizeOf(p.dtype) == 2 && !copy;
-  const ScatterLayout layout = {LayOutSums(p, host, !staged, staged ? 4 : SizeOf(p.dtype)), form};
+  const bool staged = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
+  const ScatterLayout layout = {LayOutSums(p, host, !staged, staged ? 4 : SizeOf(p.dtype), op == POOLGRAD_OP_GATHER),
+                                form};
   if (SpansTooMuch(p, layout)) return "the windows span too much";
   Kernel kernel{RunScatter, layout.units(), Scatter(p, layout, nullptr).bytes};
   kernel.layout = KeptCopy(layout);
   return kernel.layout ? Made(kernel) : kNoMemory;
+}
+
+inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
+  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+  return MakeScatterOf(p, op, host);
+}
+
+// gather_winners: ty = S tx. Every output takes the tangent of the input that won it, bit for bit; 0 where the code
+// names no valid tap. What is summed in bwd_scatter is read.
+inline Made MakeWinners(const Problem& p, poolgrad_op op, const Host& host) {
+  if (op != POOLGRAD_OP_GATHER) return "it does gather only";
+  if (p.routes.masks) return "the routes are sets of taps";
+  if (p.taps() > kMostArithmeticTaps) return "the window has too many taps";
+  return MakeScatterOf(p, op, host);
 }
 
 }  // namespace HWY_NAMESPACE

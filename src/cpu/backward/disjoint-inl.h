@@ -25,8 +25,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <utility>
 
 #include "base/kept.h"
 #include "cpu/backward/backward.h"
@@ -37,7 +35,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SSE4 || defined(POOLGRAD_SMALL)
 

@@ -23,7 +23,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr uint32_t kNoPlace = 0xFFFFFFFFu;
 inline constexpr int64_t kMostArithmeticTaps = 1 << 20;

@@ -20,7 +20,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Adds `count` rows of every lane to its n sums.
 template <class W>

@@ -27,7 +27,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Whether strides over 4 have ways of their own: columns sorted by phase, neighbours that meet first. Not where size
 // counts.

@@ -28,7 +28,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 
 #include "cpu/forward/any/best_of_rows-inl.h"
 #include "cpu/forward/any/blocks-inl.h"
@@ -45,7 +44,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // How a problem is cut.
 struct RoutesLayout {

@@ -25,7 +25,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <numeric>
 
 #include "cpu/forward/any/blocks-inl.h"
@@ -42,7 +41,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // How windows are taken from padded rows.
 enum class Across {

@@ -18,10 +18,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <type_traits>
 
-#include "base/kept.h"
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/channels_first/rows3x3-inl.h"
 #include "cpu/forward/common/rows-inl.h"
@@ -35,7 +32,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // The columns that the loads of a row of windows touch, counted from the row's first; they may lie outside it.
 inline Range LoadedColumns(const Axis& width) {
@@ -84,7 +80,7 @@ struct SweepScratch {
   S* rows;  // copies of the first and the last of x
   bool* special;
 
-  SweepScratch(const SweepLayout& l, ScratchTaker& take) {
+  SweepScratch(const SweepLayout& l, const Problem&, ScratchTaker& take) {
     steps = take.Take<SweepStep<S>>(kSteps);
     kept_keys = take.Take<S>(2 * l.code_pitch);
     kept_codes = take.Take<uint8_t>(2 * l.code_pitch);
@@ -105,7 +101,7 @@ class SweepRunner {
         l_(*static_cast<const SweepLayout*>(args.layout)),
         rows_(p, args),
         take_(memory),
-        s_(l_, take_),
+        s_(l_, p, take_),
         lookahead_(rows_.x, rows_.x_end) {
     std::fill(s_.rows, s_.rows + 2 * l_.row_pitch, S{0});
   }
@@ -230,19 +226,11 @@ Made MakeRoutes3x3(const Problem& p) {
   if (h.extent() > 2 * h.in + 4096) return "windows reach far beyond the input";
   // Bits: at stride 1 nothing is won, and only one row before the input can be told from zeros.
   if (kIsBits<S> && (h.stride == 1 || h.pad_lo > 1)) return "bits do not serve it";
-  const SweepLayout layout = LayOutSweep<S>(p);
-  ScratchTaker take(nullptr);
-  const SweepScratch<S> scratch(layout, take);
-  Kernel kernel;
-  if constexpr (kIsBits<S>) {
-    kernel.run = RunAs<SweepRunner<S, 2>>;
-  } else {
-    kernel.run = h.stride == 1 ? RunAs<SweepRunner<S, 1>> : RunAs<SweepRunner<S, 2>>;
+  RunFn run = RunAs<SweepRunner<S, 2>>;
+  if constexpr (!kIsBits<S>) {
+    if (h.stride == 1) run = RunAs<SweepRunner<S, 1>>;
   }
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  kernel.scratch_bytes = take.used();
-  kernel.layout = KeptCopy(layout);
-  return kernel.layout ? Made(kernel) : kNoMemory;
+  return KernelOfRows<S, SweepScratch<S>>(p, run, LayOutSweep<S>(p));
 }
 
 }  // namespace HWY_NAMESPACE

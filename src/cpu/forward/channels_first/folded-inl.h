@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "cpu/forward/any/blocks-inl.h"
+#include "cpu/forward/any/maxima-inl.h"
 #include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/simd/order-inl.h"
@@ -89,26 +90,22 @@ struct Window {
   }
 };
 
-template <class S, int kChain>
-HWY_INLINE VecOf<S> LoadSeen(const S* x, Watch<S>& watch) {
-  const auto key = Key<S>(hn::LoadU(hn::ScalableTag<S>(), x));
-  watch.template See<kChain>(key);
-  return key;
-}
-
 // The lane-wise greatest of a window.
 template <class S>
 HWY_INLINE VecOf<S> GreatestOfLanes(const S* x, const Window<S>& window, Watch<S>& watch) {
   const WindowVector<S>* v = window.vectors;
   const auto four = [&](int64_t i) POOLGRAD_LAMBDA {
-    const auto a = LoadSeen<S, 0>(x + v[i].from, watch), b = LoadSeen<S, 1>(x + v[i + 1].from, watch);
-    const auto c = LoadSeen<S, 2>(x + v[i + 2].from, watch), e = LoadSeen<S, 3>(x + v[i + 3].from, watch);
+    const auto a = LoadKey<S, MaxFlow::kRawToKeys, 0>(x + v[i].from, watch),
+               b = LoadKey<S, MaxFlow::kRawToKeys, 1>(x + v[i + 1].from, watch);
+    const auto c = LoadKey<S, MaxFlow::kRawToKeys, 2>(x + v[i + 2].from, watch),
+               e = LoadKey<S, MaxFlow::kRawToKeys, 3>(x + v[i + 3].from, watch);
     return Greatest<S>(Greatest<S>(e, c), Greatest<S>(b, a));
   };
   const int64_t n = window.count;
-  auto greatest = n < 4 ? LoadSeen<S, 0>(x + v[0].from, watch) : four(0);
+  auto greatest = n < 4 ? LoadKey<S, MaxFlow::kRawToKeys, 0>(x + v[0].from, watch) : four(0);
   for (int64_t i = 4; i < n; i += 4) greatest = Greatest<S>(four(std::min(i, n - 4)), greatest);
-  for (int64_t i = 1; n < 4 && i < n; ++i) greatest = Greatest<S>(LoadSeen<S, 1>(x + v[i].from, watch), greatest);
+  for (int64_t i = 1; n < 4 && i < n; ++i)
+    greatest = Greatest<S>(LoadKey<S, MaxFlow::kRawToKeys, 1>(x + v[i].from, watch), greatest);
   return window.Masked(greatest);
 }
 
@@ -127,8 +124,10 @@ HWY_INLINE void BestOfLanes(const S* const* planes, const Window<S>& window, Bes
   for (int64_t i = 0; i < window.count; ++i) {
     const int64_t from = window.vectors[i].from;
     const auto code = hn::Add(hn::Iota(du, 0), hn::Set(du, window.vectors[i].code));
-    const auto key0 = LoadSeen<S, 0>(x0 + from, watch), key1 = LoadSeen<S, 1>(x1 + from, watch);
-    const auto key2 = LoadSeen<S, 2>(x2 + from, watch), key3 = LoadSeen<S, 3>(x3 + from, watch);
+    const auto key0 = LoadKey<S, MaxFlow::kRawToKeys, 0>(x0 + from, watch),
+               key1 = LoadKey<S, MaxFlow::kRawToKeys, 1>(x1 + from, watch);
+    const auto key2 = LoadKey<S, MaxFlow::kRawToKeys, 2>(x2 + from, watch),
+               key3 = LoadKey<S, MaxFlow::kRawToKeys, 3>(x3 + from, watch);
     a.Meet(&key0, code);
     b.Meet(&key1, code);
     c.Meet(&key2, code);

@@ -201,6 +201,18 @@ void PoolSpecialRows(const Rows<S>& rows, const Block<S>& all, Range ow, bool ha
   });
 }
 
+// Pools a block by pool(watch), where it sees some input, and after that what the rules decide.
+template <class S, class Pool>
+void PoolBlock(const Rows<S>& rows, const Block<S>& block, Range ow, bool* special, const Pool& pool) {
+  Watch<S> watch(rows.p);
+  const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
+  if (has_rows) {
+    pool(watch);
+    if (watch.Fired() == Alarm::kNone && !rows.p.height().has_empty_window()) return;
+  }
+  PoolSpecialRows<S>(rows, block, ow, has_rows, special);
+}
+
 // Lines that end inside a byte, or lie apart. Each may spill into those after it, which are written later; returns how
 // many lines it did.
 template <int kBits>

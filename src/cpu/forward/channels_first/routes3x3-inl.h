@@ -107,28 +107,24 @@ class SweepRunner {
   }
 
   void Run(int64_t begin, int64_t end) {
-    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) { Pool(block); });
+    const Range whole = {0, width_.out};
+    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) {
+      PoolBlock(rows_, block, whole, s_.special, [&](Watch<S>& watch) { Pool(block, watch); });
+      rows_.Finish(block.r, block.planes * block.oh.size(), whole);
+    });
   }
 
  private:
-  void Pool(const Block<S>& block) {
-    Watch<S> watch(p_);
-    const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
-    if (has_rows) {
-      ForPlanesOf(block, rows_, [&](const Block<S>& one) {
-        uint8_t* codes = s_.codes + (one.r - block.r) * l_.code_pitch;
-        const S* plane = rows_.row(one.plane, p_.depth().start(one.od), 0);
-        for (int64_t f = 0; f < std::min(height_.dilation, one.oh.size()); ++f) {
-          SweepDown(one, plane, one.oh.begin + f, codes, watch);
-        }
-      });
-      Flush(watch);
-      PackRows(rows_, s_.codes, l_.code_pitch, block.r, block.planes * block.oh.size(), {0, width_.out});
-    }
-    if (!has_rows || watch.Fired() != Alarm::kNone || height_.has_empty_window()) {
-      PoolSpecialRows(rows_, block, {0, width_.out}, has_rows, s_.special);
-    }
-    rows_.Finish(block.r, block.planes * block.oh.size(), {0, width_.out});
+  void Pool(const Block<S>& block, Watch<S>& watch) {
+    ForPlanesOf(block, rows_, [&](const Block<S>& one) {
+      uint8_t* codes = s_.codes + (one.r - block.r) * l_.code_pitch;
+      const S* plane = rows_.row(one.plane, p_.depth().start(one.od), 0);
+      for (int64_t f = 0; f < std::min(height_.dilation, one.oh.size()); ++f) {
+        SweepDown(one, plane, one.oh.begin + f, codes, watch);
+      }
+    });
+    Flush(watch);
+    PackRows(rows_, s_.codes, l_.code_pitch, block.r, block.planes * block.oh.size(), {0, width_.out});
   }
 
   // The rows of outputs `first`, first + dilation, ...

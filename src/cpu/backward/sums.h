@@ -158,7 +158,8 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     l.ahead = std::max<int64_t>(1, fitting);
   } else {
     const int64_t rows = std::max<int64_t>(1, tuning.sums_piece / (p.width().out * l.block));
-    l.ahead = l.roll == 2 ? l.band[2] : std::min(l.band[l.roll], std::max(reach + rows * r.stride, fitting));
+    const int64_t more = std::min(rows * r.stride, std::max(reach, r.stride));  // outputs far between: not all of it
+    l.ahead = l.roll == 2 ? l.band[2] : std::min(l.band[l.roll], std::max(reach + more, fitting));
     l.sums = l.ahead * slice() * l.group + kSumSlack;
   }
   l.piece = std::max<int64_t>(1, tuning.sums_piece / l.block);

@@ -75,7 +75,8 @@ HWY_INLINE void PutFirst(VecOf<S> key, S* to, int64_t n, int64_t room, Watch<S>&
     watch.SeeUnordered(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), key, hn::Set(d, S{1})));
     key = watch.ToY(key);
   }
-  StoreFirst(d, key, to, room >= LaneCount<S>() ? room : n);
+  if (room >= LaneCount<S>()) return hn::StoreU(key, d, to);
+  StoreFirst(d, key, to, n);
 }
 
 // Calls vector(j) for j = 0, lanes, ... and, where lanes do not divide the row, once more for the last whole vector of
@@ -92,9 +93,11 @@ HWY_INLINE void ForRow(int64_t run, const Vector& vector) {
 template <class S, MaxFlow kFlow>
 HWY_NOINLINE void MaxShortRows(const MaxJob<S>& job, Watch<S>& watch) {
   const hn::ScalableTag<S> d;
+  const int64_t run = job.run;
+  if (run >= LaneCount<S>()) __builtin_unreachable();  // or every load would ask
   const auto load = [&](const S* from) POOLGRAD_LAMBDA {
     if constexpr (kFlow != MaxFlow::kRawToKeys) return hn::LoadU(d, from);
-    const auto key = watch.KeyOf(LoadFirst(d, from, job.run));
+    const auto key = watch.KeyOf(LoadFirst(d, from, run));
     watch.See(key);
     return key;
   };
@@ -105,7 +108,7 @@ HWY_NOINLINE void MaxShortRows(const MaxJob<S>& job, Watch<S>& watch) {
       for (int64_t t = 1; t < job.n; ++t) v = Greatest<S>(load(job.from[t] + base), v);
       const bool follows = kFlow == MaxFlow::kKeysToY && job.out_pitch == job.run;
       const int64_t room = follows ? (job.runs - r) * job.run : 0;
-      PutFirst<S, kFlow>(v, job.to + p * job.out_plane + r * job.out_pitch, job.run, room, watch);
+      PutFirst<S, kFlow>(v, job.to + p * job.out_plane + r * job.out_pitch, run, room, watch);
     }
   }
 }

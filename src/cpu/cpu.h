@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -15,6 +16,18 @@ std::span<const Algorithm> ForwardAlgorithms();
 
 // Backward, backward from x, gather, unpool and the gradient of a bias; fastest first.
 std::span<const Algorithm> BackwardAlgorithms();
+
+// The kernel of the first that takes a problem; null where none does.
+inline const Algorithm* MakeFirst(std::span<const Algorithm> list, const Problem& problem, poolgrad_op op,
+                                  const Host& host, Kernel* kernel) {
+  for (const Algorithm& a : list) {
+    Made made = a.make(problem, op, host);
+    if (made.refusal) continue;
+    *kernel = std::move(made.kernel);
+    return &a;
+  }
+  return nullptr;
+}
 
 struct SimdSet {
   int64_t simd = 0;           // for Host::simd

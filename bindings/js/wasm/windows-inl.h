@@ -303,8 +303,8 @@ class WindowRunner {
       const Range all = {0, width_.out};
       if (!Pool()) {
         RunExactRow<S>(rows_, plane_, od_, oh_, all, unit);
-      } else if (p_.relu) {
-        rows_.Rectify(unit, 1, all);
+      } else if (p_.relu) {  // nothing special is left
+        for (int64_t i = 0; i < width_.out * p_.channels; ++i) y_[i] = y_[i] > S{0} ? y_[i] : S{0};
       }
     }
   }

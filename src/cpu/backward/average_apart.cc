@@ -1,10 +1,11 @@
 // bwd_average_apart: the gradient of averages whose windows share no input. Every input has one share or none, so that
 // nothing is added up: the shares of a row of outputs are spread over the first row of inputs under them, which is
 // copied to the others.
+//
+// Tried and left: covers found anew for every row (50 lines; 0.5 to 0.9 times as fast).
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "base/dtype.h"

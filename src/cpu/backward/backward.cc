@@ -26,7 +26,6 @@
 #include "cpu/backward/bias-inl.h"
 #include "cpu/backward/disjoint-inl.h"
 #include "cpu/backward/scatter-inl.h"
-#include "cpu/backward/winners-inl.h"
 #else
 namespace poolgrad {
 namespace HWY_NAMESPACE {

@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 
 #include "base/kept.h"
 #include "cpu/backward/backward.h"
@@ -25,7 +24,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // What depends on the type: values as sums are made of them, and their addition.
 struct BiasForm {

@@ -25,8 +25,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <utility>
 
 #include "base/kept.h"
 #include "cpu/backward/backward.h"
@@ -37,7 +35,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SSE4 || defined(POOLGRAD_SMALL)
 
@@ -151,12 +148,7 @@ class Disjoint {
     } else {
       SpreadHalfBits<BF16>(source, n, all_values_);
     }
-    if (ow.size() == p_.width().out) {
-      const int64_t lines = p_.channels_last() ? p_.width().out : 1;
-      ReadLines(p_.routes, args_.routes + LineOffset(p_.routes, row * lines), rows * lines, all_codes_, spare_);
-    } else {
-      ReadCodes(p_, args_.routes, row, ow.begin, ow.size(), 0, l_.lanes, all_codes_, spare_);
-    }
+    ReadRows(p_, args_.routes, row, rows, ow, 0, l_.lanes, all_codes_, spare_);
   }
 
   void Zero(Bits* row, Range w) const {

@@ -127,17 +127,6 @@ struct Layout {
   }
 };
 
-const Algorithm* MakeFirst(std::span<const Algorithm> list, const Problem& p, poolgrad_op op, const Host& host,
-                           Kernel* kernel) {
-  for (const Algorithm& a : list) {
-    Made made = a.make(p, op, host);
-    if (made.refusal) continue;
-    *kernel = std::move(made.kernel);
-    return &a;
-  }
-  return nullptr;
-}
-
 int64_t Round64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Adds the shape of `images` images over band `b`, if it is new. Null, or why it cannot be done.

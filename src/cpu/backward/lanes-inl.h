@@ -13,7 +13,6 @@
 
 #include <hwy/highway.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -26,7 +25,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr int64_t kRowLead = 64;   // elements a row of codes may be written before its start
 inline constexpr int64_t kRowSlack = 64;  // and after its end
@@ -245,6 +243,16 @@ void ReadCodes(const Problem& p, const uint8_t* routes, int64_t row, int64_t ow,
   const uint8_t* line = routes + LineOffset(f, row * p.width().out + ow) + lane * f.bits / 8;
   if (lanes == p.channels) return ReadLines(f, line, count, to, spare);
   for (int64_t i = 0; i < count; ++i, line += f.line_bytes, to += lanes) SpreadCodes(f.bits, line, lanes, to);
+}
+
+// The same of `rows` rows, which are whole, or one.
+template <class Code>
+void ReadRows(const Problem& p, const uint8_t* routes, int64_t row, int64_t rows, Range ow, int64_t lane, int64_t lanes,
+              Code* to, Code* spare) {
+  const int64_t lines = p.channels_last() ? p.width().out : 1;
+  const bool whole = ow.size() == p.width().out && (lanes == p.channels || !p.channels_last());
+  if (!whole) return ReadCodes(p, routes, row, ow.begin, ow.size(), lane, lanes, to, spare);
+  ReadLines(p.routes, routes + LineOffset(p.routes, row * lines), rows * lines, to, spare);
 }
 
 }  // namespace HWY_NAMESPACE

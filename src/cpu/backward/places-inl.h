@@ -23,7 +23,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr uint32_t kNoPlace = 0xFFFFFFFFu;
 inline constexpr int64_t kMostArithmeticTaps = 1 << 20;
@@ -172,14 +171,7 @@ class Places {
   template <class Code>
   bool FindAll(const Sums& s, const Batch& b, int64_t row, int64_t rows, const Job& job, Code* codes,
                uint32_t* to) const {
-    const RouteFormat& f = p_.routes;
-    Code* const spare = codes + capacity_;
-    if (s.flat() && b.ow.size() == p_.width().out) {
-      const int64_t lines = p_.channels_last() ? p_.width().out : 1;
-      ReadLines(f, s.args.routes + LineOffset(f, row * lines), rows * lines, codes, spare);
-    } else {  // one row
-      ReadCodes(p_, s.args.routes, row, b.ow.begin, b.ow.size(), s.lane, s.lanes, codes, spare);
-    }
+    ReadRows(p_, s.args.routes, row, rows, b.ow, s.lane, s.lanes, codes, codes + capacity_);
     const bool any_over = job.over[0] || job.over[1] || job.over[2];
     if (p_.taps() <= static_cast<int64_t>(hn::Lanes(DU()))) {
       return any_over ? Vectors<true, true>(job, codes, to) : Vectors<true, false>(job, codes, to);

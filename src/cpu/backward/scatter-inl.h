@@ -25,9 +25,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <type_traits>
-#include <utility>
 
 #include "base/kept.h"
 #include "cpu/backward/backward.h"
@@ -38,15 +36,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // How elements of one type are added, or copied: all that depends on the type. Steps and planes count elements.
 struct ScatterForm {
-  // n outputs from `source` on; `all`: every one of them has a place.
-  void (*one)(std::byte* sums, const std::byte* source, const uint32_t* places, int64_t n, bool all);
-  // Four runs of n outputs each, in step; they add to different images. Null for copies, which wait for nothing.
-  void (*four)(std::byte* sums, int64_t plane, const std::byte* source, int64_t source_step, const uint32_t* places,
-               int64_t step, int64_t n);
+  // n outputs from `source` on; `all`: every one of them has a place. `four` is for as many runs in step, which add to
+  // images `plane` apart and all have places; null for copies, which wait for nothing.
+  using AddFn = void (*)(std::byte* sums, int64_t plane, const std::byte* source, int64_t source_step,
+                         const uint32_t* places, int64_t step, int64_t n, bool all);
+  AddFn one, four;
   void (*share)(std::byte* sum, const std::byte* source, int64_t ties);  // one of as many equal parts
   void (*leave)(const std::byte* sums, int64_t n, std::byte* dx);
 };
@@ -99,54 +96,42 @@ struct ScatterOf {
     return wide;
   }
 
-  static void One(std::byte* sums_at, const std::byte* from, const uint32_t* HWY_RESTRICT places, int64_t n, bool all) {
-    S* const sums = reinterpret_cast<S*>(sums_at);
+  template <int kImages>
+  static void Add(std::byte* sums_at, int64_t plane, const std::byte* from, int64_t source_step,
+                  const uint32_t* HWY_RESTRICT places, int64_t step, int64_t n, bool all) {
     const T* HWY_RESTRICT source = reinterpret_cast<const T*>(from);
-    HWY_ALIGN S wide[kRun];
+    HWY_ALIGN S wide[kImages * kRun];
     S nowhere{};
     for (; n > 0; n -= kRun, source += kRun, places += kRun) {
       const int64_t run = std::min(n, kRun);
-      const S* HWY_RESTRICT values = Values(source, run, wide);
+      S* sums[kImages];
+      const S* values[kImages];
+      const uint32_t* to[kImages];
+      _Pragma("GCC unroll 4") for (int m = 0; m < kImages; ++m) {
+        sums[m] = reinterpret_cast<S*>(sums_at) + m * plane;
+        values[m] = Values(source + m * source_step, run, wide + m * kRun);
+        to[m] = places + m * step;
+      }
+      const auto add = [&](int64_t i) {
+        _Pragma("GCC unroll 4") for (int m = 0; m < kImages; ++m) Put(sums[m][to[m][i]], values[m][i]);
+      };
       if (all && run == kRun) {
-        for (int64_t i = 0; i < kRun; ++i) Put(sums[places[i]], values[i]);
+        for (int64_t i = 0; i < kRun; ++i) add(i);
+      } else if (kImages > 1) {
+        for (int64_t i = 0; i < run; ++i) add(i);
       } else {
         // Across the edge of a box nobody foresees which outputs have a place: the others add where nobody looks.
-        for (int64_t i = 0; i < run; ++i) Put(*(places[i] != kNoPlace ? sums + places[i] : &nowhere), values[i]);
+        for (int64_t i = 0; i < run; ++i) Put(*(places[i] != kNoPlace ? sums[0] + places[i] : &nowhere), values[0][i]);
       }
     }
   }
 
-  static void Four(std::byte* sums_at, int64_t plane, const std::byte* from, int64_t source_step,
-                   const uint32_t* HWY_RESTRICT places, int64_t step, int64_t n) {
-    static_assert(kImagesInStep == 4);
-    const T* HWY_RESTRICT source = reinterpret_cast<const T*>(from);
-    S* const sums0 = reinterpret_cast<S*>(sums_at);
-    S* const sums1 = sums0 + plane;
-    S* const sums2 = sums1 + plane;
-    S* const sums3 = sums2 + plane;
-    HWY_ALIGN S wide[4 * kRun];
-    for (; n > 0; n -= kRun, source += kRun, places += kRun) {
-      const int64_t run = std::min(n, kRun);
-      const S* HWY_RESTRICT v0 = Values(source, run, wide);
-      const S* HWY_RESTRICT v1 = Values(source + source_step, run, wide + kRun);
-      const S* HWY_RESTRICT v2 = Values(source + 2 * source_step, run, wide + 2 * kRun);
-      const S* HWY_RESTRICT v3 = Values(source + 3 * source_step, run, wide + 3 * kRun);
-      const uint32_t* HWY_RESTRICT to0 = places;
-      const uint32_t* HWY_RESTRICT to1 = places + step;
-      const uint32_t* HWY_RESTRICT to2 = places + 2 * step;
-      const uint32_t* HWY_RESTRICT to3 = places + 3 * step;
-      const auto add = [&](int64_t i) {
-        Put(sums0[to0[i]], v0[i]);
-        Put(sums1[to1[i]], v1[i]);
-        Put(sums2[to2[i]], v2[i]);
-        Put(sums3[to3[i]], v3[i]);
-      };
-      if (run == kRun) {
-        for (int64_t i = 0; i < kRun; ++i) add(i);
-      } else {
-        for (int64_t i = 0; i < run; ++i) add(i);
-      }
-    }
+  // The other way round: outputs take what lies at their places, or 0.
+  static void Take(std::byte* from, int64_t, const std::byte* outputs, int64_t, const uint32_t* HWY_RESTRICT places,
+                   int64_t, int64_t n, bool) {
+    const T* const tx = reinterpret_cast<const T*>(from);
+    T* HWY_RESTRICT ty = reinterpret_cast<T*>(const_cast<std::byte*>(outputs));
+    for (int64_t i = 0; i < n; ++i) ty[i] = places[i] != kNoPlace ? tx[places[i]] : T{};
   }
 
   static void Share(std::byte* sum, const std::byte* source, int64_t ties) {
@@ -158,34 +143,39 @@ struct ScatterOf {
     if constexpr (!std::is_same_v<T, S>) RoundRun<T>(reinterpret_cast<const S*>(sums), n, reinterpret_cast<T*>(dx));
   }
 
-  static constexpr ScatterForm kForm = {One, kCopy ? nullptr : Four, Share, Leave};
+  static constexpr ScatterForm kForm = {Add<1>, kCopy ? nullptr : Add<kImagesInStep>, Share, Leave};
+  static constexpr ScatterForm kTaking = {Take, nullptr, nullptr, nullptr};
 };
 
-// `copy`: nothing is added.
-template <class T>
-const ScatterForm* HalfForm(bool unpool, bool copy) {
-  return unpool ? &ScatterOf<uint16_t, uint16_t, true>::kForm
-         : copy ? &ScatterOf<T, T, true>::kForm
-                : &ScatterOf<T, float, false>::kForm;
+// Of copies, which are bits: unpool and gather.
+template <class Bits>
+const ScatterForm* BitsForm(poolgrad_op op) {
+  using Of = ScatterOf<Bits, Bits, true>;
+  return op == POOLGRAD_OP_UNPOOL ? &Of::kForm : &Of::kTaking;
 }
 
-inline const ScatterForm* ScatterFormOf(const Problem& p, bool unpool, bool copy) {
+inline const ScatterForm* ScatterFormOf(const Problem& p, poolgrad_op op) {
 #ifdef POOLGRAD_SMALL
-  return p.dtype == POOLGRAD_F32 && !unpool ? &ScatterOf<float, float, false>::kForm : nullptr;
+  if (p.dtype != POOLGRAD_F32 || op == POOLGRAD_OP_UNPOOL) return nullptr;
+  return op == POOLGRAD_OP_GATHER ? &ScatterOf<uint32_t, uint32_t, true>::kTaking
+                                  : &ScatterOf<float, float, false>::kForm;
 #else
+  if (op != POOLGRAD_OP_BACKWARD) {
+    if (SizeOf(p.dtype) == 1) return BitsForm<uint8_t>(op);
+    if (SizeOf(p.dtype) == 2) return BitsForm<uint16_t>(op);
+    return SizeOf(p.dtype) == 4 ? BitsForm<uint32_t>(op) : BitsForm<uint64_t>(op);
+  }
   switch (p.dtype) {
     case POOLGRAD_F32:
-      return unpool ? &ScatterOf<uint32_t, uint32_t, true>::kForm : &ScatterOf<float, float, false>::kForm;
+      return &ScatterOf<float, float, false>::kForm;
     case POOLGRAD_F64:
-      return unpool ? &ScatterOf<uint64_t, uint64_t, true>::kForm : &ScatterOf<double, double, false>::kForm;
+      return &ScatterOf<double, double, false>::kForm;
     case POOLGRAD_F16:
-      return HalfForm<F16>(unpool, copy);
+      return p.disjoint() ? &ScatterOf<F16, F16, true>::kForm : &ScatterOf<F16, float, false>::kForm;
     case POOLGRAD_BF16:
-      return HalfForm<BF16>(unpool, copy);
+      return p.disjoint() ? &ScatterOf<BF16, BF16, true>::kForm : &ScatterOf<BF16, float, false>::kForm;
     default:
-      if (!unpool) return nullptr;
-      return SizeOf(p.dtype) == 1 ? &ScatterOf<uint8_t, uint8_t, true>::kForm
-                                  : &ScatterOf<uint32_t, uint32_t, true>::kForm;
+      return nullptr;
   }
 #endif
 }
@@ -224,9 +214,10 @@ class Scatter {
     std::byte* const first = s.OriginOf(b).sums;
     if (b.whole) {
       const bool all = places_.Find(s, b, 0, b.images * b.rows, to_);
-      if (b.images % kImagesInStep != 0 || !all || !form_.four) return form_.one(first, source, to_, b.images * n, all);
+      if (b.images % kImagesInStep != 0 || !all || !form_.four)
+        return form_.one(first, 0, source, 0, to_, 0, b.images * n, all);
       const int64_t quarter = b.images / kImagesInStep * n;
-      return form_.four(first, 0, source, quarter, to_, quarter, quarter);
+      return form_.four(first, 0, source, quarter, to_, quarter, quarter, true);
     }
     const int64_t source_step = p_.out_plane() * s.l.lanes;
     const int64_t step = places_.capacity();
@@ -234,17 +225,17 @@ class Scatter {
     bool every = true;
     for (int64_t i = 0; i < b.images; ++i) every &= all[i] = places_.Find(s, b, i, b.rows, to_ + i * step);
     if (b.images == kImagesInStep && every && form_.four)
-      return form_.four(first, s.plane, source, source_step, to_, step, n);
+      return form_.four(first, s.plane, source, source_step, to_, step, n, true);
     for (int64_t i = 0; i < b.images; ++i) {
       std::byte* const sums_at = first + i * s.plane * s.l.sum_bytes;
       const std::byte* const from = source + i * source_step * s.l.bytes;
       const uint32_t* const places = to_ + i * step;
       if (s.flat()) {
-        form_.one(sums_at, from, places, n, all[i]);
+        form_.one(sums_at, 0, from, 0, places, 0, n, all[i]);
         continue;
       }
       for (int64_t r = 0; r < b.ow.size(); ++r) {
-        form_.one(sums_at, from + r * s.l.lanes * s.l.bytes, places + r * s.lanes, s.lanes, all[i]);
+        form_.one(sums_at, 0, from + r * s.l.lanes * s.l.bytes, 0, places + r * s.lanes, 0, s.lanes, all[i]);
       }
     }
   }
@@ -313,8 +304,13 @@ class Scatter {
   const int64_t bytes;
 };
 
-inline void RunScatter(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
-  const auto& layout = *static_cast<const ScatterLayout*>(args.layout);
+inline void RunScatter(const Problem& p, const Args& of_run, int64_t begin, int64_t end, std::byte* scratch) {
+  const auto& layout = *static_cast<const ScatterLayout*>(of_run.layout);
+  Args args = of_run;
+  if (layout.reads) {  // what lies at places is the source then
+    args.source = of_run.result;
+    args.result = const_cast<void*>(of_run.source);
+  }
   Scatter scatter(p, layout, scratch);
   Sums(p, args, layout, scatter.sums).Run(begin, end, scatter);
 }
@@ -334,19 +330,32 @@ inline bool SpansTooMuch(const Problem& p, const SumsLayout& l) {
   return box > kMost;
 }
 
-inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
-  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
   if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
-  const bool unpool = op == POOLGRAD_OP_UNPOOL, copy = unpool || p.disjoint();
-  const ScatterForm* const form = ScatterFormOf(p, unpool, copy);
+  const ScatterForm* const form = ScatterFormOf(p, op);
   if (!form) return kNoVectors;
-  const bool staged = SizeOf(p.dtype) == 2 && !copy;
-  const ScatterLayout layout = {LayOutSums(p, host, !staged, staged ? 4 : SizeOf(p.dtype)), form};
+  const bool staged = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
+  const ScatterLayout layout = {LayOutSums(p, host, !staged, staged ? 4 : SizeOf(p.dtype), op == POOLGRAD_OP_GATHER),
+                                form};
   if (SpansTooMuch(p, layout)) return "the windows span too much";
   Kernel kernel{RunScatter, layout.units(), Scatter(p, layout, nullptr).bytes};
   kernel.layout = KeptCopy(layout);
   return kernel.layout ? Made(kernel) : kNoMemory;
+}
+
+inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
+  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
+  return MakeScatterOf(p, op, host);
+}
+
+// gather_winners: ty = S tx. Every output takes the tangent of the input that won it, bit for bit; 0 where the code
+// names no valid tap. What is summed in bwd_scatter is read.
+inline Made MakeWinners(const Problem& p, poolgrad_op op, const Host& host) {
+  if (op != POOLGRAD_OP_GATHER) return "it does gather only";
+  if (p.routes.masks) return "the routes are sets of taps";
+  if (p.taps() > kMostArithmeticTaps) return "the window has too many taps";
+  return MakeScatterOf(p, op, host);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -40,8 +40,10 @@ struct Span {
   Range in, out;
 };
 
-inline Span SpanOf(const Axis& a, int64_t band, int64_t index) {
+// `reads`: a box is of outputs, and of all inputs.
+inline Span SpanOf(const Axis& a, int64_t band, int64_t index, bool reads) {
   Span s;
+  if (reads) return {{0, a.in}, {index * band, std::min(index * band + band, a.out)}};
   s.in = {index * band, std::min(index * band + band, a.in)};
   s.out = {0, a.out};
   if (band < a.in) s.out = {a.covering(s.in.begin).begin, a.covering(s.in.end - 1).end};
@@ -50,6 +52,7 @@ inline Span SpanOf(const Axis& a, int64_t band, int64_t index) {
 
 struct SumsLayout {
   bool direct = false;               // into dx
+  bool reads = false;                // nothing is added: outputs take what lies at their places
   int64_t bytes = 1, sum_bytes = 1;  // of an element, and of a sum
   int64_t lanes = 1;                 // elements of a position that lie next to each other: the channels, or 1
   int64_t images = 1;                // batch, or batch times channels
@@ -72,16 +75,18 @@ struct SumsLayout {
 inline bool IsTrivial(const Axis& a) { return a.in == 1 && a.out == 1 && a.kernel == 1 && a.start(0) == 0; }
 
 // `direct`: sums are made in the type of dx. `sum_bytes`: of one sum.
-inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, int64_t sum_bytes) {
+inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, int64_t sum_bytes, bool reads) {
   const CpuTuning& tuning = Tuning();
   SumsLayout l;
   l.direct = direct;
+  l.reads = reads;
   l.bytes = SizeOf(p.dtype);
   l.sum_bytes = sum_bytes;
   l.lanes = l.block = p.channels_last() ? p.channels : 1;
   l.images = p.channels_last() ? p.batch : p.batch * p.channels;
   l.roll = !IsTrivial(p.axis[0]) ? 0 : !IsTrivial(p.axis[1]) ? 1 : 2;
-  for (int i = 0; i < 3; ++i) l.band[i] = p.axis[i].in;
+  for (int i = 0; i < 3; ++i) l.band[i] = reads ? p.axis[i].out : p.axis[i].in;
+  l.ahead = p.axis[l.roll].in;
 
   // Small images: as many as the first-level cache holds.
   const int64_t outputs = p.out_plane() * l.lanes;
@@ -94,9 +99,15 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     const int64_t wanted = std::min(fitting, std::max(fair, tuning.sums_piece / outputs));
     l.group = std::min(l.images, CeilDiv(wanted, kImagesInStep) * kImagesInStep);
     l.groups = CeilDiv(l.images, l.group);
-    l.ahead = l.band[l.roll];
     l.piece = std::min(l.group * p.out_plane(), 2 * tuning.sums_piece / l.lanes);
     l.sums = direct ? 0 : p.in_plane() * l.lanes * l.group + kSumSlack;
+    return l;
+  }
+  l.piece = std::max<int64_t>(1, tuning.sums_piece / l.lanes);
+  if (reads) {  // any cut will do
+    l.groups = l.images;
+    l.band[l.roll] = CeilDiv(l.band[l.roll], CeilDiv(host.tasks, l.images));
+    l.bands[l.roll] = CeilDiv(p.axis[l.roll].out, l.band[l.roll]);
     return l;
   }
   const int64_t inputs = p.x_elements() / p.y_elements();  // for an output
@@ -147,7 +158,8 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     l.ahead = std::max<int64_t>(1, fitting);
   } else {
     const int64_t rows = std::max<int64_t>(1, tuning.sums_piece / (p.width().out * l.block));
-    l.ahead = l.roll == 2 ? l.band[2] : std::min(l.band[l.roll], std::max(reach + rows * r.stride, fitting));
+    const int64_t more = std::min(rows * r.stride, std::max(reach, r.stride));  // outputs far between: not all of it
+    l.ahead = l.roll == 2 ? l.band[2] : std::min(l.band[l.roll], std::max(reach + more, fitting));
     l.sums = l.ahead * slice() * l.group + kSumSlack;
   }
   l.piece = std::max<int64_t>(1, tuning.sums_piece / l.block);
@@ -232,7 +244,7 @@ class Sums {
     images = std::min(l.group, l.images - image);
     bool covered = true;
     for (int i = 0; i < 3; ++i) {
-      span[i] = SpanOf(p.axis[i], l.band[i], index[i]);
+      span[i] = SpanOf(p.axis[i], l.band[i], index[i], l.reads);
       covered = covered && span[i].out.size() > 0;
     }
     begun_ = done_ = span[l.roll].in.begin;
@@ -348,7 +360,7 @@ class Sums {
   void MakeRoom(Adder& adder, int64_t first, int64_t past) {
     if (l.direct) {
       if (past <= begun_) return;
-      Zero(begun_, past);
+      if (!l.reads) Zero(begun_, past);
       begun_ = past;
       return;
     }

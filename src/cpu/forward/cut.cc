@@ -72,14 +72,10 @@ Made MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host) {
     const auto found = std::find_if(layout->pieces.begin(), layout->pieces.end(), like);
     layout->piece.push_back(static_cast<size_t>(found - layout->pieces.begin()));
     if (found != layout->pieces.end()) continue;
-    for (const Algorithm& way : ForwardAlgorithms()) {
-      Made made = way.make(q, op, Host{host.simd});
-      if (made.refusal) continue;
-      kernel.scratch_bytes = std::max(kernel.scratch_bytes, made.kernel.scratch_bytes);
-      layout->pieces.push_back({q, std::move(made.kernel)});
-      break;
-    }
-    if (layout->piece.back() == layout->pieces.size()) return "a piece has no kernel";
+    layout->pieces.push_back({q, {}});
+    Kernel& made = layout->pieces.back().kernel;
+    if (!MakeFirst(ForwardAlgorithms(), q, op, Host{host.simd}, &made)) return "a piece has no kernel";
+    kernel.scratch_bytes = std::max(kernel.scratch_bytes, made.scratch_bytes);
   }
   kernel.run = RunCut;
   kernel.units = p.batch * static_cast<int64_t>(layout->piece.size());

@@ -119,8 +119,8 @@ Made Make(const Problem& p, poolgrad_op op, const Host& host) {
   made.kernel.repeated = RowsRepeated(kWay, p);
   AddShortcut(kWay, p, routes, &made.kernel);
   if (AsksForTooMuch(p, routes, made.kernel)) return "its scratch would be far larger than the data";
-  if (p.relu) made.kernel.finish = MakeRectifier(p, host.simd);
-  return p.relu && !made.kernel.finish ? kNotBuilt : made;
+  if (p.bias) made.kernel.finish = MakeRectifier(p, host.simd);
+  return p.bias && !made.kernel.finish ? kNotBuilt : made;
 }
 
 template <>

@@ -25,7 +25,7 @@ Made MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes);  //
 // Whether the processor has maxima and comparisons of f16, and the environment does not say POOLGRAD_HALF_FMAX=0.
 bool HasHalfFmax();
 
-// What finishes outputs of a problem with relu, and adds its bias (Kernel::finish); null where it is not built.
+// What adds the bias of a problem, and rectifies after it (Kernel::finish); null where it is not built.
 Finisher MakeRectifier(const Problem& problem, int64_t simd);
 
 // Of planes turned over, by the kernel of channels last that suits them.

@@ -1,9 +1,10 @@
-// relu: y is never below 0, and a window whose winner is not above 0 (or a NaN that its rule let win) has no route.
+// A bias, and relu after it: y is never below 0, and a window whose winner is not above 0 (or a NaN that its rule let
+// win) has no route.
 //
-// Rectifying, and adding a bias before it, keep the order of values, so they may wait until winners are known. Ordinary
-// winners are rectified where they are stored (Watch::ToY): to go over y once more took 1.1 to 2 times as long as plain
-// pooling. This is for what is not: rows that rules decide, and everything where there is a bias, which kernels do not
-// know. They call it (Kernel::finish) for outputs as they make them, while these are in cache.
+// Rectifying, and adding a bias before it, keep the order of values, so they may wait until winners are known. Without
+// a bias, winners are rectified where they are stored (Watch::ToY, exact-inl.h): to go over y once more took 1.1 to 2
+// times as long as plain pooling. Kernels do not know of a bias. They call this (Kernel::finish) for outputs as they
+// make them, while these are in cache.
 #define POOLGRAD_WIDER HWY_AVX2  // a pass over what lies in the cache
 #include "cpu/simd/targets.h"
 
@@ -14,7 +15,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
 #include "cpu/forward/forward.h"
 #include "hwy/highway.h"
@@ -28,7 +28,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SCALAR
 
@@ -37,21 +36,6 @@ Finisher RectifierOf(const Problem&) { return nullptr; }
 #else
 
 constexpr int64_t kTogether = 512;  // outputs whose routes are dropped together
-
-// Which lanes outlive the rectifier (spec/rules.h, PassesRelu). Halves are held as their bits, in int16_t; `infinity`
-// is theirs.
-template <class S, class D = hn::ScalableTag<S> >
-HWY_INLINE hn::Mask<D> Passes(hn::Vec<D> v, [[maybe_unused]] S infinity) {
-  const D d;
-  if constexpr (std::is_floating_point_v<S>) {
-    return hn::Or(hn::Gt(v, hn::Zero(d)), hn::IsNaN(v));
-  } else if constexpr (std::is_same_v<S, int16_t>) {  // negative NaNs have more in their lower bits than infinity has
-    const auto magnitude = hn::And(v, hn::Set(d, int16_t{0x7FFF}));
-    return hn::Or(hn::Gt(v, hn::Zero(d)), hn::Gt(magnitude, hn::Set(d, infinity)));
-  } else {
-    return hn::Gt(v, hn::Zero(d));
-  }
-}
 
 // Takes the routes of n outputs, from a byte on, where `dropped` is 0xFF and not 0.
 void DropRoutes(const RouteFormat& f, const uint8_t* dropped, int64_t n, uint8_t* routes) {
@@ -83,36 +67,24 @@ void DropRoutes(const RouteFormat& f, const uint8_t* dropped, int64_t n, uint8_t
   for (; i < bytes; ++i) routes[i] |= dropped[i];
 }
 
-// At most kTogether outputs of one line of routes, from a byte on; routes may be null. kBias: y[i] + bias[i], or
-// bias[0] for all (`same`), rounded once; -inf, which nobody or nothing won, stays and is dropped.
-template <class T, bool kBias>
+// At most kTogether outputs of one line of routes, from a byte on; routes may be null: y[i] + bias[i], or bias[0] for
+// all (`same`), rounded once; -inf, which nobody or nothing won, stays and is dropped.
+template <class T>
 void RectifyRun(const Problem& p, T* y, int64_t n, const T* bias, bool same, uint8_t* routes) {
-  const hn::ScalableTag<std::conditional_t<kBias, Wide<T>, T> > d;
+  const hn::ScalableTag<Wide<T> > d;
   using D = decltype(d);
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<uint8_t, D> d8;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   HWY_ALIGN uint8_t dropped[kTogether];
-  [[maybe_unused]] auto first = hn::Zero(d);
-  if constexpr (kBias) first = hn::Set(d, Widen(bias[0]));
+  const auto first = hn::Set(d, Widen(bias[0]));
   const auto rectify = [&](int64_t i, int64_t some) POOLGRAD_LAMBDA {
     auto v = LoadSome(d, y + i, some);
-    hn::Mask<D> passes;
-    if constexpr (kBias) {
-      const auto lost = hn::Eq(v, hn::Set(d, -std::numeric_limits<Wide<T> >::infinity()));
-      v = hn::Add(v, same ? first : LoadSome(d, bias + i, some));
-      passes = hn::Not(hn::Or(lost, hn::Le(v, hn::Zero(d))));
-    } else {
-      passes = Passes<T>(v, static_cast<T>(p.dtype == POOLGRAD_BF16 ? 0x7F80 : 0x7C00));
-    }
-    StoreSome(d, hn::IfThenElseZero(passes, v), y + i, some);
-    if (!routes) return;
-    const auto drops = hn::BitCast(du, hn::VecFromMask(d, hn::Not(passes)));
-    if constexpr (sizeof(hn::TFromD<D>) == 1) {
-      hn::StoreU(drops, du, dropped + i);
-    } else {
-      hn::StoreU(hn::TruncateTo(d8, drops), d8, dropped + i);
-    }
+    const auto lost = hn::Eq(v, hn::Set(d, -std::numeric_limits<Wide<T> >::infinity()));
+    v = hn::Add(v, same ? first : LoadSome(d, bias + i, some));
+    const auto drops = hn::Or(lost, hn::Le(v, hn::Zero(d)));
+    StoreSome(d, hn::IfThenZeroElse(drops, v), y + i, some);
+    if (routes) hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, hn::VecFromMask(d, drops))), d8, dropped + i);
   };
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) rectify(i, lanes);
@@ -121,7 +93,7 @@ void RectifyRun(const Problem& p, T* y, int64_t n, const T* bias, bool same, uin
 }
 
 // Outputs of one line of routes, from a byte on, or of whole lines.
-template <class T, bool kBias>
+template <class T>
 void Rectify(const Problem& p, const Args& args, Range outputs) {
   const RouteFormat& f = p.routes;
   const auto* bias = static_cast<const T*>(args.bias);
@@ -131,7 +103,7 @@ void Rectify(const Problem& p, const Args& args, Range outputs) {
   // Neighbours have the same bias, or those of neighbouring channels: all channels, where there are few, several times.
   const bool same = !p.channels_last() && p.out_plane() > 1;
   const int64_t run = same ? p.out_plane() : p.channels;
-  const int64_t few = kBias && !same && run <= kTogether / 2 ? std::min(kTogether, outputs.size()) / run * run : 0;
+  const int64_t few = !same && run <= kTogether / 2 ? std::min(kTogether, outputs.size()) / run * run : 0;
   T repeated[kTogether];
   for (int64_t i = 0; i < few; i += run) std::copy(bias, bias + run, repeated + i);
   int64_t of_line = outputs.begin % f.line, of_run = outputs.begin % run, channel = outputs.begin / run % p.channels;
@@ -140,9 +112,9 @@ void Rectify(const Problem& p, const Args& args, Range outputs) {
     const bool repeats = of_run == 0 && few > 0;
     int64_t n = std::min(kTogether, outputs.end - at);
     if (!packed) n = std::min(n, f.line - of_line);
-    if (kBias) n = std::min(n, repeats ? few : run - of_run);
-    const T* of_these = !kBias ? nullptr : repeats ? repeated : bias + (same ? channel : of_run);
-    RectifyRun<T, kBias>(p, y + at, n, of_these, same, routes ? routes + of_line * f.bits / 8 : nullptr);
+    n = std::min(n, repeats ? few : run - of_run);
+    const T* of_these = repeats ? repeated : bias + (same ? channel : of_run);
+    RectifyRun<T>(p, y + at, n, of_these, same, routes ? routes + of_line * f.bits / 8 : nullptr);
     at += n;
     of_line += n;
     if (!packed && of_line == f.line) {
@@ -150,35 +122,21 @@ void Rectify(const Problem& p, const Args& args, Range outputs) {
       routes += f.line_bytes;
     }
     of_run = repeats && n == few ? 0 : of_run + n;
-    if (kBias && of_run == run) {
+    if (of_run == run) {
       of_run = 0;
       channel = channel + 1 < p.channels ? channel + 1 : 0;
     }
   }
 }
 
-Finisher RectifierOf(const Problem& p) {
-#ifdef POOLGRAD_SMALL  // which leaves a bias to the reference
-  return p.dtype == POOLGRAD_F32 && !p.bias ? Rectify<float, false> : nullptr;
-#else
-  switch (p.dtype) {
-    case POOLGRAD_F32:
-      return p.bias ? Rectify<float, true> : Rectify<float, false>;
-    case POOLGRAD_F64:
-      return p.bias ? Rectify<double, true> : Rectify<double, false>;
-    case POOLGRAD_F16:
-      return p.bias ? Rectify<F16, true> : Rectify<int16_t, false>;
-    case POOLGRAD_BF16:
-      return p.bias ? Rectify<BF16, true> : Rectify<int16_t, false>;
-    case POOLGRAD_I8:
-      return Rectify<int8_t, false>;
-    case POOLGRAD_U8:
-      return Rectify<uint8_t, false>;
-    case POOLGRAD_I32:
-      return Rectify<int32_t, false>;
-  }
-  return nullptr;
+Finisher RectifierOf([[maybe_unused]] const Problem& p) {
+#ifndef POOLGRAD_SMALL  // which leaves a bias to the reference
+  if (p.dtype == POOLGRAD_F32) return Rectify<float>;
+  if (p.dtype == POOLGRAD_F64) return Rectify<double>;
+  if (p.dtype == POOLGRAD_F16) return Rectify<F16>;
+  if (p.dtype == POOLGRAD_BF16) return Rectify<BF16>;
 #endif
+  return nullptr;
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR

@@ -243,16 +243,11 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   q.channels = layout->lanes * inner;
   q.routes.bits = std::max(8, p.routes.bits);
   SetRouteLines(&q);
-  for (const Algorithm& way : ForwardAlgorithms()) {
-    Made made = way.make(q, op, Host{host.simd});
-    if (made.refusal) continue;
-    if (!is_short && std::strcmp(way.name, "fwd_cl_large") != 0) return kLongRows;
-    layout->kernel = std::move(made.kernel);
-    break;
-  }
+  const Algorithm* const way = MakeFirst(ForwardAlgorithms(), q, op, Host{host.simd}, &layout->kernel);
   Kernel kernel;
   kernel.run = POOLGRAD_DISPATCH(TransposedOf, host.simd)(p);
-  if (!kernel.run || !layout->kernel.run) return kNoSimdHere;
+  if (!kernel.run || !way) return kNoSimdHere;
+  if (!is_short && std::strcmp(way->name, "fwd_cl_large") != 0) return kLongRows;
   kernel.units = CeilDiv(planes, layout->lanes);
   kernel.scratch_bytes = TransposedScratch(p, *layout, nullptr).bytes;
   kernel.layout = std::move(layout);

@@ -1,6 +1,8 @@
 // fwd_average and bwd_average: averages and their gradient, both layouts, any window. Every sum is made in the order of
 // its sources, row-major, from +0 on, in the wide type, and rounded once. Forward divides the sum, backward what it
 // adds. Adding +0 for what lies outside changes no bit of a sum that began at +0.
+//
+// Tried and left: lanes through the loop of channels, in place of AddLanes (20 lines; 0.7 to 0.9 times as fast).
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_AVERAGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -20,7 +22,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Adds `count` rows of every lane to its n sums.
 template <class W>

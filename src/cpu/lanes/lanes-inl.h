@@ -26,7 +26,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // n elements from each of `from` on, lane by lane: element e of lane i goes to tile[e * lanes + i]. Vectors may read
 // on. The hardware does not see so many streams coming: what is `ahead` elements further on is asked for.

@@ -23,7 +23,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Blocks of 16 bytes, `apart` bytes from one to the next.
 template <class D>

@@ -30,11 +30,11 @@
 #define POOLGRAD_CPU_ORDER_INL_H_
 #endif
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
+#include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 #include "spec/problem.h"
 #ifdef POOLGRAD_HALVES_BY_FMAX
@@ -54,7 +54,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // S is how an element is held: float, double, int16_t (the bits of either half), int8_t (u8 too) or int32_t; or, where
 // no value is negative, uint32_t and uint16_t: the bits of f32 and of the halves.
@@ -347,75 +346,42 @@ class Watch {
 
 // Whether one of n values has the bits of a special one: -0, NaN, an infinity. Only asked after an alarm.
 template <class S>
-HWY_NOINLINE bool HasSpecial(const S* values, int64_t n, poolgrad_dtype dtype) {
-  if constexpr (kIsFloat<S>) {
+HWY_NOINLINE bool HasSpecial(const S* values, int64_t n, [[maybe_unused]] poolgrad_dtype dtype) {
+  if constexpr (kIsFloat<S> || kIsHalf<S>) {
     const hn::ScalableTag<S> d;
-    const hn::RebindToSigned<decltype(d)> di;
+    const hn::ScalableTag<Code<S>> du;
+    const hn::RebindToSigned<decltype(du)> di;
+    const auto zero = hn::Zero(d);
     const int64_t lanes = LaneCount<S>();
-    // Four chains: rectifiers make so many zeros that behind them every row is looked at.
-    auto sum = hn::Zero(d), sum1 = sum, sum2 = sum, sum3 = sum;
-    auto least = hn::Zero(di), least1 = least, least2 = least, least3 = least;
-    const auto see = [&](int64_t at, auto& of_sum, auto& of_least) POOLGRAD_LAMBDA {
-      const auto v = hn::LoadU(d, values + at);
-      of_sum = hn::Add(of_sum, v);
-      of_least = hn::Min(of_least, hn::BitCast(di, v));
+    // Sums of floats, of which none is finite if one of them is not; of halves twice the greatest magnitude. And the
+    // least, as integers. Four chains: rectifiers make so many zeros that behind them every row is looked at.
+    VecOf<S> far[4] = {zero, zero, zero, zero};
+    hn::Vec<decltype(di)> least[4] = {hn::Zero(di), hn::Zero(di), hn::Zero(di), hn::Zero(di)};
+    const auto greatest = [&](VecOf<S> a, VecOf<S> b) POOLGRAD_LAMBDA {
+      if constexpr (kIsFloat<S>) return hn::Add(a, b);
+      return hn::BitCast(d, hn::Max(hn::BitCast(du, a), hn::BitCast(du, b)));
+    };
+    const auto see = [&](VecOf<S> v, int c) POOLGRAD_LAMBDA {
+      if constexpr (kIsFloat<S>) far[c] = hn::Add(far[c], v);
+      if constexpr (kIsHalf<S>) far[c] = greatest(far[c], hn::BitCast(d, hn::ShiftLeft<1>(hn::BitCast(du, v))));
+      least[c] = hn::Min(least[c], hn::BitCast(di, v));
     };
     int64_t i = 0;
     for (; i + 4 * lanes <= n; i += 4 * lanes) {
-      see(i, sum, least);
-      see(i + lanes, sum1, least1);
-      see(i + 2 * lanes, sum2, least2);
-      see(i + 3 * lanes, sum3, least3);
+      POOLGRAD_UNROLL for (int c = 0; c < 4; ++c) see(hn::LoadU(d, values + i + c * lanes), c);
     }
-    for (; i + lanes <= n; i += lanes) see(i, sum, least);
-    sum = hn::Add(hn::Add(sum, sum1), hn::Add(sum2, sum3));
-    least = hn::Min(hn::Min(least, least1), hn::Min(least2, least3));
-    const auto zero = hn::Zero(d);
+    for (; i < n; i += lanes) see(LoadFirst(d, values + i, n - i), 0);
+    const auto all = greatest(greatest(far[0], far[1]), greatest(far[2], far[3]));
+    const auto least_all = hn::Min(hn::Min(least[0], least[1]), hn::Min(least[2], least[3]));
     const auto minus_zero = hn::Set(di, std::numeric_limits<hn::TFromD<decltype(di)>>::min());
-    bool special = !hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero)) || !hn::AllFalse(di, hn::Eq(least, minus_zero));
-    for (; i < n; ++i) special = special || values[i] * S{0} != S{0} || (values[i] == S{0} && std::signbit(values[i]));
-    return special;
-  } else if constexpr (kIsHalf<S>) {
-    const hn::ScalableTag<S> d;
-    const hn::ScalableTag<Code<S>> du;
-    const int64_t lanes = LaneCount<S>();
-    const S minus_zero = std::numeric_limits<S>::min();
-    const S infinity = InfinityBits<S>(dtype == POOLGRAD_BF16 && !kByFmax<S>);
-    auto least = hn::Zero(d);
-    auto most = hn::Zero(du);  // twice the magnitude
-    int64_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-      const auto v = hn::LoadU(d, values + i);
-      least = hn::Min(least, v);
-      most = hn::Max(most, hn::ShiftLeft<1>(hn::BitCast(du, v)));
-    }
-    bool special = !hn::AllFalse(d, hn::Eq(least, hn::Set(d, minus_zero))) ||
-                   !hn::AllFalse(du, hn::Gt(most, hn::Set(du, static_cast<Code<S>>(2 * infinity - 1))));
-    for (; i < n; ++i) special = special || (values[i] & 0x7FFF) >= infinity || values[i] == minus_zero;
-    return special;
+    if (!hn::AllFalse(di, hn::Eq(least_all, minus_zero))) return true;
+    if constexpr (kIsFloat<S>) return !hn::AllTrue(d, hn::Eq(hn::Mul(all, zero), zero));
+    const auto twice = static_cast<Code<S>>(2 * InfinityBits<S>(dtype == POOLGRAD_BF16 && !kByFmax<S>));
+    return !hn::AllTrue(du, hn::Lt(hn::BitCast(du, all), hn::Set(du, twice)));
   } else {
     return kIsBits<S>;  // in any case the kernel gives up
   }
 }
-
-// The better of two, `best` where they tie. Where routes are not kept, equal keys of integers are equal bits.
-template <class S, bool kRoutes>
-struct Best {
-  VecOf<S> key;
-  CodeVec<S> code;
-
-  HWY_INLINE Best() {}  // GCC compiles implicit constructors without the target's instructions
-
-  // `other_code()` is only called where routes are kept.
-  template <class CodeOf>
-  HWY_INLINE void Meet(VecOf<S> other, const CodeOf& other_code) {
-    if constexpr (kRoutes) {
-      const auto beats = Above<S>(other, key);
-      code = hn::IfThenElse(hn::RebindMask(hn::ScalableTag<Code<S>>(), beats), other_code(), code);
-    }
-    key = Greatest<S>(other, key);
-  }
-};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad

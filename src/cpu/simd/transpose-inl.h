@@ -12,12 +12,12 @@
 #include <cstdint>
 
 #include "cpu/simd/order-inl.h"
+#include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Squares of as many elements as 16 bytes hold, one in every block of that size, by rounds of a perfect shuffle.
 template <class D>
@@ -67,20 +67,6 @@ void TransposeFew(const U* from, int64_t rows, int64_t columns, int64_t from_ste
 
 inline constexpr bool kOneOrder = false;
 
-// A row of a square, of which only n elements are there.
-template <class D, class U = hn::TFromD<D> >
-HWY_NOINLINE hn::Vec<D> LoadEnd(D d, const U* from, int64_t n) {
-  HWY_ALIGN U all[hn::MaxLanes(D())] = {};
-  std::copy(from, from + n, all);
-  return hn::Load(d, all);
-}
-template <class D, class U = hn::TFromD<D> >
-HWY_NOINLINE void StoreEnd(D d, hn::Vec<D> v, U* to, int64_t n) {
-  HWY_ALIGN U all[hn::MaxLanes(D())];
-  hn::Store(v, d, all);
-  std::copy(all, all + n, to);
-}
-
 // Fewer rows or columns than a square has. Of the result, only what lies between its first and its last element is
 // written.
 template <class U>
@@ -99,16 +85,12 @@ HWY_NOINLINE void TransposeFew(const U* HWY_RESTRICT from, int64_t rows, int64_t
       U* y = to + c * to_step + row;
       hn::Vec<decltype(d)> v[kSide];
       _Pragma("GCC unroll 8") for (int64_t i = 0; i < kSide; ++i, x += from_step) {
-        v[i] = i >= down ? hn::Zero(d) : x + kSide <= from_end ? hn::LoadU(d, x) : LoadEnd(d, x, across);
+        v[i] = i >= down ? hn::Zero(d) : LoadFirst(d, x, x + kSide <= from_end ? kSide : across);
       }
       TransposeInBlocks(d, v);
       _Pragma("GCC unroll 8") for (int64_t i = 0; i < kSide; ++i, y += to_step) {
         if (i >= across) break;
-        if (y + kSide <= to_end) {
-          hn::StoreU(v[i], d, y);  // of few rows what is too much is written over by the next column
-        } else {
-          StoreEnd(d, v[i], y, down);
-        }
+        StoreFirst(d, v[i], y, y + kSide <= to_end ? kSide : down);  // too much is written over by the next column
       }
     }
   }

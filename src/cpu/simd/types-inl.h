@@ -135,6 +135,75 @@ HWY_INLINE hn::Vec<D> HalfAsSum(D d, hn::Vec<D> bits) {
   return hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(d)), quiet);
 }
 
+// The first n elements, others 0; nothing beyond them is touched. Vectors of 16 bytes are made of two words.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFirst(D d, const hn::TFromD<D>* from, int64_t n) {
+  if (n >= static_cast<int64_t>(hn::Lanes(d))) return hn::LoadU(d, from);
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, from);  // faults in masked lanes do not happen
+#else
+  constexpr int64_t kBytes = sizeof(hn::TFromD<D>) * hn::MaxLanes(D());
+  if constexpr (kBytes > 16) {
+    const hn::Half<D> half;
+    const int64_t middle = static_cast<int64_t>(hn::Lanes(half));
+    if (n < middle) return hn::ZeroExtendVector(d, LoadFirst(half, from, n));
+    return hn::Combine(d, LoadFirst(half, from + middle, n - middle), hn::LoadU(half, from));
+  } else {
+    const hn::Repartition<uint64_t, D> d64;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(from);
+    const auto count = n * static_cast<int64_t>(sizeof(*from));
+    uint64_t low = 0, high = 0;
+    if (count >= 8) {
+      std::memcpy(&low, bytes, 8);
+      std::memcpy(&high, bytes + count - 8, 8);
+      high = high >> (8 * (15 - count)) >> 8;
+    } else if (count >= 4) {
+      uint32_t begin, end;
+      std::memcpy(&begin, bytes, 4);
+      std::memcpy(&end, bytes + count - 4, 4);
+      low = begin | uint64_t{end} << (8 * (count - 4));
+    } else {
+      for (int64_t i = 0; i < count; ++i) low |= uint64_t{bytes[i]} << (8 * i);
+    }
+    return hn::BitCast(d, hn::InsertLane(hn::Set(d64, low), 1, high));
+  }
+#endif
+}
+
+template <class D>
+HWY_INLINE void StoreFirst(D d, hn::Vec<D> v, hn::TFromD<D>* to, int64_t n) {
+  if (n >= static_cast<int64_t>(hn::Lanes(d))) return hn::StoreU(v, d, to);
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, to);
+#else
+  constexpr int64_t kBytes = sizeof(hn::TFromD<D>) * hn::MaxLanes(D());
+  if constexpr (kBytes > 16) {
+    const hn::Half<D> half;
+    const int64_t middle = static_cast<int64_t>(hn::Lanes(half));
+    if (n < middle) return StoreFirst(half, hn::LowerHalf(half, v), to, n);
+    hn::StoreU(hn::LowerHalf(half, v), half, to);
+    StoreFirst(half, hn::UpperHalf(half, v), to + middle, n - middle);
+  } else {
+    const hn::Repartition<uint64_t, D> d64;
+    auto* bytes = reinterpret_cast<uint8_t*>(to);
+    const auto count = n * static_cast<int64_t>(sizeof(*to));
+    const uint64_t low = hn::GetLane(hn::BitCast(d64, v));
+    const uint64_t high = hn::ExtractLane(hn::BitCast(d64, v), 1);
+    if (count >= 8) {
+      const uint64_t end = low >> (8 * (count - 8)) | high << (8 * (15 - count)) << 8;
+      std::memcpy(bytes, &low, 8);
+      std::memcpy(bytes + count - 8, &end, 8);
+    } else if (count >= 4) {
+      const auto end = static_cast<uint32_t>(low >> (8 * (count - 4)));
+      std::memcpy(bytes, &low, 4);
+      std::memcpy(bytes + count - 4, &end, 4);
+    } else {
+      for (int64_t i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>(low >> (8 * i));
+    }
+  }
+#endif
+}
+
 // LoadWide and StoreNarrow of the first n lanes, if there are more: nothing beyond them is read or written. Other lanes
 // load as 0.
 template <class D, class T>

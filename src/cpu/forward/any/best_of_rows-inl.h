@@ -13,10 +13,8 @@
 #define POOLGRAD_CPU_BEST_OF_ROWS_INL_H_
 #endif
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "cpu/forward/common/codes-inl.h"
 #include "cpu/simd/order-inl.h"
@@ -25,7 +23,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // A row of keys with its numbers, to which `add` is added; or one tap, whose number is `add`.
 template <class S, class C>

@@ -27,7 +27,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Whether strides over 4 have ways of their own: columns sorted by phase, neighbours that meet first. Not where size
 // counts.
@@ -200,6 +199,18 @@ void PoolSpecialRows(const Rows<S>& rows, const Block<S>& all, Range ow, bool ha
       RunExactRow<S>(rows, block.plane, block.od, o, ow, block.r + o - block.oh.begin);
     }
   });
+}
+
+// Pools a block by pool(watch), where it sees some input, and after that what the rules decide.
+template <class S, class Pool>
+void PoolBlock(const Rows<S>& rows, const Block<S>& block, Range ow, bool* special, const Pool& pool) {
+  Watch<S> watch(rows.p);
+  const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
+  if (has_rows) {
+    pool(watch);
+    if (watch.Fired() == Alarm::kNone && !rows.p.height().has_empty_window()) return;
+  }
+  PoolSpecialRows<S>(rows, block, ow, has_rows, special);
 }
 
 // Lines that end inside a byte, or lie apart. Each may spill into those after it, which are written later; returns how

@@ -13,18 +13,16 @@
 #define POOLGRAD_CPU_MAXIMA_INL_H_
 #endif
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
+#include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // The greater of each pair of neighbours: those of `low` in the lower half.
 template <class S>
@@ -41,73 +39,6 @@ HWY_INLINE VecOf<S> PairMax(VecOf<S> low, VecOf<S> high) {
 #else
   const hn::ScalableTag<S> d;
   return Greatest<S>(hn::ConcatOdd(d, high, low), hn::ConcatEven(d, high, low));
-#endif
-}
-
-// The first n < Lanes elements, others 0; nothing beyond them is touched. Vectors of 16 bytes are made of two words.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadFirst(D d, const hn::TFromD<D>* from, int64_t n) {
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, from);  // faults in masked lanes do not happen
-#else
-  constexpr int64_t kBytes = sizeof(hn::TFromD<D>) * hn::MaxLanes(D());
-  if constexpr (kBytes > 16) {
-    const hn::Half<D> half;
-    const int64_t middle = static_cast<int64_t>(hn::Lanes(half));
-    if (n < middle) return hn::ZeroExtendVector(d, LoadFirst(half, from, n));
-    return hn::Combine(d, LoadFirst(half, from + middle, n - middle), hn::LoadU(half, from));
-  } else {
-    const hn::Repartition<uint64_t, D> d64;
-    const auto* bytes = reinterpret_cast<const uint8_t*>(from);
-    const auto count = n * static_cast<int64_t>(sizeof(*from));
-    uint64_t low = 0, high = 0;
-    if (count >= 8) {
-      std::memcpy(&low, bytes, 8);
-      std::memcpy(&high, bytes + count - 8, 8);
-      high = high >> (8 * (15 - count)) >> 8;
-    } else if (count >= 4) {
-      uint32_t begin, end;
-      std::memcpy(&begin, bytes, 4);
-      std::memcpy(&end, bytes + count - 4, 4);
-      low = begin | uint64_t{end} << (8 * (count - 4));
-    } else {
-      for (int64_t i = 0; i < count; ++i) low |= uint64_t{bytes[i]} << (8 * i);
-    }
-    return hn::BitCast(d, hn::InsertLane(hn::Set(d64, low), 1, high));
-  }
-#endif
-}
-
-template <class D>
-HWY_INLINE void StoreFirst([[maybe_unused]] D d, hn::Vec<D> v, hn::TFromD<D>* to, int64_t n) {
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, to);
-#else
-  constexpr int64_t kBytes = sizeof(hn::TFromD<D>) * hn::MaxLanes(D());
-  if constexpr (kBytes > 16) {
-    const hn::Half<D> half;
-    const int64_t middle = static_cast<int64_t>(hn::Lanes(half));
-    if (n < middle) return StoreFirst(half, hn::LowerHalf(half, v), to, n);
-    hn::StoreU(hn::LowerHalf(half, v), half, to);
-    StoreFirst(half, hn::UpperHalf(half, v), to + middle, n - middle);
-  } else {
-    const hn::Repartition<uint64_t, D> d64;
-    auto* bytes = reinterpret_cast<uint8_t*>(to);
-    const auto count = n * static_cast<int64_t>(sizeof(*to));
-    const uint64_t low = hn::GetLane(hn::BitCast(d64, v));
-    const uint64_t high = hn::ExtractLane(hn::BitCast(d64, v), 1);
-    if (count >= 8) {
-      const uint64_t end = low >> (8 * (count - 8)) | high << (8 * (15 - count)) << 8;
-      std::memcpy(bytes, &low, 8);
-      std::memcpy(bytes + count - 8, &end, 8);
-    } else if (count >= 4) {
-      const auto end = static_cast<uint32_t>(low >> (8 * (count - 4)));
-      std::memcpy(bytes, &low, 4);
-      std::memcpy(bytes + count - 4, &end, 4);
-    } else {
-      for (int64_t i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>(low >> (8 * i));
-    }
-  }
 #endif
 }
 
@@ -162,9 +93,11 @@ HWY_INLINE void ForRow(int64_t run, const Vector& vector) {
 template <class S, MaxFlow kFlow>
 HWY_NOINLINE void MaxShortRows(const MaxJob<S>& job, Watch<S>& watch) {
   const hn::ScalableTag<S> d;
+  const int64_t run = job.run;
+  if (run >= LaneCount<S>()) __builtin_unreachable();  // or every load would ask
   const auto load = [&](const S* from) POOLGRAD_LAMBDA {
     if constexpr (kFlow != MaxFlow::kRawToKeys) return hn::LoadU(d, from);
-    const auto key = watch.KeyOf(LoadFirst(d, from, job.run));
+    const auto key = watch.KeyOf(LoadFirst(d, from, run));
     watch.See(key);
     return key;
   };
@@ -175,7 +108,7 @@ HWY_NOINLINE void MaxShortRows(const MaxJob<S>& job, Watch<S>& watch) {
       for (int64_t t = 1; t < job.n; ++t) v = Greatest<S>(load(job.from[t] + base), v);
       const bool follows = kFlow == MaxFlow::kKeysToY && job.out_pitch == job.run;
       const int64_t room = follows ? (job.runs - r) * job.run : 0;
-      PutFirst<S, kFlow>(v, job.to + p * job.out_plane + r * job.out_pitch, job.run, room, watch);
+      PutFirst<S, kFlow>(v, job.to + p * job.out_plane + r * job.out_pitch, run, room, watch);
     }
   }
 }

@@ -23,7 +23,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Where padded position q (the input's q - pad_lo) of each of several rows lies: phase q % stride, place q / stride.
 struct Phases {

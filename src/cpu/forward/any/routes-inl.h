@@ -28,7 +28,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 
 #include "cpu/forward/any/best_of_rows-inl.h"
 #include "cpu/forward/any/blocks-inl.h"
@@ -45,7 +44,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // How a problem is cut.
 struct RoutesLayout {
@@ -175,7 +173,6 @@ class RoutesRunner {
         inner_(rows_.inner),
         take_(memory),
         s_(l_, p, take_),
-        has_empty_row_(p.height().has_empty_window()),
         piece_(p.width(), {0, l_.tile}),
         lookahead_(p.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead()) {
     Clear();
@@ -184,7 +181,9 @@ class RoutesRunner {
   void Run(int64_t begin, int64_t end) {
     ForPiecesOfBlocks(
         rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
-        [&](const Block<S>& block) { Pool(block); });
+        [&](const Block<S>& block) {
+          PoolBlock(rows_, block, piece_.ow, s_.special, [&](Watch<S>& watch) { Pool(block, watch); });
+        });
   }
 
  private:
@@ -193,22 +192,16 @@ class RoutesRunner {
     if constexpr (kIsInt<S>) ListClippedWindows();
   }
 
-  void Pool(const Block<S>& block) {
-    Watch<S> watch(p_);
-    const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
-    if (has_rows) {
-      for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
-        const S* from = rows_.row(block.plane, p_.depth().start(block.od) + kd * p_.depth().dilation, block.in.begin);
-        const int64_t slice = (kd - block.depth.begin) * l_.plane_pitch;
-        Split(from + piece_.begin * inner_, block, watch);
-        AcrossRows(block, {s_.reduced.keys + slice, s_.reduced.codes + slice});
-      }
-      const Reduced<S, C> longest = SpanRows(block, watch);
-      Down(block, longest, watch);
-      PackRows(rows_, s_.out_codes, RowSize(), block.r, block.planes * block.oh.size(), piece_.ow);
-      if (watch.Fired() == Alarm::kNone && !has_empty_row_) return;
+  void Pool(const Block<S>& block, Watch<S>& watch) {
+    for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
+      const S* from = rows_.row(block.plane, p_.depth().start(block.od) + kd * p_.depth().dilation, block.in.begin);
+      const int64_t slice = (kd - block.depth.begin) * l_.plane_pitch;
+      Split(from + piece_.begin * inner_, block, watch);
+      AcrossRows(block, {s_.reduced.keys + slice, s_.reduced.codes + slice});
     }
-    PoolSpecialRows(rows_, block, piece_.ow, has_rows, s_.special);
+    const Reduced<S, C> longest = SpanRows(block, watch);
+    Down(block, longest, watch);
+    PackRows(rows_, s_.out_codes, RowSize(), block.r, block.planes * block.oh.size(), piece_.ow);
   }
 
   int64_t RowSize() const { return piece_.width.out * inner_; }  // of a reduced row
@@ -436,7 +429,6 @@ class RoutesRunner {
   int64_t inner_;
   ScratchTaker take_;
   RoutesScratch<S, C> s_;
-  bool has_empty_row_;
   Piece piece_;
   int64_t clipped_count_ = 0;
   Lookahead lookahead_;

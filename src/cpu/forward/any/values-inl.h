@@ -25,7 +25,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <numeric>
 
 #include "cpu/forward/any/blocks-inl.h"
@@ -42,7 +41,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // How windows are taken from padded rows.
 enum class Across {
@@ -238,7 +236,6 @@ class ValuesRunner {
         y_pitch_(p.width().out * inner_),
         take_(memory),
         s_(l_, p, take_),
-        has_empty_row_(height_.has_empty_window()),
         piece_(p.width(), {0, l_.tile}),
         lookahead_(p.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead()) {
     Clear();
@@ -247,7 +244,9 @@ class ValuesRunner {
   void Run(int64_t begin, int64_t end) {
     ForPiecesOfBlocks(
         rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
-        [&](const Block<S>& block) { Pool(block); });
+        [&](const Block<S>& block) {
+          PoolBlock(rows_, block, piece_.ow, s_.special, [&](Watch<S>& watch) { Pool(block, watch); });
+        });
   }
 
  private:
@@ -255,19 +254,13 @@ class ValuesRunner {
 
   int64_t Seen() const { return piece_.width.in * inner_; }  // elements of a row of x that the piece sees
 
-  void Pool(const Block<S>& block) {
-    Watch<S> watch(p_);
-    const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
-    if (has_rows) {
-      Down(block, watch);
-      S* const y = rows_.y_row(block.r) + piece_.ow.begin * inner_;
-      const int64_t rows = block.planes * block.oh.size();
-      for (int64_t r = 0; r < rows; r += l_.across_rows) {
-        AcrossRows(s_.padded + r * l_.pitch, std::min(l_.across_rows, rows - r), y + r * y_pitch_, watch);
-      }
-      if (watch.Fired() == Alarm::kNone && !has_empty_row_) return;
+  void Pool(const Block<S>& block, Watch<S>& watch) {
+    Down(block, watch);
+    S* const y = rows_.y_row(block.r) + piece_.ow.begin * inner_;
+    const int64_t rows = block.planes * block.oh.size();
+    for (int64_t r = 0; r < rows; r += l_.across_rows) {
+      AcrossRows(s_.padded + r * l_.pitch, std::min(l_.across_rows, rows - r), y + r * y_pitch_, watch);
     }
-    PoolSpecialRows<S>(rows_, block, piece_.ow, has_rows, s_.special);
   }
 
   const S* Input(const Block<S>& block, int64_t kd, int64_t h) const {
@@ -437,7 +430,6 @@ class ValuesRunner {
   int64_t inner_, x_pitch_, y_pitch_;
   ScratchTaker take_;
   ValuesScratch<S> s_;
-  bool has_empty_row_;
   Piece piece_;
   Lookahead lookahead_;
 };

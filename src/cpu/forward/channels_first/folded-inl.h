@@ -18,10 +18,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <memory>
 
 #include "cpu/forward/any/blocks-inl.h"
+#include "cpu/forward/any/maxima-inl.h"
 #include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/simd/order-inl.h"
@@ -32,7 +31,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // A vector of a window: where it begins in the plane, and the number of the tap in its first lane.
 template <class S>
@@ -92,26 +90,22 @@ struct Window {
   }
 };
 
-template <class S, int kChain>
-HWY_INLINE VecOf<S> LoadSeen(const S* x, Watch<S>& watch) {
-  const auto key = Key<S>(hn::LoadU(hn::ScalableTag<S>(), x));
-  watch.template See<kChain>(key);
-  return key;
-}
-
 // The lane-wise greatest of a window.
 template <class S>
 HWY_INLINE VecOf<S> GreatestOfLanes(const S* x, const Window<S>& window, Watch<S>& watch) {
   const WindowVector<S>* v = window.vectors;
   const auto four = [&](int64_t i) POOLGRAD_LAMBDA {
-    const auto a = LoadSeen<S, 0>(x + v[i].from, watch), b = LoadSeen<S, 1>(x + v[i + 1].from, watch);
-    const auto c = LoadSeen<S, 2>(x + v[i + 2].from, watch), e = LoadSeen<S, 3>(x + v[i + 3].from, watch);
+    const auto a = LoadKey<S, MaxFlow::kRawToKeys, 0>(x + v[i].from, watch),
+               b = LoadKey<S, MaxFlow::kRawToKeys, 1>(x + v[i + 1].from, watch);
+    const auto c = LoadKey<S, MaxFlow::kRawToKeys, 2>(x + v[i + 2].from, watch),
+               e = LoadKey<S, MaxFlow::kRawToKeys, 3>(x + v[i + 3].from, watch);
     return Greatest<S>(Greatest<S>(e, c), Greatest<S>(b, a));
   };
   const int64_t n = window.count;
-  auto greatest = n < 4 ? LoadSeen<S, 0>(x + v[0].from, watch) : four(0);
+  auto greatest = n < 4 ? LoadKey<S, MaxFlow::kRawToKeys, 0>(x + v[0].from, watch) : four(0);
   for (int64_t i = 4; i < n; i += 4) greatest = Greatest<S>(four(std::min(i, n - 4)), greatest);
-  for (int64_t i = 1; n < 4 && i < n; ++i) greatest = Greatest<S>(LoadSeen<S, 1>(x + v[i].from, watch), greatest);
+  for (int64_t i = 1; n < 4 && i < n; ++i)
+    greatest = Greatest<S>(LoadKey<S, MaxFlow::kRawToKeys, 1>(x + v[i].from, watch), greatest);
   return window.Masked(greatest);
 }
 
@@ -125,22 +119,25 @@ HWY_INLINE void BestOfLanes(const S* const* planes, const Window<S>& window, Bes
   const S* x2 = planes[2];
   const S* x3 = planes[3];
   Best<S, true> a, b, c, e;
-  a.key = b.key = c.key = e.key = hn::Set(hn::ScalableTag<S>(), LowestKey<S>());
+  a.key[0] = b.key[0] = c.key[0] = e.key[0] = hn::Set(hn::ScalableTag<S>(), LowestKey<S>());
   a.code = b.code = c.code = e.code = hn::Zero(du);
   for (int64_t i = 0; i < window.count; ++i) {
     const int64_t from = window.vectors[i].from;
     const auto code = hn::Add(hn::Iota(du, 0), hn::Set(du, window.vectors[i].code));
-    const auto code_of = [&]() POOLGRAD_LAMBDA { return code; };
-    a.Meet(LoadSeen<S, 0>(x0 + from, watch), code_of);
-    b.Meet(LoadSeen<S, 1>(x1 + from, watch), code_of);
-    c.Meet(LoadSeen<S, 2>(x2 + from, watch), code_of);
-    e.Meet(LoadSeen<S, 3>(x3 + from, watch), code_of);
+    const auto key0 = LoadKey<S, MaxFlow::kRawToKeys, 0>(x0 + from, watch),
+               key1 = LoadKey<S, MaxFlow::kRawToKeys, 1>(x1 + from, watch);
+    const auto key2 = LoadKey<S, MaxFlow::kRawToKeys, 2>(x2 + from, watch),
+               key3 = LoadKey<S, MaxFlow::kRawToKeys, 3>(x3 + from, watch);
+    a.Meet(&key0, code);
+    b.Meet(&key1, code);
+    c.Meet(&key2, code);
+    e.Meet(&key3, code);
   }
   best[0] = a;
   best[1] = b;
   best[2] = c;
   best[3] = e;
-  for (int i = 0; i < 4; ++i) best[i].key = window.Masked(best[i].key);
+  for (int i = 0; i < 4; ++i) best[i].key[0] = window.Masked(best[i].key[0]);
 }
 
 // The best of the even and the odd lanes of two vectors: those of `low` in the lower half of the result.
@@ -149,16 +146,17 @@ HWY_INLINE Best<S, kRoutes> Fold(const Best<S, kRoutes>& low, const Best<S, kRou
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
   Best<S, kRoutes> even;
-  even.key = hn::ConcatEven(d, high.key, low.key);
-  const auto odd = hn::ConcatOdd(d, high.key, low.key);
+  even.key[0] = hn::ConcatEven(d, high.key[0], low.key[0]);
+  const auto odd = hn::ConcatOdd(d, high.key[0], low.key[0]);
   if constexpr (kRoutes) {
     even.code = hn::ConcatEven(du, high.code, low.code);
     const auto odd_code = hn::ConcatOdd(du, high.code, low.code);
     const auto earlier = backwards ? hn::Gt(odd_code, even.code) : hn::Lt(odd_code, even.code);
-    const auto beats = hn::Or(Above<S>(odd, even.key), hn::And(hn::Eq(odd, even.key), hn::RebindMask(d, earlier)));
+    const auto beats =
+        hn::Or(Above<S>(odd, even.key[0]), hn::And(hn::Eq(odd, even.key[0]), hn::RebindMask(d, earlier)));
     even.code = hn::IfThenElse(hn::RebindMask(du, beats), odd_code, even.code);
   }
-  even.key = Greatest<S>(odd, even.key);
+  even.key[0] = Greatest<S>(odd, even.key[0]);
   return even;
 }
 
@@ -186,15 +184,15 @@ HWY_INLINE void PoolPlanes(const Rows<S>& rows, int64_t plane, int64_t count, co
       BestOfLanes<S>(planes, window, best + i, watch);
     }
   } else {
-    for (int64_t i = 0; i < lanes; ++i) best[i].key = GreatestOfLanes<S>(plane_at(i), window, watch);
+    for (int64_t i = 0; i < lanes; ++i) best[i].key[0] = GreatestOfLanes<S>(plane_at(i), window, watch);
   }
   for (int m = kMax; m > 1; m /= 2) {
     for (int i = 0; i < m; i += 2) best[i / 2] = Fold(best[i], best[i + 1], rows.backwards);
   }
-  watch.SeeUnordered(best[0].key);
-  PutApart(watch.ToY(best[0].key), hn::ScalableTag<S>(), count, y, step);
+  watch.SeeUnordered(best[0].key[0]);
+  PutApart(watch.ToY(best[0].key[0]), hn::ScalableTag<S>(), count, y, step);
   if constexpr (kRoutes) {
-    if (watch.rectifies()) best[0].code = hn::Or(best[0].code, watch.Dropped(best[0].key));
+    if (watch.rectifies()) best[0].Drop(watch);
     PutApart(best[0].code, hn::ScalableTag<Code<S>>(), count, codes, step);
   }
 }

@@ -18,10 +18,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <type_traits>
 
-#include "base/kept.h"
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/channels_first/rows3x3-inl.h"
 #include "cpu/forward/common/rows-inl.h"
@@ -35,7 +32,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // The columns that the loads of a row of windows touch, counted from the row's first; they may lie outside it.
 inline Range LoadedColumns(const Axis& width) {
@@ -84,7 +80,7 @@ struct SweepScratch {
   S* rows;  // copies of the first and the last of x
   bool* special;
 
-  SweepScratch(const SweepLayout& l, ScratchTaker& take) {
+  SweepScratch(const SweepLayout& l, const Problem&, ScratchTaker& take) {
     steps = take.Take<SweepStep<S>>(kSteps);
     kept_keys = take.Take<S>(2 * l.code_pitch);
     kept_codes = take.Take<uint8_t>(2 * l.code_pitch);
@@ -105,34 +101,30 @@ class SweepRunner {
         l_(*static_cast<const SweepLayout*>(args.layout)),
         rows_(p, args),
         take_(memory),
-        s_(l_, take_),
+        s_(l_, p, take_),
         lookahead_(rows_.x, rows_.x_end) {
     std::fill(s_.rows, s_.rows + 2 * l_.row_pitch, S{0});
   }
 
   void Run(int64_t begin, int64_t end) {
-    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) { Pool(block); });
+    const Range whole = {0, width_.out};
+    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) {
+      PoolBlock(rows_, block, whole, s_.special, [&](Watch<S>& watch) { Pool(block, watch); });
+      rows_.Finish(block.r, block.planes * block.oh.size(), whole);
+    });
   }
 
  private:
-  void Pool(const Block<S>& block) {
-    Watch<S> watch(p_);
-    const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
-    if (has_rows) {
-      ForPlanesOf(block, rows_, [&](const Block<S>& one) {
-        uint8_t* codes = s_.codes + (one.r - block.r) * l_.code_pitch;
-        const S* plane = rows_.row(one.plane, p_.depth().start(one.od), 0);
-        for (int64_t f = 0; f < std::min(height_.dilation, one.oh.size()); ++f) {
-          SweepDown(one, plane, one.oh.begin + f, codes, watch);
-        }
-      });
-      Flush(watch);
-      PackRows(rows_, s_.codes, l_.code_pitch, block.r, block.planes * block.oh.size(), {0, width_.out});
-    }
-    if (!has_rows || watch.Fired() != Alarm::kNone || height_.has_empty_window()) {
-      PoolSpecialRows(rows_, block, {0, width_.out}, has_rows, s_.special);
-    }
-    rows_.Finish(block.r, block.planes * block.oh.size(), {0, width_.out});
+  void Pool(const Block<S>& block, Watch<S>& watch) {
+    ForPlanesOf(block, rows_, [&](const Block<S>& one) {
+      uint8_t* codes = s_.codes + (one.r - block.r) * l_.code_pitch;
+      const S* plane = rows_.row(one.plane, p_.depth().start(one.od), 0);
+      for (int64_t f = 0; f < std::min(height_.dilation, one.oh.size()); ++f) {
+        SweepDown(one, plane, one.oh.begin + f, codes, watch);
+      }
+    });
+    Flush(watch);
+    PackRows(rows_, s_.codes, l_.code_pitch, block.r, block.planes * block.oh.size(), {0, width_.out});
   }
 
   // The rows of outputs `first`, first + dilation, ...
@@ -230,19 +222,11 @@ Made MakeRoutes3x3(const Problem& p) {
   if (h.extent() > 2 * h.in + 4096) return "windows reach far beyond the input";
   // Bits: at stride 1 nothing is won, and only one row before the input can be told from zeros.
   if (kIsBits<S> && (h.stride == 1 || h.pad_lo > 1)) return "bits do not serve it";
-  const SweepLayout layout = LayOutSweep<S>(p);
-  ScratchTaker take(nullptr);
-  const SweepScratch<S> scratch(layout, take);
-  Kernel kernel;
-  if constexpr (kIsBits<S>) {
-    kernel.run = RunAs<SweepRunner<S, 2>>;
-  } else {
-    kernel.run = h.stride == 1 ? RunAs<SweepRunner<S, 1>> : RunAs<SweepRunner<S, 2>>;
+  RunFn run = RunAs<SweepRunner<S, 2>>;
+  if constexpr (!kIsBits<S>) {
+    if (h.stride == 1) run = RunAs<SweepRunner<S, 1>>;
   }
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  kernel.scratch_bytes = take.used();
-  kernel.layout = KeptCopy(layout);
-  return kernel.layout ? Made(kernel) : kNoMemory;
+  return KernelOfRows<S, SweepScratch<S>>(p, run, LayOutSweep<S>(p));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -30,7 +30,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 using ByteVec = hn::Vec<hn::ScalableTag<uint8_t>>;
 

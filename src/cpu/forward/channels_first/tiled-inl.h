@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <utility>
 
 #include "cpu/forward/any/blocks-inl.h"
@@ -37,7 +36,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 struct TiledLayout {
   int64_t group;  // output rows between two looks at the Watch
@@ -127,11 +125,10 @@ HWY_INLINE Best<S, true> BestOfTiles(const S* const* inputs, const Code<S>* code
       watch.See(v[t]);
       const auto code = hn::Set(du, codes[i * kStride + t]);
       if (i + t == 0) {
-        best.key = v[0];
+        best.key[0] = v[0];
         best.code = code;
       } else {
-        best.code = hn::IfThenElse(hn::RebindMask(du, Above<S>(v[t], best.key)), code, best.code);
-        best.key = Greatest<S>(v[t], best.key);
+        best.Meet(v + t, code);
       }
     }
   }
@@ -147,10 +144,11 @@ HWY_INLINE void TilesStep(const S* const* inputs, const Code<S>* codes, int64_t 
   CodeVec<S> of[kSome];
   for (int k = 0; k < kSome; ++k) {
     const int64_t at = j + k * lanes;
-    const auto best = BestOfTiles<S, kStride>(inputs, codes, n, backwards, from + at * kStride, watch);
-    watch.SeeWinner(best.key);
-    hn::StoreU(watch.ToY(best.key), hn::ScalableTag<S>(), y + at);
-    of[k] = watch.rectifies() ? hn::Or(best.code, watch.Dropped(best.key)) : best.code;
+    auto best = BestOfTiles<S, kStride>(inputs, codes, n, backwards, from + at * kStride, watch);
+    watch.SeeWinner(best.key[0]);
+    hn::StoreU(watch.ToY(best.key[0]), hn::ScalableTag<S>(), y + at);
+    if (watch.rectifies()) best.Drop(watch);
+    of[k] = best.code;
   }
   if constexpr (kSome == sizeof(S)) {
     hn::StoreU(BytesOf<Code<S>>(of), hn::ScalableTag<uint8_t>(), y_codes + j);

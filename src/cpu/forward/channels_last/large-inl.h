@@ -22,7 +22,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -39,7 +38,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // What is known of the values of an input row.
 enum class RowState : uint8_t {

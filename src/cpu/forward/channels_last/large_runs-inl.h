@@ -33,7 +33,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr int64_t kMostWindows = 8;  // at once
 
@@ -101,71 +100,49 @@ HWY_INLINE void PutWindow(const MiddleJob<S, C>& job, int64_t w, int64_t j, cons
   }
 }
 
-// All windows at element j; kWindows of them, one tap apart, all inside the input.
-template <class S, class C, bool kRoutes, bool kToY, int kWindows, int kVectors>
-HWY_INLINE void PoolWholeWindows(const MiddleJob<S, C>& job, int64_t j, Watch<S>& watch) {
-  using G = Group<S, kRoutes, kVectors, C>;
-  G kept[kWindows];
-  G best = LoadTap<S, C, kRoutes, kToY, kVectors>(job, job.taps - 1, j);
-  for (int64_t t = job.taps - 2; t >= kWindows - 1; --t) {
-    best.MeetEarlier(LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j));
-  }
-  kept[kWindows - 1] = best;
-  POOLGRAD_UNROLL
-  for (int w = kWindows - 2; w >= 0; --w) {
-    best.MeetEarlier(LoadTap<S, C, kRoutes, kToY, kVectors>(job, w, j));
-    kept[w] = best;
-  }
-  PutWindow<S, C, kRoutes, kToY, kVectors>(job, 0, j, best, watch);
-  G behind = LoadTap<S, C, kRoutes, kToY, kVectors>(job, job.taps, j);
-  POOLGRAD_UNROLL
-  for (int w = 1; w < kWindows; ++w) {
-    if (w > 1) behind.MeetLater(LoadTap<S, C, kRoutes, kToY, kVectors>(job, job.taps - 1 + w, j));
-    best = kept[w];
-    best.MeetLater(behind);
-    PutWindow<S, C, kRoutes, kToY, kVectors>(job, w, j, best, watch);
-  }
-}
-
-// The same for any windows.
-template <class S, class C, bool kRoutes, bool kToY, int kVectors>
-HWY_INLINE void PoolAnyWindows(const MiddleJob<S, C>& job, int64_t j, Watch<S>& watch) {
-  using G = Group<S, kRoutes, kVectors, C>;
-  G kept[kMostWindows];
-  int64_t t = std::min(job.taps, job.valid.end) - 1;
-  G best = LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j);
-  for (int64_t w = job.windows - 1; w >= 0; --w) {
-    for (const int64_t begin = std::max(w * job.stride, job.valid.begin); --t >= begin;) {
-      best.MeetEarlier(LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j));
-    }
-    ++t;
-    kept[w] = best;
-  }
-  PutWindow<S, C, kRoutes, kToY, kVectors>(job, 0, j, best, watch);
-  t = job.taps;
-  const bool any = t < job.valid.end && job.windows > 1;  // taps behind window 0
-  G behind = best;
-  if (any) behind = LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j);
-  for (int64_t w = 1; w < job.windows; ++w) {
-    best = kept[w];
-    if (any) {
-      for (const int64_t end = std::min(job.taps + w * job.stride, job.valid.end); ++t < end;) {
-        behind.MeetLater(LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j));
-      }
-      --t;
-      best.MeetLater(behind);
-    }
-    PutWindow<S, C, kRoutes, kToY, kVectors>(job, w, j, best, watch);
-  }
-}
-
-// kWindows: 0 where they are not whole, or not that many.
+// All windows at element j. kWindows: there are so many, one tap apart, all inside the input; 0 where not.
 template <class S, class C, bool kRoutes, bool kToY, int kWindows, int kVectors>
 HWY_INLINE void PoolWindows(const MiddleJob<S, C>& job, int64_t j, Watch<S>& watch) {
-  if constexpr (kWindows > 0) {
-    PoolWholeWindows<S, C, kRoutes, kToY, kWindows, kVectors>(job, j, watch);
+  using G = Group<S, kRoutes, kVectors, C>;
+  constexpr bool kWhole = kWindows > 0;
+  const int64_t stride = kWhole ? 1 : job.stride;
+  const Range valid = kWhole ? Range{0, job.taps - 1 + kWindows} : job.valid;
+  int64_t t = std::min(job.taps, valid.end) - 1;
+  G kept[kWhole ? kWindows : kMostWindows];
+  G best = LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j);
+  const auto towards_front = [&](int64_t w) POOLGRAD_LAMBDA {
+    const int64_t begin = std::max(w * stride, valid.begin);
+    for (--t; t >= begin; --t) best.MeetEarlier(LoadTap<S, C, kRoutes, kToY, kVectors>(job, t, j));
+    t = begin;
+    kept[w] = best;
+  };
+  G behind;
+  int64_t met = 1;  // of the taps behind window 0
+  const bool any = kWhole || (job.taps < valid.end && job.windows > 1);
+  const auto towards_end = [&](int64_t w) POOLGRAD_LAMBDA {
+    best = kept[w];
+    if (!any) return;
+    const int64_t end = std::min(w * stride, valid.end - job.taps);
+    for (; met < end; ++met) behind.MeetLater(LoadTap<S, C, kRoutes, kToY, kVectors>(job, job.taps + met, j));
+    best.MeetLater(behind);
+  };
+  if constexpr (kWhole) {
+    POOLGRAD_UNROLL for (int w = kWindows - 1; w >= 0; --w) towards_front(w);
   } else {
-    PoolAnyWindows<S, C, kRoutes, kToY, kVectors>(job, j, watch);
+    for (int64_t w = job.windows - 1; w >= 0; --w) towards_front(w);
+  }
+  PutWindow<S, C, kRoutes, kToY, kVectors>(job, 0, j, best, watch);
+  behind = any ? LoadTap<S, C, kRoutes, kToY, kVectors>(job, job.taps, j) : best;
+  if constexpr (kWhole) {
+    POOLGRAD_UNROLL for (int w = 1; w < kWindows; ++w) {
+      towards_end(w);
+      PutWindow<S, C, kRoutes, kToY, kVectors>(job, w, j, best, watch);
+    }
+  } else {
+    for (int64_t w = 1; w < job.windows; ++w) {
+      towards_end(w);
+      PutWindow<S, C, kRoutes, kToY, kVectors>(job, w, j, best, watch);
+    }
   }
 }
 

@@ -28,7 +28,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 
 #include "cpu/forward/channels_last/rows_runs-inl.h"
 #include "cpu/forward/common/exact-inl.h"
@@ -43,7 +42,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // A piece of a row of outputs whose windows have the same taps along the width.
 struct StreamPiece {

@@ -15,19 +15,18 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 #include <utility>
 
 #include "cpu/forward/common/codes-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
+#include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr bool kFewForms = HWY_TARGET == HWY_WASM;  // bytes count there
 
@@ -91,15 +90,17 @@ struct Taps {
   HWY_INLINE hn::Vec<D> CodeOf(int64_t t) const { return kTaps > 0 ? known_codes[t] : hn::Set(D(), codes[t]); }
 };
 
-// The best of a run's taps, at x.
-template <class S, bool kRoutes, int kTaps, int kVectors>
+// The best of a run's taps, at x. kSome: only n elements are there.
+template <class S, bool kRoutes, int kTaps, int kVectors, bool kSome = false>
 HWY_INLINE Group<S, kRoutes, kVectors> BestOfTaps(const Taps<S, kTaps, TapCode<S, kVectors>>& taps, const S* x,
-                                                  Watch<S>& watch) {
+                                                  Watch<S>& watch, [[maybe_unused]] int64_t n = 0) {
   const hn::ScalableTag<S> d;
   const int64_t lanes = LaneCount<S>();
   const auto load = [&](const S* from, VecOf<S>* to) POOLGRAD_LAMBDA {
     POOLGRAD_UNROLL
-    for (int v = 0; v < kVectors; ++v) to[v] = Key<S>(hn::LoadU(d, from + v * lanes));
+    for (int v = 0; v < kVectors; ++v) {
+      to[v] = Key<S>(kSome ? LoadFirst(d, from + v * lanes, n) : hn::LoadU(d, from + v * lanes));
+    }
     [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA { (watch.template See<kV>(to[kV]), ...); }
     (std::make_integer_sequence<int, kVectors>());
   };
@@ -184,34 +185,8 @@ HWY_INLINE void Give(const Role<S>& role, const Group<S, kRoutes, kVectors>& her
     return;
   }
   watch.SeeWinner(best.key[0], n);
-  if (y_at + lanes <= y_size) {  // the rest is written over by the next run
-    hn::StoreU(watch.ToY(best.key[0]), d, y);
-  } else {
-    HWY_ALIGN S values[hn::MaxLanes(hn::ScalableTag<S>())];
-    hn::Store(watch.ToY(best.key[0]), d, values);
-    std::memcpy(y, values, static_cast<size_t>(n) * sizeof(S));
-  }
-}
-
-// The last elements of a run that ends where x does: their taps by way of a copy.
-template <class S, bool kRoutes>
-HWY_NOINLINE Group<S, kRoutes, 1> BestOfCopiedTaps(const StreamJob<S>& job, const S* x, int64_t n, Watch<S>& watch) {
-  const typename Group<S, kRoutes, 1>::D8 d8;
-  HWY_ALIGN S copy[hn::MaxLanes(hn::ScalableTag<S>())] = {};
-  Group<S, kRoutes, 1> best;
-  for (int64_t t = 0; t < job.taps; ++t) {
-    std::memcpy(copy, x + job.offsets[t], static_cast<size_t>(n) * sizeof(S));
-    const VecOf<S> key = Key<S>(hn::Load(hn::ScalableTag<S>(), copy));
-    watch.See(key);
-    const auto code = hn::Set(d8, job.codes[t]);
-    if (t == 0) {
-      best.key[0] = key;
-      best.code = code;
-    } else {
-      best.Meet(&key, code);
-    }
-  }
-  return best;
+  if (y_at + lanes <= y_size) return hn::StoreU(watch.ToY(best.key[0]), d, y);  // the next run writes over the rest
+  StoreFirst(d, watch.ToY(best.key[0]), y, n);
 }
 
 // What is left of a run when less than a group is: [j, run), of the run that begins at `x`.
@@ -224,8 +199,8 @@ HWY_NOINLINE void StreamTail(const StreamJob<S>& job, const S* x, int64_t j, int
   for (; j < job.run; j += lanes) {
     const int64_t n = std::min(lanes, job.run - j);
     const bool inside = n == lanes || farthest + j + lanes <= job.in_end;
-    const auto here =
-        inside ? BestOfTaps<S, kRoutes, 0, 1>(taps, x + j, watch) : BestOfCopiedTaps<S, kRoutes>(job, x + j, n, watch);
+    const auto here = inside ? BestOfTaps<S, kRoutes, 0, 1>(taps, x + j, watch)
+                             : BestOfTaps<S, kRoutes, 0, 1, true>(taps, x + j, watch, n);
     for (int64_t r = 0; r < job.role_count; ++r) {
       Give<S, kRoutes, 1, Part::kAsListed>(job.roles[r], here, kept_at + j, y_at + j, n, job.y_size, watch);
     }

@@ -25,7 +25,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // A full vector of To lanes, truncated from that many L lanes at `from`, in order.
 template <class To, class L>
@@ -176,7 +175,9 @@ struct Group {
   // The better of this and `other`, which comes later.
   HWY_INLINE void Meet(const VecOf<S>* other, Codes other_code) {
     const hn::ScalableTag<S> d;
-    if constexpr (kRoutes) {
+    if constexpr (kRoutes && sizeof(C) == sizeof(S)) {  // a mask selects
+      code = hn::IfThenElse(hn::RebindMask(D8(), Above<S>(other[0], key[0])), other_code, code);
+    } else if constexpr (kRoutes) {
       CodeVec<S> beats[kVectors];
       POOLGRAD_UNROLL
       for (int v = 0; v < kVectors; ++v) {
@@ -211,6 +212,10 @@ struct Group {
     for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(key[v], other.key[v]);
   }
 };
+
+// One vector with codes as wide.
+template <class S, bool kRoutes>
+using Best = Group<S, kRoutes, 1, Code<S>>;
 
 // Calls step(j, vectors) for groups and single vectors that cover `run` elements. The last ones overlap those before
 // them; only in a run shorter than a vector do they go beyond its end.

@@ -20,13 +20,13 @@
 
 #include "cpu/forward/common/codes-inl.h"
 #include "cpu/simd/order-inl.h"
+#include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 #include "spec/problem.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Values as the rules compare them: -0 equals +0, a NaN is above, below and equal to nothing.
 template <class S>
@@ -157,12 +157,7 @@ struct ExactRow {
           const int64_t tap = (kd * p.height().kernel + kh) * width.kernel + kw;
           const int64_t in_w = width.start(ow) + kw * width.dilation;
           if (all_valid && contiguous) {
-            if (n == lanes) {
-              visit(tap, hn::LoadU(dv, row + in_w * inner), hn::FirstN(dv, static_cast<size_t>(n)));
-              continue;
-            }
-            std::memcpy(buffer, row + in_w * inner, static_cast<size_t>(n) * sizeof(S));
-            visit(tap, hn::Load(dv, buffer), hn::FirstN(dv, static_cast<size_t>(n)));
+            visit(tap, LoadFirst(dv, row + in_w * inner, n), hn::FirstN(dv, static_cast<size_t>(n)));
             continue;
           }
           for (int64_t i = 0; i < lanes; ++i) {
@@ -199,16 +194,20 @@ struct ExactRow {
       best = hn::IfThenElse(take, v, best);
       code.TakeWhere(take, TapNumber<S>(tap));
     });
-    HWY_ALIGN S values[hn::MaxLanes(hn::ScalableTag<S>())];
-    hn::Store(kIsByte<S> ? keys.KeyOf(best) : best, dv, values);
-    std::memcpy(y, values, static_cast<size_t>(n) * sizeof(S));
+    // relu: a window whose winner is not above 0, or a NaN that its rule let win, has no route. (After a bias: later.)
+    const auto zero = kIsByte<S> ? keys.KeyOf(hn::Zero(dv)) : hn::Zero(dv);
+    const Standings<S> s = Stand<S>(best, zero, infinity);
+    const auto dropped = p.relu && !p.bias ? hn::Not(hn::Or(s.above, s.v_nan)) : hn::FirstN(dv, 0);
+    if (masks) Sets(ow, c, n, best, code, infinity, dropped, masks);
+    code.TakeWhere(dropped, TapNumber<S>(~int64_t{0}));
+    best = hn::IfThenElse(dropped, zero, best);
+    StoreFirst(dv, kIsByte<S> ? keys.KeyOf(best) : best, y, n);
     if (codes) code.Store(n, codes);
-    if (masks) Sets(ow, c, n, best, code, infinity, masks);
   }
 
   // The set: the tap that last beat the best, and those after it that tie with it.
   void Sets(int64_t ow, int64_t c, int64_t n, VecOf<S> best, const TapNumber<S>& winner, S infinity,
-            uint8_t* masks) const {
+            hn::Mask<hn::ScalableTag<S>> dropped, uint8_t* masks) const {
     const hn::ScalableTag<S> dv;
     const hn::ScalableTag<Code<S>> du;
     const int64_t bytes = p.routes.mask_bytes();
@@ -231,7 +230,7 @@ struct ExactRow {
       }
       const auto wins = winner.Is(TapNumber<S>(tap));
       const auto ties = hn::And(passed, Stand<S>(v, best, infinity).equal);
-      const auto in = hn::And(valid, hn::Or(ties, wins));
+      const auto in = hn::AndNot(dropped, hn::And(valid, hn::Or(ties, wins)));
       passed = hn::Or(passed, wins);
       const auto bit = hn::Set(du, static_cast<Code<S>>(1u << (tap % 8)));
       bits = hn::Or(bits, hn::IfThenElseZero(hn::RebindMask(du, in), bit));
@@ -240,51 +239,36 @@ struct ExactRow {
   }
 };
 
-// Channels `some` of output ow, channels last. y and line point at the output's first channel; some.begin's code begins
-// at a byte.
-template <class S>
-void RunExactChannels(const ExactRow<S>& row, int64_t ow, Range some, S* y, uint8_t* line) {
-  const int64_t lanes = LaneCount<S>();
-  const RouteFormat& f = row.p.routes;
-  constexpr int64_t kSome = 256;
-  uint32_t codes[kSome];
-  for (int64_t begin = some.begin; begin < some.end; begin += kSome) {
-    const int64_t end = std::min(begin + kSome, some.end);
-    for (int64_t c = begin; c < end; c += lanes) {
-      row.Block(ow, c, std::min(lanes, end - c), y + c, line && !f.masks ? codes + (c - begin) : nullptr,
-                line && f.masks ? line + c * f.mask_bytes() : nullptr);
-    }
-    if (line && !f.masks) PackCodes(codes, end - begin, f.bits, line + begin * f.bits / 8);
-  }
-}
-
-// Outputs [begin, end) of the row (plane, od, oh), in ow. y and routes point at the row's first output and first route
-// line; routes may be null. Where inner is 1, the routes of output `begin` begin at a byte.
+// Outputs `ow` of the row (plane, od, oh). y and routes point at the row's first output and first route line; routes
+// may be null. Where inner is 1, the routes of output ow.begin begin at a byte, and lanes are neighbouring outputs;
+// else they are channels of one.
 template <class S>
 HWY_NOINLINE void RunExactRow(const Problem& p, const S* plane, int64_t od, int64_t oh, Range ow, S* y,
                               uint8_t* routes) {
   const ExactRow<S> row(p, plane, od, oh);
-  const int64_t lanes = LaneCount<S>();
+  const bool across = row.inner == 1;
+  const bool one_by_one = across && p.width().stride > p.width().in;  // windows that have no taps in common
+  const int64_t step = one_by_one ? 1 : LaneCount<S>();
   const bool sets = routes && p.routes.masks;
-  const int64_t bytes = p.routes.mask_bytes();
   constexpr int64_t kSome = 256;  // codes on their way to a line; so many fill bytes
   uint32_t codes[kSome];
-  if (row.inner == 1) {
-    const int64_t step =
-        p.width().stride > p.width().in ? 1 : lanes;  // windows that have no taps in common, one by one
-    for (int64_t begin = ow.begin; begin < ow.end; begin += kSome) {
-      const int64_t end = std::min(begin + kSome, ow.end);
-      for (int64_t o = begin; o < end; o += step) {
-        row.Block(o, 0, std::min(step, end - o), y + o, routes && !sets ? codes + (o - begin) : nullptr,
-                  sets ? routes + o * bytes : nullptr);
+  const int64_t runs = across ? 1 : ow.size(), run = across ? ow.size() : row.inner;
+  for (int64_t o = ow.begin; o < ow.begin + runs; ++o) {
+    for (int64_t begin = 0; begin < run; begin += kSome) {
+      const int64_t end = std::min(begin + kSome, run);
+      for (int64_t i = begin; i < end; i += step) {
+        const int64_t at = o * row.inner + i;
+        row.Block(across ? at : o, across ? 0 : i, std::min(step, end - i), y + at,
+                  routes && !sets ? codes + (i - begin) : nullptr,
+                  sets ? routes + at * p.routes.mask_bytes() : nullptr);
       }
-      if (routes && !sets) PackRow(p, codes, {begin, end}, routes);
+      if (!routes || sets) continue;
+      if (across) {
+        PackRow(p, codes, {o + begin, o + end}, routes);
+      } else {
+        PackCodes(codes, end - begin, p.routes.bits, routes + LineOffset(p.routes, o) + begin * p.routes.bits / 8);
+      }
     }
-    return;
-  }
-  for (int64_t o = ow.begin; o < ow.end; ++o) {
-    uint8_t* line = routes ? routes + LineOffset(p.routes, o) : nullptr;
-    RunExactChannels<S>(row, o, {0, row.inner}, y + o * row.inner, line);
   }
 }
 

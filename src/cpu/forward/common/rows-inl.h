@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <utility>
 
 #include "base/kept.h"
@@ -24,7 +23,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Where row r of the result is.
 struct RowPlace {
@@ -73,12 +71,9 @@ struct Rows {
     return routes ? routes + LineOffset(p.routes, p.channels_last() ? r * p.width().out : r) : nullptr;
   }
 
-  // Outputs `ow` of rows [r, r + count) are in y, with their routes. What is stored by Watch::ToY needs no more than a
-  // bias.
+  // Outputs `ow` of rows [r, r + count) are in y, with their routes; what is left is a bias.
   void Finish(int64_t r, int64_t count, Range ow) const {
-    if (p.bias) Rectify(r, count, ow);
-  }
-  void Rectify(int64_t r, int64_t count, Range ow) const {
+    if (!p.bias) return;
     const int64_t out = p.width().out, end = (r + count) * out;
     if (ow.size() == out) return args.finish(p, args, {r * out * inner, end * inner});
     for (int64_t at = r * out; at < end; at += out)
@@ -113,7 +108,6 @@ void RunExactRow(const Rows<S>& rows, const S* plane, int64_t od, int64_t oh, Ra
     rows.GiveUp();
   } else {
     RunExactRow<S>(rows.p, plane, od, oh, ow, rows.y_row(r), rows.route_row(r));
-    if (rows.p.relu && !rows.p.bias) rows.Rectify(r, 1, ow);
   }
 }
 

@@ -57,7 +57,7 @@ int ReadAtOnce(const TableForm& f, const TableAxis& w) {
   return at_once;
 }
 
-// False: the kernel without constants it shall be.
+// False: it is not compiled for its axes.
 template <class T>
 bool KnowForward(TableJob<T>& job, TableForm& f) {
   TableParams<T>& v = job.params;
@@ -122,7 +122,6 @@ bool KnowFirstBackward(const Problem& p, TableJob<T>& job, TableForm& f) {
   CutTable(v.cut, d.in, h.in, p.batch * p.channels, staged_bytes, bytes);
   const Pieces& cut = v.cut;
   v.rows_place = static_cast<int>(written(cut.planes_each, cut.depths_each, cut.rows_each));
-
   job.shared_bytes = static_cast<size_t>(bytes(cut.planes_each, cut.depths_each, cut.rows_each));
   job.blocks = BlocksOf(cut);
   f.whole = IsWhole(cut, f.in);
@@ -154,7 +153,7 @@ bool KnowLastBackward(const Problem& p, TableJob<T>& job, TableForm& f) {
   return true;
 }
 
-// The job with a kernel compiled for its axes, or the one there was.
+// Null: the kernel without constants it shall be, or compiling failed.
 template <class T>
 std::shared_ptr<const void> MakeKnownTable(const Problem& original, poolgrad_op op, const TableCompiler& compile) {
   const bool forward = op != POOLGRAD_OP_BACKWARD, max = original.kind == POOLGRAD_MAX;
@@ -165,7 +164,8 @@ std::shared_ptr<const void> MakeKnownTable(const Problem& original, poolgrad_op 
   auto job = std::make_shared<TableJob<T>>();
   job->params = MakeTableParams<T>(p);
   TableParams<T>& v = job->params;
-  if (forward && v.exact) return nullptr;
+  // Bytes of a plane are counted in 31 bits.
+  if (p.in_plane() * static_cast<int64_t>(sizeof(T)) >= int64_t{1} << 31 || (forward && v.exact)) return nullptr;
   for (int i = 0; i < 3; ++i) {
     if (v.axis[i].sized || (p.axis[i].dilation != 1 && p.axis[i].kernel > 1)) return nullptr;
   }

@@ -33,6 +33,20 @@ MAX = {2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
 AVERAGE = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
 
 
+def draw(random, elements):
+    """kind, batch, channels, sizes, output sizes, drawn at random; about `elements` inputs. Now and then more outputs than inputs."""
+    rank = random.choices((1, 2, 3), (2, 6, 2))[0]
+    channels = random.choice((1, 3, 8 * random.randint(1, 64), 16 * random.randint(1, 32), random.randint(1, 512)))
+    low, high = {1: (64, 4096), 2: (7, 224), 3: (6, 48)}[rank]
+    sizes = [random.randint(low, high)] * rank if random.random() < 0.6 else [random.randint(low, high) for _ in range(rank)]
+    most = lambda n: max(1, round(n * random.choice((0.05, 0.2, 0.5, 0.5, 1, 1.5))))
+    outputs = [random.randint(1, most(n)) for n in sizes]
+    if rank == 1:
+        sizes, outputs = [1] + sizes, [1] + outputs
+    batch = max(1, round(elements / (channels * math.prod(sizes))))
+    return random.choice(("max", "avg")), batch, channels, tuple(sizes), tuple(outputs)
+
+
 def cases(kind):
     return {f"{kind}_{name}": (kind, *case) for name, case in CASES.items()}
 

@@ -11,7 +11,8 @@ fwd: values. train: values and what backward needs. bwd: the gradient.
 --random N --seed S: N windows drawn at random (draws.py) instead of the cases, against PyTorch eager unless --peers names
 others; values are compared, and the report says how often we are behind and what fraction of copy is reached.
 
---adaptive: adaptive maxima and averages (adaptive.py) instead of the cases, against PyTorch eager, with the same report.
+--adaptive: adaptive maxima and averages (adaptive.py) instead of the cases, against PyTorch eager, with the same report;
+with --random N, of sizes drawn at random.
 """
 import argparse
 import ctypes
@@ -335,7 +336,8 @@ def main():
         cases = {**adaptive.cases("max"), **adaptive.cases("avg")}
     if options.random:
         source = random.Random(options.seed)
-        cases = {f"draw{i}": draws.draw(source, 24 << 20) for i in range(options.random)}
+        draw = adaptive.draw if options.adaptive else draws.draw
+        cases = {f"draw{i}": draw(source, 24 << 20) for i in range(options.random)}
     machine = {
         "gpu": torch.cuda.get_device_name(), "copy_GBps": bandwidth / 1e9, "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(), "date": datetime.date.today().isoformat(), "missing_peers": missing,

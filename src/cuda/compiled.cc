@@ -201,7 +201,8 @@ std::string SourceOf(poolgrad_dtype dtype, const TableForm& f) {
   for (const auto* numbers : {&f.in, &f.out, &f.kernel, &f.stride, &f.pad_lo, &f.pad_hi, &f.form, &f.least, &f.over}) {
     form += Numbers(*numbers) + ", ";
   }
-  for (const int n : {f.what, f.bits, f.divisor}) form += std::to_string(n) + ", ";
+  form += "TableOp(" + std::to_string(static_cast<int>(f.what)) + "), ";
+  for (const int n : {f.bits, f.divisor}) form += std::to_string(n) + ", ";
   for (const bool b : {f.count_padding, f.backward, f.last, f.whole}) form += Truth(b) + ", ";
   form += std::to_string(f.vector) + ", " + Truth(f.signal) + ", ";
   const std::string params = std::string("TableParams<") + NameOf(dtype) + ">";

@@ -117,10 +117,11 @@ int CountKinds(int draws) {
       {"tables backward, channels last, unrolled",
        [](const TableForm& f) { return f.backward && f.last && f.unrolled; }},
       {"tables backward, channels last", [](const TableForm& f) { return f.backward && f.last && !f.unrolled; }},
-      {"tables of signals backward", [](const TableForm& f) { return f.signal && f.what != 2; }},
+      {"tables of signals backward", [](const TableForm& f) { return f.signal && f.what != cuda::TableOp::kAverage; }},
       {"tables of volumes", [](const TableForm& f) { return f.in[0] > 1 && f.over[0] > 1 && f.backward; }},
-      {"lists", [](const TableForm& f) { return f.form[1] == 2 || f.form[2] == 2; }},
-      {"averages with padding", [](const TableForm& f) { return f.what == 2 && f.pad_lo[2] > 0; }},
+      {"lists", [](const TableForm& f) { return f.form[1] == cuda::kListed || f.form[2] == cuda::kListed; }},
+      {"averages with padding",
+       [](const TableForm& f) { return f.what == cuda::TableOp::kAverage && f.pad_lo[2] > 0; }},
   };
   const int64_t usual = cuda::staged_bytes, worth = std::exchange(cuda::bytes_worth_compiling, 0);
   const int64_t columns = cuda::table_unrolled_columns;

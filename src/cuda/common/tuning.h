@@ -102,16 +102,18 @@ inline constexpr int64_t kTableClearedBlocks = 132 * 16;
 // 20x8 0.51 would become 0.38); backward, the GPU tests lower them.
 inline constexpr int64_t kTableLargeForward = 200;
 inline int64_t table_large_backward = 64, table_large_last = 256;
-// Compiled for their axes: columns of a window at most (of maxima in several rows, and channels last), threads that a
-// block should have, outputs over an input, rows that are unrolled and what is done
-// for them; channels last, backward, rows to a thread where they are not; channels first, backward of maxima, inputs to
-// an output from which clearing and putting is faster. Rows are unrolled where a block has so many columns (the GPU
-// tests lower it).
-inline constexpr int kTableKnownWidth = 40, kTableKnownRow = 11, kTableKnownPacks = 8, kTableFewest = 64;
-inline constexpr int kTableKnownOver = 9, kTableUnrolledRows = 32, kTableUnrolledTaps = 160;
-inline constexpr int kTableUnrolledPairs = 512, kTableUnrolledDeep = 8;
+// Compiled for their axes. Columns of a window at most; of maxima in several rows; of those with channels last.
+inline constexpr int kTableKnownWidth = 40, kTableKnownRow = 11, kTableKnownPacks = 8;
+// Outputs over an input at most, and threads up to which lanes share an output.
+inline constexpr int kTableKnownOver = 9, kTableFewest = 64;
+// Rows that are unrolled, and what is done for them in all; rows of inputs times outputs, and outputs of volumes.
+inline constexpr int kTableUnrolledRows = 32, kTableUnrolledTaps = 160, kTableUnrolledPairs = 512,
+                     kTableUnrolledDeep = 8;
+// Channels last, backward: rows to a thread where they are not. Channels first, backward of maxima: inputs to an output
+// from which clearing and putting is faster.
 inline constexpr int kTableRunDown = 16;
 inline constexpr int64_t kTableKnownApart = 8;
+// Columns of a block from which rows are unrolled (the GPU tests lower it).
 inline int64_t table_unrolled_columns = kTableThreads / 2;
 // Inputs along the width that a thread of the channels-last backward does; twice as many of long rows.
 inline constexpr int64_t kTableRun = 8, kTableLongRow = 64;

@@ -15,6 +15,7 @@
 #include "cuda/common/packs.cuh"
 #include "cuda/common/staging.cuh"
 #include "cuda/common/tuning.h"
+#include "cuda/tables/tables_form.h"
 
 namespace poolgrad::cuda {
 
@@ -249,8 +250,6 @@ struct BlockAxes {
     return outs[0] == p.axis[0].out && outs[1] == p.axis[1].out;
   }
 };
-
-enum class TableOp { kMax, kRoutes, kAverage };
 
 template <class T>
 __device__ int Counted(const TableParams<T>& p, int divisor, int od, int oh, int ow) {

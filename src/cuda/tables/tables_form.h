@@ -4,12 +4,14 @@
 
 namespace poolgrad::cuda {
 
+enum class TableOp { kMax, kRoutes, kAverage };
+
 struct TableForm {
   int in[3], out[3], kernel[3], stride[3], pad_lo[3], pad_hi[3];
   int form[3];   // AxisForm
   int least[3];  // inputs of the smallest window
   int over[3];   // outputs over an input, at most
-  int what;      // TableOp
+  TableOp what;  // backward: kRoutes or kAverage
   int bits;      // of a code
   int divisor;   // 0: the taps that count
   bool count_padding;

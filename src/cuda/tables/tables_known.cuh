@@ -65,7 +65,7 @@ struct KnownAxis {
     if constexpr (kAdaptive) {
       o.begin = static_cast<int>(static_cast<uint32_t>(at * f.out[i]) / f.in[i]);
       o.end = static_cast<int>(static_cast<uint32_t>((at + 1) * f.out[i] + f.in[i] - 1) / f.in[i]);
-    } else if constexpr (f.in[i] == 1 && f.out[i] == 1) {
+    } else if constexpr (f.in[i] == 1 && f.out[i] == 1 && StartOf(0) <= 0 && EndOf(0) > 0) {
       o = {0, 1};
     } else {
       axis.covering(at, &o.begin, &o.end);

@@ -23,7 +23,7 @@ __device__ void GoDown(const KnownAxis<f, 1>& h, int first, int end, Load&& load
   };
   if constexpr (f.unrolled) {
     using Known = KnownAxis<f, 1>;
-    Unrolled<0, Known::StartOf(0)>([&](auto at) { visit(at, rows); });
+    Unrolled<0, (Known::StartOf(0) < f.in[1] ? Known::StartOf(0) : f.in[1])>([&](auto at) { visit(at, rows); });
     Unrolled<0, f.out[1]>([&](auto oh) {
       constexpr int kOh = decltype(oh)::value, kFrom = Known::StartOf(kOh),
                     kNext = kOh + 1 < f.out[1] ? Known::StartOf(kOh + 1) : f.in[1];
@@ -67,7 +67,7 @@ __device__ float ShareOf(const KnownAxes<f>& a, float dy, int od, int oh, int ow
 template <class T, TableForm f>
 __device__ void RunTableFirstBackward(const TableParams<T>& p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
-  constexpr bool kAverage = f.what == static_cast<int>(TableOp::kAverage);
+  constexpr bool kAverage = f.what == TableOp::kAverage;
   constexpr int kNever = -(1 << 30);
   using Entry = Given<kAverage>;  // its target: the code
   const KnownAxes<f> a(p);
@@ -169,7 +169,7 @@ __device__ void RunTableFirstBackward(const TableParams<T>& p) {
 // A thread has 16 bytes of channels.
 template <class T, TableForm f>
 __device__ void RunTableLastBackward(const TableParams<T>& p) {
-  constexpr bool kAverage = f.what == static_cast<int>(TableOp::kAverage);
+  constexpr bool kAverage = f.what == TableOp::kAverage;
   constexpr int kN = 16 / static_cast<int>(sizeof(T)), kCodeBytes = kN * f.bits / 8, kCodeWords = (kCodeBytes + 3) / 4;
   constexpr uint32_t kMask = (1u << f.bits) - 1u, kOnes = ~0u / kMask;
   const uint32_t thread = blockIdx.x * kTableThreads + threadIdx.x;

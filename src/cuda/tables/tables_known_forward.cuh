@@ -11,7 +11,7 @@ namespace poolgrad::cuda {
 // What a column of outputs has of a row of inputs: the values of an average, else the first of the greatest.
 template <class T, TableForm f>
 struct KnownRow {
-  static constexpr bool kAverage = f.what == static_cast<int>(TableOp::kAverage);
+  static constexpr bool kAverage = f.what == TableOp::kAverage;
   static constexpr int kTaps = f.kernel[2], kLeast = f.least[2];
   float value[kAverage ? kTaps : 1];
   uint32_t at;
@@ -77,7 +77,7 @@ struct KnownWindow {
 template <class T, TableForm f>
 struct KnownPacksRow {
   using P = Pack<T>;
-  static constexpr bool kAverage = f.what == static_cast<int>(TableOp::kAverage);
+  static constexpr bool kAverage = f.what == TableOp::kAverage;
   static constexpr int kTaps = f.kernel[2], kLeast = f.least[2];
   uint32_t word[kAverage ? kTaps : 1][4], at[4];
 
@@ -218,7 +218,7 @@ struct KnownPiece {
 template <class T, TableForm f>
 __device__ void RunTableFirstForward(const TableParams<T>& p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
-  constexpr TableOp kOp = static_cast<TableOp>(f.what);
+  constexpr TableOp kOp = f.what;
   constexpr bool kAverage = kOp == TableOp::kAverage;
   constexpr int kPerByte = f.bits < 8 ? 8 / f.bits : 1;
   constexpr uint32_t kPadded = (f.out[2] + kPerByte - 1) / kPerByte * kPerByte;
@@ -298,7 +298,7 @@ __device__ void RunTableFirstForward(const TableParams<T>& p) {
 // A thread has 16 bytes of channels of a column of outputs, or of one.
 template <class T, TableForm f>
 __device__ void RunTableLastForward(const TableParams<T>& p) {
-  constexpr TableOp kOp = static_cast<TableOp>(f.what);
+  constexpr TableOp kOp = f.what;
   constexpr int kN = 16 / static_cast<int>(sizeof(T));
   using Window = KnownPacksWindow<T, f>;
   using Row = typename Window::Row;

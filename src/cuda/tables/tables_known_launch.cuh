@@ -23,7 +23,7 @@ TableForm TableFormOf(const Problem& p, const TableParams<T>& v, bool forward, T
     if (a.form == kRegular) f.stride[i] = a.stride, f.pad_lo[i] = a.pad_lo, f.pad_hi[i] = a.pad_hi;
     f.least[i] = static_cast<int>(SmallestWindow(a)), f.over[i] = static_cast<int>(std::max<int64_t>(1, MostOver(a)));
   }
-  f.what = static_cast<int>(what), f.bits = v.bits;
+  f.what = what, f.bits = v.bits;
   f.divisor = forward ? v.divisor : v.gradient_divisor;
   f.count_padding = v.count_padding, f.backward = !forward, f.last = p.channels_last();
   return f;
@@ -40,6 +40,7 @@ inline int EvenThreads(int64_t items) { return TableThreads(CeilDiv(items, CeilD
 // threads something to do.
 inline bool Unrolls(const TableForm& f, int rows, int64_t columns) {
   const int64_t work = f.backward ? f.over[2] * f.over[1] * 2 : f.kernel[2];
+  if (!f.backward && f.least[0] == 0) return false;  // windows without a depth are settled, too
   if (!f.backward && (f.in[1] * f.out[1] > kTableUnrolledPairs || (f.in[0] > 1 && f.out[1] > kTableUnrolledDeep))) {
     return false;
   }
@@ -61,7 +62,7 @@ int ReadAtOnce(const TableForm& f, const TableAxis& w) {
 template <class T>
 bool KnowForward(TableJob<T>& job, TableForm& f) {
   TableParams<T>& v = job.params;
-  const bool average = f.what == static_cast<int>(TableOp::kAverage);
+  const bool average = f.what == TableOp::kAverage;
   if (!job.staged || f.kernel[2] > kTableKnownWidth) return false;
   if (!average && std::min({f.least[0], f.least[1], f.least[2]}) == 0) return false;
   f.whole = IsWhole(v.cut, f.out);

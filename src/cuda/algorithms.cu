@@ -161,6 +161,7 @@ bool SumsFaster(const Problem& p, poolgrad_op op) {
 }
 
 bool ScattersFaster(const Problem& p, poolgrad_op op);
+bool GoesDownFaster(const Problem& p, poolgrad_op op);
 
 const char* RefuseForms(const Problem& p, poolgrad_op op) {
   if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
@@ -169,6 +170,7 @@ const char* RefuseForms(const Problem& p, poolgrad_op op) {
   if (p.bias && IsForward(op)) return kRectifies;
   if (SumsFaster(p, op)) return "many windows overlap; adding in their order is faster";
   if (ScattersFaster(p, op)) return "the windows are large and share little; clearing and putting is faster";
+  if (GoesDownFaster(p, op)) return "the window is dilated and shares little; going down columns is faster";
   if (!FormOf(p, op)) return "the window is too large to be unrolled";
   return SharesMaxima(p, op) ? "neighbouring windows share most of their maxima" : nullptr;
 }
@@ -286,34 +288,52 @@ Status LaunchAnyOp(const Problem& p, poolgrad_op op, const Args& args, void*, vo
 
 // ---- windows by table, averages ----
 
+bool IsDilated(const Problem& p) {
+  return std::any_of(std::begin(p.axis), std::end(p.axis),
+                     [](const Axis& a) { return a.dilation != 1 && a.kernel > 1; });
+}
+
 // Large windows that hardly overlap. Channels first: shared memory is filled and emptied in runs, and most of dx is 0;
 // backward also where up to four overlap, if inputs are many times the outputs (twice as fast as gather.cuh).
-// Channels last, backward: every input asks the one or two outputs over it.
+// Channels last, backward: every input asks the one or two outputs over it. Dilated, forward: other kernels share
+// nothing between them, either.
 bool LargeAndApart(const Problem& p, bool forward) {
-  const int64_t most = forward || p.channels_last() ? 3 : 8;  // twice of what may overlap
+  // Ten times what may overlap (12x12/8 forward 0.40 of copy would become 0.36).
+  const int64_t most = forward && !IsDilated(p) ? 14 : forward || p.channels_last() ? 15 : 40;
   for (const Axis& a : p.axis) {
-    if (a.out > 1 && 2 * a.kernel > most * a.stride) return false;
+    if (a.out > 1 && 10 * a.kernel > most * a.stride) return false;
   }
   if (!forward && p.in_plane() < 16 * p.out_plane()) return false;
   if (forward && p.out_plane() == 1) return false;  // one row, which lanes cannot share
+  if (forward && IsDilated(p)) return p.taps() >= kTableLargeDilated;
   if (p.channels_last()) return !forward && p.taps() >= table_large_last;
   return p.taps() >= (forward ? kTableLargeForward : table_large_backward);
 }
 
-CudaKernel MakeTablesOp(const Problem& p, poolgrad_op op);
+// Maxima of windows that are alike, by the rules that all kernels know.
+bool IsOrdinary(const Problem& p) { return p.kind == POOLGRAD_MAX && !p.by_table() && !RefuseRules(p); }
 
-const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
+CudaKernel MakeTablesOp(const Problem& p, poolgrad_op op);
+const char* RefuseKnownTables(const Problem& p, poolgrad_op op);
+
+const char* RefuseAnyTable(const Problem& p, poolgrad_op op) {
   if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
   if (!HasFastType(p)) return "it takes f32, f16 and bf16";
   if (p.routes.masks) return "it keeps one winner per window";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
   if (p.kind == POOLGRAD_AVERAGE && op == POOLGRAD_OP_FORWARD_ROUTES) return "an average has no routes";
   if (p.relu && IsForward(op) && (p.bias || !p.by_table())) return kRectifies;
-  const bool alike = p.kind == POOLGRAD_MAX && !p.by_table() && !RefuseRules(p);
-  if (alike && !LargeAndApart(p, IsForward(op))) return "windows that are alike have faster kernels";
+  if (IsOrdinary(p) && !LargeAndApart(p, IsForward(op))) return "windows that are alike have faster kernels";
   constexpr int64_t limit = int64_t{1} << 30;
   if (p.in_plane() > limit || p.out_plane() > limit) return "a plane has more than 2^30 elements";
-  if (const char* reason = RefuseTables(p, IsForward(op))) return reason;
+  return RefuseTables(p, IsForward(op));
+}
+
+const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseAnyTable(p, op)) return reason;
+  if (IsDilated(p) && (IsForward(op) || !TablesClear(p))) return "the window is dilated";
+  if (IsOrdinary(p) && IsForward(op) && p.taps() < kTableLargeUnknown)
+    return "windows that are alike have faster kernels";
   return MakeTablesOp(p, op).launch ? nullptr : "what reaches a row does not fit into shared memory";
 }
 
@@ -321,6 +341,13 @@ const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
 // 8x8/8 0.53 0.45 to 0.61 0.49; 9x9/9 0.67 0.58 to 0.70 0.55, 10x10/10 0.64 0.52 to 0.61 0.51).
 bool ScattersFaster(const Problem& p, poolgrad_op op) {
   return op == POOLGRAD_OP_BACKWARD && !p.channels_last() && LargeAndApart(p, false) && !RefuseTablesOp(p, op);
+}
+
+// Channels last, with routes, dilated (4x4/4 in f32 and bf16 0.80 0.57 of copy to 0.96 0.71, 7x7/7 0.51 0.90 to 1.45
+// 1.12; three channels of halves 0.53 to 0.42).
+bool GoesDownFaster(const Problem& p, poolgrad_op op) {
+  return op == POOLGRAD_OP_FORWARD_ROUTES && p.channels_last() && p.channels * SizeOf(p.dtype) >= 16 && IsDilated(p) &&
+         LargeAndApart(p, true) && !RefuseKnownTables(p, op);
 }
 
 // Compiled for the axes (tables_known.cuh).
@@ -333,16 +360,17 @@ std::shared_ptr<const void> KnownTables(const Problem& p, poolgrad_op op, const 
   return job;
 }
 const char* RefuseKnownTables(const Problem& p, poolgrad_op op) {
-  if (const char* reason = RefuseTablesOp(p, op)) return reason;
+  if (const char* reason = RefuseAnyTable(p, op)) return reason;
   const bool forward = IsForward(op), max = p.kind == POOLGRAD_MAX;
-  // Maxima of large windows, backward: channels last, and floats that would be cleared first, in planes that are whole
-  // (60x60 to 2x2 0.83 of copy to 0.92; 224x224 to 6x6 0.90 to 0.56).
-  const bool apart = !forward && max && p.in_plane() > kTableKnownApart * p.out_plane();
-  const bool whole = p.in_plane() * SizeOf(p.dtype) <= staged_bytes;
-  const bool faster = apart && (p.channels_last() || (p.dtype == POOLGRAD_F32 && TablesClear(p) && whole));
-  if (max && !p.by_table() && !faster) return "windows that are alike have faster kernels";
-  if (p.out_plane() == 1 && !faster) return "there is one window";
-  if (apart && !faster) return "windows are large; clearing and putting is faster";
+  const bool last = p.channels_last(), clears = !forward && TablesClear(p);
+  // Where dx would be cleared first: many channels that are last, and floats in planes that are whole (60x60 to 2x2
+  // 0.83 of copy to 0.92; 224x224 to 6x6 0.90 to 0.56).
+  const bool gains = last ? p.channels * SizeOf(p.dtype) >= kFewChannelBytes
+                          : p.dtype == POOLGRAD_F32 && p.in_plane() * SizeOf(p.dtype) <= staged_bytes;
+  if (clears && !gains) return "windows are large; clearing and putting is faster";
+  const bool gathers = max && !forward && (last || clears);
+  if (max && !forward && !p.by_table() && !gathers) return "windows that are alike have faster kernels";
+  if (p.out_plane() == 1 && !gathers) return "there is one window";
   if (const char* reason = RefuseCompilingFor(p)) return reason;
   return KnownTables(p, op, [](const TableForm& form) { return &form; }) ? nullptr : "its windows are not compiled for";
 }

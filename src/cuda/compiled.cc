@@ -198,16 +198,22 @@ std::string SourceOf(poolgrad_dtype dtype, const SumsForm& f) {
 
 std::string SourceOf(poolgrad_dtype dtype, const TableForm& f) {
   std::string form = "TableForm{";
-  for (const auto* numbers : {&f.in, &f.out, &f.kernel, &f.stride, &f.pad_lo, &f.pad_hi, &f.form, &f.least, &f.over}) {
+  for (const auto* numbers :
+       {&f.in, &f.out, &f.kernel, &f.stride, &f.pad_lo, &f.pad_hi, &f.dilation, &f.form, &f.least, &f.over}) {
     form += Numbers(*numbers) + ", ";
   }
   form += "TableOp(" + std::to_string(static_cast<int>(f.what)) + "), ";
   for (const int n : {f.bits, f.divisor}) form += std::to_string(n) + ", ";
   for (const bool b : {f.count_padding, f.backward, f.last, f.whole}) form += Truth(b) + ", ";
-  form += std::to_string(f.vector) + ", " + Truth(f.signal) + ", ";
+  for (const int n : {f.vector, f.log_sharers, f.abreast}) form += std::to_string(n) + ", ";
+  form += Truth(f.signal) + ", ";
   const std::string params = std::string("TableParams<") + NameOf(dtype) + ">";
-  const int overs = f.over[0] * f.over[1] * f.over[2];
-  const int blocks = !f.backward ? (f.unrolled ? 3 : 4) : !f.last ? 4 : overs <= 4 ? 3 : overs <= 9 ? 2 : 1;
+  const int kept = KeptOver(f, SizeOf(dtype));
+  const int blocks = !f.backward             ? (f.unrolled ? 3 : 4)
+                     : !f.last && kept <= 18 ? 4
+                     : kept <= 20            ? 3
+                     : kept <= 45            ? 2
+                                             : 1;
   const char* file = f.backward ? "tables/tables_known_backward.cuh" : "tables/tables_known_forward.cuh";
   const char* body = f.backward ? "RunTableBackward" : "RunTableForward";
   return TextOf({file, params.c_str(), body, kTableThreads, blocks}, dtype, form + Truth(f.unrolled) + "}");

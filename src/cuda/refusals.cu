@@ -83,7 +83,6 @@ bool TablesClear(const Problem& p) {
 const char* RefuseTables(const Problem& p, bool forward) {
   constexpr int64_t limit = int64_t{1} << 30;
   for (const Axis& a : p.axis) {
-    if (a.dilation != 1 && a.kernel > 1 && (forward || !TablesClear(p))) return "the window is dilated";
     if (a.table && (a.in + 1) * (a.out + 1) >= limit) return "an axis is too long for numbers of 32 bits";
     const bool sized = a.table && !IsAdaptive(a) && HasSizes(a);
     if (sized && p.kind == POOLGRAD_AVERAGE && !forward && !p.channels_last()) {

@@ -215,6 +215,20 @@ __device__ inline void LoadVector(const void* at, uint32_t (&words)[4]) {
   words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
 }
 
+// So many bytes as a vector.
+template <int kBytes>
+using VectorOf =
+    std::conditional_t<kBytes == 16, uint4,
+                       std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, uint32_t, uint16_t>>>;
+
+// The same of 2 to 16; of two, the upper half of the word is 0.
+template <int kBytes, int kWords>
+__device__ void LoadVector(const void* at, uint32_t (&words)[kWords]) {
+  const auto v = __ldg(static_cast<const VectorOf<kBytes>*>(at));
+  if constexpr (kBytes < 4) words[0] = 0;
+  memcpy(words, &v, kBytes);
+}
+
 // An instruction that is carried out where operand number `wanted` is not 0.
 #define POOLGRAD_IF(wanted, instruction) "{\n .reg .pred p;\n setp.ne.u32 p, %" #wanted ", 0;\n @p " instruction ";\n}"
 

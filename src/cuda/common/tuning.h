@@ -97,22 +97,25 @@ inline constexpr int64_t kTableLong = 256;
 // Backward: inputs for each output from which dx is cleared first (the GPU tests lower it), and blocks that it is cut
 // into then if it is large.
 inline int64_t table_cleared = 256;
-inline constexpr int64_t kTableClearedBlocks = 132 * 16;
-// Taps from which windows that are alike and hardly overlap are taken, too (15x15/16 forward 0.42 of copy became 0.59,
-// 20x8 0.51 would become 0.38); backward, the GPU tests lower them.
-inline constexpr int64_t kTableLargeForward = 200;
+inline constexpr int64_t kTableClearedBlocks = 132 * 8;
+// Taps from which windows that are alike and hardly overlap are taken, too: forward (9x9/7 0.66 of copy became 0.80),
+// dilated, and where their axes are not constants (20x8 0.51 would become 0.38); backward, the GPU tests lower them.
+inline constexpr int64_t kTableLargeForward = 65, kTableLargeDilated = 12, kTableLargeUnknown = 200;
 inline int64_t table_large_backward = 64, table_large_last = 256;
-// Compiled for their axes. Columns of a window at most; of maxima in several rows; of those with channels last.
-inline constexpr int kTableKnownWidth = 40, kTableKnownRow = 11, kTableKnownPacks = 8;
-// Outputs over an input at most, and threads up to which lanes share an output.
-inline constexpr int kTableKnownOver = 9, kTableFewest = 64;
+// Compiled for their axes: columns of a window that are loaded at once, channels first and last.
+inline constexpr int kTableKnownRow = 40, kTableKnownPacks = 8;
+// Backward of averages: inputs to an output down a column from which they are not added again for each.
+inline constexpr int kTableSame = 8;
+// Registers for the outputs over an input at most (KeptOver), and threads up to which lanes share an output.
+inline constexpr int kTableKnownOver = 54, kTableFewest = 64;
 // Rows that are unrolled, and what is done for them in all; rows of inputs times outputs, and outputs of volumes.
 inline constexpr int kTableUnrolledRows = 32, kTableUnrolledTaps = 160, kTableUnrolledPairs = 512,
                      kTableUnrolledDeep = 8;
-// Channels last, backward: rows to a thread where they are not. Channels first, backward of maxima: inputs to an output
-// from which clearing and putting is faster.
+// Channels last, backward: rows to a thread where they are not.
 inline constexpr int kTableRunDown = 16;
-inline constexpr int64_t kTableKnownApart = 8;
+// Channels first, backward of maxima: what an input costs, by the time that copying it takes. Where known: and for each
+// output over it, unrolled or not, and each that is loaded; where outputs are scattered: and for each of them.
+inline constexpr double kKnownCost[] = {1.25, 0.13, 0.25, 0.45}, kScatterCost[] = {1.2, 8.5};
 // Columns of a block from which rows are unrolled (the GPU tests lower it).
 inline int64_t table_unrolled_columns = kTableThreads / 2;
 // Inputs along the width that a thread of the channels-last backward does; twice as many of long rows.

@@ -169,19 +169,23 @@ __device__ __noinline__ uint32_t ExactOutput(const TableParams<T>& p, const T* p
   Contest<T> contest;
   contest.Clear(p.none);
   bool started = p.ignore_nan;
+  uint32_t tap[3] = {};
 #pragma unroll 1
-  for (int at_d = d.begin; at_d < d.end; ++at_d) {
+  for (int at_d = d.start; at_d < d.end; at_d += p.dilation[0].divisor, ++tap[0]) {
+    if (at_d < d.begin) continue;
+    tap[1] = 0;
 #pragma unroll 1
-    for (int at_h = h.begin; at_h < h.end; ++at_h) {
+    for (int at_h = h.start; at_h < h.end; at_h += p.dilation[1].divisor, ++tap[1]) {
+      if (at_h < h.begin) continue;
       const T* row = plane + (static_cast<int64_t>(at_d) * a[1].in + at_h) * a[2].in * step;
+      tap[2] = (tap[0] * p.kernel[0].divisor + tap[1]) * p.kernel[1].divisor;
 #pragma unroll 1
-      for (int at_w = w.begin; at_w < w.end; ++at_w) {
-        const uint32_t tap =
-            ((at_d - d.start) * a[1].kernel + at_h - h.start) * a[2].kernel + static_cast<uint32_t>(at_w - w.start);
+      for (int at_w = w.start; at_w < w.end; at_w += p.dilation[2].divisor, ++tap[2]) {
+        if (at_w < w.begin) continue;
         const T bits = row[static_cast<int64_t>(at_w) * step];
-        if (!started) contest.Take(bits, Widened(bits), tap);
+        if (!started) contest.Take(bits, Widened(bits), tap[2]);
         started = true;
-        contest.Meet(p, bits, tap);
+        contest.Meet(p, bits, tap[2]);
       }
     }
   }

@@ -255,24 +255,32 @@ __global__ void __launch_bounds__(kTableThreads, kFew ? 4 : 0)
   }
 }
 
-// The average of whole planes that are long and aligned: a block has 32 planes, which its threads fetch side by side,
-// 256 bytes of each at a time and some stages ahead, and one thread for each adds them up.
-inline constexpr int kTablePlaneRun = 256;
-inline constexpr int kTablePitch = kTablePlaneRun + 16;  // threads that read their planes at once meet no bank twice
+// The average of whole planes that are long: a block has some, which its threads fetch side by side, a run of each at a
+// time and some stages ahead, and one thread for each adds them up. What is fetched is aligned, so that a plane may
+// begin within its first 16 bytes and end within its last.
+inline constexpr int kTablePlaneStage = 512;  // pieces of 16 bytes to a stage
 
-template <class T>
+template <class T, int kPlanes>
 __global__ void __launch_bounds__(kTableThreads) TablePlaneAverages(const __grid_constant__ TableParams<T> p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
   using V = Wide<T>;
-  constexpr int kN = 16 / static_cast<int>(sizeof(T)), kRun = kTablePlaneRun / 16, kAtOnce = 8;
-  const int thread = static_cast<int>(threadIdx.x), size = p.axis[2].in, pieces = size / kN;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTablePlaces, added = first + thread;
+  constexpr int kN = 16 / static_cast<int>(sizeof(T)), kAtOnce = 8, kRun = kTablePlaneStage / kPlanes;
+  constexpr int kPitch = 16 * (kRun + 1);  // threads that read their planes at once meet no bank twice
+  const int thread = static_cast<int>(threadIdx.x), size = p.axis[2].in, pieces = (size + 2 * kN - 2) / kN;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kPlanes, added = first + thread;
+  const auto lead = [&](int64_t plane) { return static_cast<int>(plane * size % kN); };
   const auto ask = [&](int stage) {
-    for (int i = thread; i < kTablePlaces * kRun; i += kTableThreads) {
-      const int plane = i / kRun, piece = stage * kRun + i % kRun;
-      if (first + plane < p.cut.planes && piece < pieces) {
-        CopyAsync(table_shared + (stage % kTableStages * kTablePlaces + plane) * kTablePitch + i % kRun * 16,
-                  p.source + (first + plane) * size + piece * kN);
+    for (int i = thread; i < kTablePlaneStage; i += kTableThreads) {
+      const int of = i / kRun, piece = i % kRun;
+      const int64_t plane = first + of;
+      const int at = (stage * kRun + piece) * kN - lead(plane);
+      if (plane >= p.cut.planes || at >= size) continue;
+      unsigned char* to = table_shared + (stage % kTableStages * kPlanes + of) * kPitch + piece * 16;
+      const T* from = p.source + plane * size + at;
+      if (at + kN <= size || plane + 1 < p.cut.planes) {
+        CopyAsync(to, from);
+      } else {
+        for (int k = 0; k < size - at; ++k) reinterpret_cast<T*>(to)[k] = from[k];
       }
     }
     CommitAsked();
@@ -282,26 +290,30 @@ __global__ void __launch_bounds__(kTableThreads) TablePlaneAverages(const __grid
   for (int s = 0; s * kRun < pieces; ++s) {
     WaitForAllBut<kTableStages - 2>();
     ask(s + kTableStages - 1);
-    if (thread >= kTablePlaces) continue;
-    const unsigned char* row = table_shared + (s % kTableStages * kTablePlaces + thread) * kTablePitch;
-    const int count = min(kRun, pieces - s * kRun);
-    for (int begin = 0; begin < count; begin += kAtOnce) {
+    if (thread >= kPlanes) continue;
+    const unsigned char* row = table_shared + (s % kTableStages * kPlanes + thread) * kPitch;
+    for (int begin = 0; begin < kRun; begin += kAtOnce) {
+      const int at = (s * kRun + begin) * kN - lead(added);
       T x[kAtOnce][kN];  // all loads before the first addition waits for one
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const uint4 words = *reinterpret_cast<const uint4*>(row + 16 * (begin + i));
         memcpy(x[i], &words, 16);
       }
+      const auto add = [&](int begins, int ends) {
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-#pragma unroll
-        for (int k = 0; k < kN; ++k) {
-          if (begin + i < count) sum += Widened(x[i][k]);
+        for (int i = 0; i < kAtOnce * kN; ++i) {
+          if (at + i >= begins && at + i < ends) sum += Widened(x[i / kN][i % kN]);
         }
+      };
+      if (at >= 0 && at + kAtOnce * kN <= size) {
+        add(at, at + kAtOnce * kN);
+      } else {
+        add(0, size);
       }
     }
   }
-  if (thread >= kTablePlaces || added >= p.cut.planes) return;
+  if (thread >= kPlanes || added >= p.cut.planes) return;
   p.result[added] = Narrowed<T>(Quotient(sum, static_cast<V>(Counted(p, p.divisor, 0, 0, 0))));
 }
 
@@ -362,21 +374,27 @@ struct alignas(16) RowAbove {
   int first, second, depths, offset;  // offset: of the row in its plane
 };
 
-// The outputs that reach a piece of dx, in row-major order: what they give.
-template <class T, bool kAverage>
+// The outputs that reach a piece of dx, in row-major order: what they give. kLast: planes are samples, and channels,
+// few of them, lie side by side.
+template <class T, bool kAverage, bool kLast = false>
 struct Outputs {
   BlockAxes a;
-  int count;
+  int channels, count;
 
   __device__ Outputs(const TableParams<T>& p, const Piece& piece, unsigned char* tables)
-      : a(p, piece, tables, false), count(piece.planes * a.outs[0] * a.outs[1] * a.outs[2]) {}
+      : a(p, piece, tables, false),
+        channels(kLast ? p.channels : 1),
+        count(piece.planes * a.outs[0] * a.outs[1] * a.outs[2] * channels) {}
   // Where output (od, oh, 0) of a plane is.
-  __device__ int At(int plane, int od, int oh) const { return ((plane * a.outs[0] + od) * a.outs[1] + oh) * a.outs[2]; }
+  __device__ int At(int plane, int od, int oh) const {
+    return ((plane * a.outs[0] + od) * a.outs[1] + oh) * a.outs[2] * channels;
+  }
   // The tables are there.
   __device__ void Make(const TableParams<T>& p, const Piece& piece, Given<kAverage>* given) const {
     const bool whole = a.Whole(p);  // else of one plane
     for (int item = threadIdx.x; item < count; item += blockDim.x) {
-      uint32_t ow = static_cast<uint32_t>(item), oh, od = 0, plane = 0;
+      uint32_t ow = static_cast<uint32_t>(item), channel = 0, oh, od = 0, plane = 0;
+      if constexpr (kLast) channel = ow, ow = p.by_channels.take(&channel);
       oh = p.out[2].take(&ow);
       if (whole) {
         od = p.out[1].take(&oh), plane = p.out[0].take(&od);
@@ -386,13 +404,14 @@ struct Outputs {
       const int64_t line =
           ((piece.plane + plane) * p.axis[0].out + a.first_out[0] + static_cast<int>(od)) * p.axis[1].out +
           a.first_out[1] + static_cast<int>(oh);
-      const float dy = Widened(p.source[line * p.axis[2].out + ow]);
+      const int64_t output = line * p.axis[2].out + ow;
+      const float dy = Widened(p.source[output * channels + channel]);
       const Span d = a.window[0][od], h = a.window[1][oh], w = p.axis[2].window(static_cast<int>(ow), p.count_padding);
       if constexpr (kAverage) {
         const int taps = p.gradient_divisor != 0 ? p.gradient_divisor : d.counted * h.counted * w.counted;
         given[item].value = Quotient(dy, static_cast<float>(taps));
       } else {
-        const uint32_t code = CodeAt(p.bits, p.routes + line * p.line_bytes, ow);
+        const uint32_t code = CodeAt(p.bits, p.routes + (kLast ? output : line) * p.line_bytes, kLast ? channel : ow);
         uint32_t kw = code, kh;
         uint32_t kd = p.kernel[1].take(&kw);
         kh = kd, kd = p.kernel[0].take(&kh);
@@ -409,14 +428,15 @@ struct Outputs {
 
 // Maxima of windows that have many inputs each: most of dx is 0. A block clears its piece in shared memory, and the
 // first output of those that have the same target puts the sum of them there.
-template <class T>
-__global__ void __launch_bounds__(kTableThreads) TableFirstScatter(const __grid_constant__ TableParams<T> p) {
+template <class T, bool kLast>
+__global__ void __launch_bounds__(kTableThreads) TableScatter(const __grid_constant__ TableParams<T> p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
   auto* given = reinterpret_cast<Given<false>*>(table_shared + p.rows_place);
   const Piece piece(p.cut, p.axis[0].in, p.axis[1].in);
-  const Outputs<T, false> outputs(p, piece, table_shared + p.spans_place);
+  const Outputs<T, false, kLast> outputs(p, piece, table_shared + p.spans_place);
   const BlockAxes& a = outputs.a;
-  const int width = p.axis[2].in, size = piece.planes * piece.depths * piece.rows * width;
+  const int channels = outputs.channels, width = p.axis[2].in * channels;
+  const int size = piece.planes * piece.depths * piece.rows * width;
   T* dx = p.result + ((piece.plane * p.axis[0].in + piece.depth) * p.axis[1].in + piece.row) * width;
   T* staged = reinterpret_cast<T*>(table_shared + Misalignment(dx));
   for (int i = threadIdx.x; i < (size * static_cast<int>(sizeof(T)) + 31) / 16; i += blockDim.x) {
@@ -434,7 +454,9 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstScatter(const __grid_
     h = d, d = p.in[1].take(&h);
     const int in_depth = static_cast<int>(d) - piece.depth, in_row = static_cast<int>(h) - piece.row;
     if (in_depth < 0 || in_depth >= piece.depths || in_row < 0 || in_row >= piece.rows) continue;
-    const int plane = whole ? TableAxis::Over(p.out_plane, item) : 0;
+    uint32_t channel = 0, number = static_cast<uint32_t>(item);
+    if constexpr (kLast) channel = number, number = p.by_channels.take(&channel);
+    const int plane = whole ? TableAxis::Over(p.out_plane, static_cast<int>(number)) : 0;
     const Interval over_d = a.over[0][in_depth], over_h = a.over[1][in_row];
     Interval over_w;
     p.axis[2].covering(static_cast<int>(w), &over_w.begin, &over_w.end);
@@ -442,8 +464,8 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstScatter(const __grid_
     int first = -1;
     for (int od = over_d.begin; od < over_d.end; ++od) {
       for (int oh = over_h.begin; oh < over_h.end; ++oh) {
-        const int line = outputs.At(plane, od, oh);
-        for (int o = line + over_w.begin; o < line + over_w.end; ++o) {
+        const int line = outputs.At(plane, od, oh) + static_cast<int>(channel);
+        for (int o = line + over_w.begin * channels; o < line + over_w.end * channels; o += channels) {
           if (given[o].target != target) continue;
           if (first < 0) first = o;
           sum += given[o].value;
@@ -451,7 +473,8 @@ __global__ void __launch_bounds__(kTableThreads) TableFirstScatter(const __grid_
       }
     }
     if (first == item) {
-      staged[((plane * piece.depths + in_depth) * piece.rows + in_row) * width + w] = Narrowed<T>(sum);
+      const int place = ((plane * piece.depths + in_depth) * piece.rows + in_row) * width;
+      staged[place + w * channels + channel] = Narrowed<T>(sum);
     }
   }
   __syncthreads();

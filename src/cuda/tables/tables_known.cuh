@@ -28,6 +28,7 @@ template <TableForm f, int i>
 struct KnownAxis {
   static constexpr bool kListed = f.form[i] == poolgrad::cuda::kListed,
                         kAdaptive = f.form[i] == poolgrad::cuda::kAdaptive;
+  static constexpr int kDilation = f.dilation[i];
   const TableAxis& axis;
 
   __device__ static constexpr int StartOf(int o) {
@@ -37,7 +38,7 @@ struct KnownAxis {
   __device__ static constexpr int EndOf(int o) {
     if constexpr (kAdaptive)
       return static_cast<int>(static_cast<uint32_t>((o + 1) * f.in[i] + f.out[i] - 1) / f.out[i]);
-    const int end = StartOf(o) + f.kernel[i];
+    const int end = StartOf(o) + (f.kernel[i] - 1) * kDilation + 1;
     return end < f.in[i] ? end : f.in[i];
   }
   __device__ constexpr int start(int o) const {
@@ -47,6 +48,11 @@ struct KnownAxis {
   __device__ constexpr int begin(int o) const {
     const int at = start(o);
     return f.form[i] == kRegular && at < 0 ? 0 : at;
+  }
+  // Where the first of its taps is that is inside.
+  __device__ constexpr int first(int o) const {
+    const int at = start(o);
+    return f.form[i] == kRegular && at < 0 ? at + (kDilation - 1 - at) / kDilation * kDilation : at;
   }
   __device__ constexpr int end(int o) const {
     if constexpr (kListed) return axis.start(o) + f.kernel[i];

@@ -8,7 +8,8 @@
 namespace poolgrad::cuda {
 
 // Goes down rows [first, end) of inputs. load(oh, &row) loads the outputs that begin with a row, which has `start` and
-// `end`; visit(at, rows) has row `at` of the inputs and those outputs that may lie over it, in order.
+// `end`; visit(at, next, rows) has rows [at, next) of the inputs and those outputs that may lie over them, in order:
+// one row, or of averages that have long columns all under the same outputs, which get the same.
 template <TableForm f, class Row, class Load, class Visit>
 __device__ void GoDown(const KnownAxis<f, 1>& h, int first, int end, Load&& load, Visit&& visit) {
   constexpr int kOver = f.over[1];
@@ -23,22 +24,33 @@ __device__ void GoDown(const KnownAxis<f, 1>& h, int first, int end, Load&& load
   };
   if constexpr (f.unrolled) {
     using Known = KnownAxis<f, 1>;
-    Unrolled<0, (Known::StartOf(0) < f.in[1] ? Known::StartOf(0) : f.in[1])>([&](auto at) { visit(at, rows); });
+    Unrolled<0, (Known::StartOf(0) < f.in[1] ? Known::StartOf(0) : f.in[1])>([&](auto at) { visit(at, at + 1, rows); });
     Unrolled<0, f.out[1]>([&](auto oh) {
       constexpr int kOh = decltype(oh)::value, kFrom = Known::StartOf(kOh),
                     kNext = kOh + 1 < f.out[1] ? Known::StartOf(kOh + 1) : f.in[1];
       begin_outputs(oh);
-      Unrolled<(kFrom > 0 ? kFrom : 0), (kNext < f.in[1] ? kNext : f.in[1])>([&](auto at) { visit(at, rows); });
+      Unrolled<(kFrom > 0 ? kFrom : 0), (kNext < f.in[1] ? kNext : f.in[1])>([&](auto at) { visit(at, at + 1, rows); });
     });
   } else {
     int oh = h.covering(first).begin, at = first;
-    for (const int start = oh < f.out[1] ? h.start(oh) : end; at < min(start, end); ++at) visit(at, rows);
+    const auto visit_all = [&](int next) {
+#pragma unroll 1
+      while (at < next) {
+        int same = at + 1;
+        if constexpr (f.what == TableOp::kAverage && f.in[1] >= kTableSame * f.out[1]) {
+          same = next;
+#pragma unroll
+          for (const Row& row : rows) same = at < row.end ? min(same, row.end) : same;
+        }
+        visit(at, same, rows);
+        at = same;
+      }
+    };
+    visit_all(oh < f.out[1] ? min(h.start(oh), end) : end);
 #pragma unroll 1
     for (; at < end; ++oh) {
       begin_outputs(oh);
-      const int next = oh + 1 < f.out[1] ? min(h.start(oh + 1), end) : end;
-#pragma unroll 1
-      for (; at < next; ++at) visit(at, rows);
+      visit_all(oh + 1 < f.out[1] ? min(h.start(oh + 1), end) : end);
     }
   }
 }
@@ -153,12 +165,13 @@ __device__ void RunTableFirstBackward(const TableParams<T>& p) {
         }
       }
     };
-    const auto visit = [&](int at, const Row(&over)[f.over[1]]) {
+    const auto visit = [&](int at, int next, const Row(&over)[f.over[1]]) {
       float sum = 0;
       ForOver<f>(at, over, [&](const Row& row, int d, int w) {
         if (kAverage || row.code[d][w] == (at - row.start) * f.kernel[2]) sum += row.value[d][w];
       });
-      to[at * f.in[2]] = Narrowed<T>(sum);
+      const T value = Narrowed<T>(sum);
+      for (; at < next; ++at) to[at * f.in[2]] = value;
     };
     GoDown<f, Row>(a.h, piece.row + first, piece.row + end, load, visit);
   }
@@ -166,11 +179,12 @@ __device__ void RunTableFirstBackward(const TableParams<T>& p) {
   StageOut(table_shared, dx, piece.planes * depths * rows * f.in[2]);
 }
 
-// A thread has 16 bytes of channels.
+// A thread has f.vector channels.
 template <class T, TableForm f>
 __device__ void RunTableLastBackward(const TableParams<T>& p) {
   constexpr bool kAverage = f.what == TableOp::kAverage;
-  constexpr int kN = 16 / static_cast<int>(sizeof(T)), kCodeBytes = kN * f.bits / 8, kCodeWords = (kCodeBytes + 3) / 4;
+  constexpr int kN = f.vector, kBytes = kN * static_cast<int>(sizeof(T)), kWords = (kBytes + 3) / 4;
+  constexpr int kCodeBytes = kN * f.bits < 8 ? 1 : kN * f.bits / 8, kCodeWords = (kCodeBytes + 3) / 4;
   constexpr uint32_t kMask = (1u << f.bits) - 1u, kOnes = ~0u / kMask;
   const uint32_t thread = blockIdx.x * kTableThreads + threadIdx.x;
   if (thread >= p.threads) return;
@@ -189,6 +203,7 @@ __device__ void RunTableLastBackward(const TableParams<T>& p) {
   const int64_t line = ((n * f.out[0] + over_d.begin) * f.out[1]) * f.out[2] + over_w.begin;
   const T* dy = p.source + line * p.channels + c;
   const uint8_t* routes = p.routes + line * p.line_bytes + c * f.bits / 8;
+  const uint32_t mask = kN * f.bits < 8 ? kMask << c * f.bits % 8 : kMask;
   T* to = p.result + (number * static_cast<int64_t>(f.in[1]) * f.in[2] + at_w) * p.channels + c;
   const int step = f.in[2] * p.channels;
   int before[f.over[0]][f.over[2]];  // the tap's depth and column
@@ -204,7 +219,7 @@ __device__ void RunTableLastBackward(const TableParams<T>& p) {
     }
   }
   struct Loaded {
-    uint32_t words[f.over[0]][f.over[2]][4], codes[f.over[0]][f.over[2]][kCodeWords];
+    uint32_t words[f.over[0]][f.over[2]][kWords], codes[f.over[0]][f.over[2]][kCodeWords];
   };
   struct Row {
     float share[f.over[0]][f.over[2]][kAverage ? kN : 1];
@@ -218,8 +233,8 @@ __device__ void RunTableLastBackward(const TableParams<T>& p) {
       for (int w = 0; w < f.over[2]; ++w) {
         const int64_t at = (d * f.out[1] + oh) * f.out[2] + w;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) loaded.words[d][w][i] = 0;  // nothing changes a sum by it
-        LoadWordsIf<16>(lies[d][w] && oh < f.out[1], dy + at * p.channels, loaded.words[d][w]);
+        for (int i = 0; i < kWords; ++i) loaded.words[d][w][i] = 0;  // nothing changes a sum by it
+        LoadWordsIf<kBytes>(lies[d][w] && oh < f.out[1], dy + at * p.channels, loaded.words[d][w]);
         if constexpr (!kAverage) {
 #pragma unroll
           for (int i = 0; i < kCodeWords; ++i) loaded.codes[d][w][i] = 0;
@@ -228,9 +243,9 @@ __device__ void RunTableLastBackward(const TableParams<T>& p) {
       }
     }
   };
-  const auto element = [](const uint32_t(&words)[4], int k) {
+  const auto element = [](const uint32_t(&words)[kWords], int k) {
     T bits[kN];
-    memcpy(bits, words, 16);
+    memcpy(bits, words, kBytes);
     return Widened(bits[k]);
   };
   Loaded next;
@@ -253,7 +268,7 @@ __device__ void RunTableLastBackward(const TableParams<T>& p) {
     }
     ask(oh + 1, next);
   };
-  const auto visit = [&](int at, const Row(&over)[f.over[1]]) {
+  const auto visit = [&](int at, int next, const Row(&over)[f.over[1]]) {
     float sum[kN] = {};
     ForOver<f>(at, over, [&](const Row& row, int d, int w) {
       if constexpr (kAverage) {
@@ -264,16 +279,16 @@ __device__ void RunTableLastBackward(const TableParams<T>& p) {
 #pragma unroll
         for (int k = 0; k < kN; ++k) {
           const uint32_t differs = row.loaded.codes[d][w][k * f.bits / 32] ^ wanted;
-          if ((differs & kMask << k * f.bits % 32) == 0) sum[k] += element(row.loaded.words[d][w], k);
+          if ((differs & mask << k * f.bits % 32) == 0) sum[k] += element(row.loaded.words[d][w], k);
         }
       }
     });
     T dx[kN];
 #pragma unroll
     for (int k = 0; k < kN; ++k) dx[k] = Narrowed<T>(sum[k]);
-    uint4 words;
-    memcpy(&words, dx, 16);
-    *reinterpret_cast<uint4*>(to + static_cast<int64_t>(at) * step) = words;
+    uint32_t words[kWords];
+    memcpy(words, dx, kBytes);
+    for (; at < next; ++at) StoreWords<kBytes>(to + static_cast<int64_t>(at) * step, words);
   };
   GoDown<f, Row>(a.h, first, end, load, visit);
 }

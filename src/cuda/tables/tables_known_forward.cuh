@@ -8,24 +8,32 @@
 
 namespace poolgrad::cuda {
 
-// What a column of outputs has of a row of inputs: the values of an average, else the first of the greatest.
+// So many columns are loaded at once, of so many at most.
+constexpr int AtOnce(int columns, int most) {
+  const int times = (columns + most - 1) / most;
+  return (columns + times - 1) / times;
+}
+
+// What a column of outputs has of a row of inputs: the values of an average, else the first of the greatest. Lanes that
+// share an output have every f.abreast-th of its taps; of wide windows it is some of them.
 template <class T, TableForm f>
 struct KnownRow {
   static constexpr bool kAverage = f.what == TableOp::kAverage;
-  static constexpr int kTaps = f.kernel[2], kLeast = f.least[2];
+  static constexpr int kStep = f.abreast * f.dilation[2], kColumns = (f.kernel[2] + f.abreast - 1) / f.abreast;
+  static constexpr int kTaps = AtOnce(kColumns, kTableKnownRow);
+  static constexpr bool kWhole = kTaps == kColumns;
+  static constexpr int kLeast = kWhole ? f.least[2] / f.abreast : 1;
   float value[kAverage ? kTaps : 1];
   uint32_t at;
 
   KnownRow() = default;
-  // size: of the column's windows.
+  // size: of the column's windows, what the lane has of them.
   __device__ KnownRow(const T* row, int size, float* watched) : at(0) {
     float v[kTaps];
     if constexpr (f.vector > 1) {
-      using Words = std::conditional_t<f.vector * sizeof(T) == 16, uint4,
-                                       std::conditional_t<f.vector * sizeof(T) == 8, uint2, uint32_t>>;
 #pragma unroll
       for (int k = 0; k < kTaps; k += f.vector) {
-        const Words words = *reinterpret_cast<const Words*>(row + k);
+        const auto words = *reinterpret_cast<const VectorOf<f.vector * sizeof(T)>*>(row + k);
         T bits[f.vector];
         memcpy(bits, &words, sizeof words);
 #pragma unroll
@@ -35,9 +43,9 @@ struct KnownRow {
       // No maximum minds one that comes twice.
 #pragma unroll
       for (int k = 0; k < kTaps; ++k) {
-        v[k] = k < kLeast || (kAverage && k < size) ? Widened(row[k])
+        v[k] = k < kLeast || (kAverage && k < size) ? Widened(row[k * kStep])
                : kAverage                           ? 0.0f
-                                                    : Widened(row[min(k, size - 1)]);
+                                                    : Widened(row[min(k, size - 1) * kStep]);
       }
     }
     value[0] = v[0];
@@ -47,7 +55,7 @@ struct KnownRow {
         value[k] = v[k];
       } else {
         *watched = Pack<float>::Watch(*watched, v[k]);
-        if (v[k] > value[0]) value[0] = v[k], at = static_cast<uint32_t>(k);
+        if (v[k] > value[0]) value[0] = v[k], at = static_cast<uint32_t>(k * f.abreast);
       }
     }
   }
@@ -73,26 +81,31 @@ struct KnownWindow {
   }
 };
 
-// The same of 16 bytes of channels.
+// The same of f.vector channels, from a place on: of windows that are too wide to be loaded at once, some columns.
 template <class T, TableForm f>
 struct KnownPacksRow {
   using P = Pack<T>;
   static constexpr bool kAverage = f.what == TableOp::kAverage;
-  static constexpr int kTaps = f.kernel[2], kLeast = f.least[2];
-  uint32_t word[kAverage ? kTaps : 1][4], at[4];
+  static constexpr int kBytes = f.vector * static_cast<int>(sizeof(T)), kWords = (kBytes + 3) / 4;
+  static constexpr int kTaps = AtOnce(f.kernel[2], kTableKnownPacks);
+  static constexpr bool kWhole = kTaps == f.kernel[2];
+  static constexpr int kLeast = kWhole ? f.least[2] : 1;
+  uint32_t word[kAverage ? kTaps : 1][kWords], at[kWords];
 
   KnownPacksRow() = default;
   // step: elements from a place to the next.
   __device__ KnownPacksRow(const T* row, int step, int size, typename P::Reg* watched) {
-    uint32_t words[kTaps][4];
+    uint32_t words[kTaps][kWords];
 #pragma unroll
-    for (int k = 0; k < kTaps; ++k) LoadVector(row + (k < kLeast ? k : max(0, min(k, size - 1))) * step, words[k]);
+    for (int k = 0; k < kTaps; ++k) {
+      LoadVector<kBytes>(row + (k < kLeast ? k : max(0, min(k, size - 1))) * step, words[k]);
+    }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) word[0][i] = words[0][i], at[i] = 0;
+    for (int i = 0; i < kWords; ++i) word[0][i] = words[0][i], at[i] = 0;
 #pragma unroll
     for (int k = 0; k < kTaps; ++k) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < kWords; ++i) {
         if constexpr (kAverage) {
           word[k][i] = words[k][i];
         } else {
@@ -112,14 +125,13 @@ template <class T, TableForm f>
 struct KnownPacksWindow {
   using P = Pack<T>;
   using Row = KnownPacksRow<T, f>;
-  static constexpr int kN = 16 / static_cast<int>(sizeof(T));
-  typename P::Reg best[4];
-  uint32_t taps[4];
-  float sum[Row::kAverage ? kN : 1];
+  typename P::Reg best[Row::kWords];
+  uint32_t taps[Row::kWords];
+  float sum[Row::kAverage ? f.vector : 1];
 
   __device__ KnownPacksWindow() {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) best[i] = P::Fill(), taps[i] = 0;
+    for (int i = 0; i < Row::kWords; ++i) best[i] = P::Fill(), taps[i] = 0;
 #pragma unroll
     for (float& s : sum) s = 0;
   }
@@ -127,16 +139,16 @@ struct KnownPacksWindow {
     if constexpr (Row::kAverage) {
 #pragma unroll
       for (int k = 0; k < Row::kTaps; ++k) {
-        T x[kN];
-        memcpy(x, row.word[k], 16);
+        T x[f.vector];
+        memcpy(x, row.word[k], Row::kBytes);
 #pragma unroll
-        for (int i = 0; i < kN; ++i) {
+        for (int i = 0; i < f.vector; ++i) {
           if (k < Row::kLeast || k < size) sum[i] += Widened(x[i]);
         }
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < Row::kWords; ++i) {
         const auto greater = P::Greater(P::FromBits(row.word[0][i]), best[i]);
         best[i] = P::Choose(greater, P::FromBits(row.word[0][i]), best[i]);
         taps[i] = P::ChooseTap(greater, row.at[i] + P::Tap(first_tap), taps[i]);
@@ -144,6 +156,17 @@ struct KnownPacksWindow {
     }
   }
 };
+
+// visit(first) for all that Rows have of so many columns.
+template <class Row, class Visit>
+__device__ void ForColumns(int size, Visit&& visit) {
+  if constexpr (Row::kWhole) {
+    visit(0);
+  } else {
+#pragma unroll 1
+    for (int k = 0; k < size; k += Row::kTaps) visit(k);
+  }
+}
 
 // Goes down all outputs of a column, over depths [begin, end), whose windows start at `start`. make(depth, row) finds
 // what it has of a row of inputs; settle(window, oh) has met all of a window. Every row is found once.
@@ -229,13 +252,13 @@ __device__ void RunTableFirstForward(const TableParams<T>& p) {
   const KnownPiece<T, f> x(p, a, piece, courier, table_shared);
   const int depths = f.whole ? f.out[0] : piece.depths;
   const int64_t first_line = (piece.plane * f.out[0] + piece.depth) * f.out[1] + piece.row;
-  const int log_sharers = kAverage || f.unrolled ? 0 : p.log_sharers, sharers = 1 << log_sharers;
-  const int sharer = static_cast<int>(threadIdx.x) & (sharers - 1);
+  constexpr int kBelow = (1 << f.log_sharers) / f.abreast;  // lanes that share an output have every kBelow-th row
+  const int sharer = static_cast<int>(threadIdx.x) & ((1 << f.log_sharers) - 1), beside = sharer % f.abreast;
   const int strips = f.unrolled ? 1 : static_cast<int>(p.strips.divisor), strip_rows = f.unrolled ? f.out[1] : p.strip;
   const int items = piece.planes * depths * strips * static_cast<int>(kPadded);
-  const int at_once = static_cast<int>(blockDim.x) >> log_sharers;
+  const int at_once = static_cast<int>(blockDim.x) >> f.log_sharers;
   for (int first = 0; first < items; first += at_once) {  // all lanes: they share outputs, and bytes of routes
-    const int item = first + (static_cast<int>(threadIdx.x) >> log_sharers);
+    const int item = first + (static_cast<int>(threadIdx.x) >> f.log_sharers);
     uint32_t number = static_cast<uint32_t>(item), strip = 0;
     const int ow = static_cast<int>(number % kPadded);
     number /= kPadded;
@@ -244,8 +267,10 @@ __device__ void RunTableFirstForward(const TableParams<T>& p) {
     const int plane = static_cast<int>(number / f.out[0]), first_row = static_cast<int>(strip) * strip_rows;
     const bool there = item < items && ow < f.out[2];
     const int column = there ? ow : 0, od = piece.depth + (there ? depth : 0);
-    const int begin_w = a.w.begin(column), size = a.w.end(column) - begin_w;
-    const int begin_d = a.d.begin(od), end_d = a.d.end(od);
+    constexpr int kStep = Window::Row::kStep;
+    const int begin_w = a.w.first(column) + beside * a.w.kDilation,
+              size = (a.w.end(column) - begin_w + kStep - 1) / kStep;
+    const int begin_d = a.d.first(od), end_d = a.d.end(od), first_tap = (begin_w - a.w.start(column)) / a.w.kDilation;
     const auto row_at = [&](int at_d, int at_h) {
       const int from = x.Depth(there ? plane : 0, at_d) + (at_h * f.in[2] + begin_w) * static_cast<int>(sizeof(T));
       return reinterpret_cast<const T*>(table_shared + from);
@@ -260,9 +285,9 @@ __device__ void RunTableFirstForward(const TableParams<T>& p) {
         if (valid) y[lines * f.out[2]] = AverageOf<T>(a, window.best, od, oh, column);
       } else {
         Duel duel;
-        duel.best = window.best, duel.tap = window.tap, duel.watched = watched;
-        SettleDuel<T, kOp>(p, f.bits, log_sharers, duel, valid, sharer, p.source + (piece.plane + plane) * x.kPlane, od,
-                           oh, ow, y + lines * f.out[2], codes + lines * p.line_bytes);
+        duel.best = window.best, duel.tap = window.tap + first_tap, duel.watched = watched;
+        SettleDuel<T, kOp>(p, f.bits, f.log_sharers, duel, valid, sharer, p.source + (piece.plane + plane) * x.kPlane,
+                           od, oh, ow, y + lines * f.out[2], codes + lines * p.line_bytes);
       }
     };
     if constexpr (f.unrolled) {
@@ -274,20 +299,22 @@ __device__ void RunTableFirstForward(const TableParams<T>& p) {
 #pragma unroll 1
       for (int row = first_row; row < first_row + strip_rows; ++row) {
         const bool valid = there && row < piece.rows;
-        const int oh = piece.row + (valid ? row : 0), start_h = a.h.start(oh), begin_h = a.h.begin(oh);
-        const int end_h = valid ? a.h.end(oh) : begin_h;
+        const int oh = piece.row + (valid ? row : 0), begin_h = a.h.first(oh);
+        const int rows = valid ? (a.h.end(oh) - begin_h + a.h.kDilation - 1) / a.h.kDilation : 0;
+        const int tap_h = (begin_h - a.h.start(oh)) / a.h.kDilation;
         Window window;
-        int skip = sharer;
+        int skip = sharer / f.abreast;
         watched = 0;
 #pragma unroll 1
-        for (int at_d = begin_d; at_d < end_d; ++at_d) {
-          int at_h = begin_h + skip;
-          const T* from = row_at(at_d, at_h);
-          uint32_t tap = ((at_d - a.d.start(od)) * f.kernel[1] + at_h - start_h) * f.kernel[2];
-          for (; at_h < end_h; at_h += sharers, from += sharers * f.in[2], tap += sharers * f.kernel[2]) {
-            window.Meet(typename Window::Row(from, size, &watched), tap, size);
+        for (int at_d = begin_d; at_d < end_d; at_d += a.d.kDilation) {
+          const T* from = row_at(at_d, begin_h + skip * a.h.kDilation);
+          uint32_t tap = ((at_d - a.d.start(od)) / a.d.kDilation * f.kernel[1] + tap_h + skip) * f.kernel[2];
+          for (; skip < rows; skip += kBelow, from += kBelow * a.h.kDilation * f.in[2], tap += kBelow * f.kernel[2]) {
+            ForColumns<typename Window::Row>(size, [&](int k) {
+              window.Meet(typename Window::Row(from + k * kStep, size - k, &watched), tap + k * f.abreast, size - k);
+            });
           }
-          skip = at_h - end_h;
+          skip -= rows;
         }
         settle(window, oh, valid);
       }
@@ -295,26 +322,32 @@ __device__ void RunTableFirstForward(const TableParams<T>& p) {
   }
 }
 
-// A thread has 16 bytes of channels of a column of outputs, or of one.
+// A thread has f.vector channels of a column of outputs, or of one.
 template <class T, TableForm f>
 __device__ void RunTableLastForward(const TableParams<T>& p) {
   constexpr TableOp kOp = f.what;
-  constexpr int kN = 16 / static_cast<int>(sizeof(T));
+  constexpr int kN = f.vector;
+  constexpr bool kShares = kOp == TableOp::kRoutes && kN * f.bits < 8;  // lanes do bytes of routes
   using Window = KnownPacksWindow<T, f>;
   using Row = typename Window::Row;
-  const uint32_t thread = blockIdx.x * kTableThreads + threadIdx.x;
-  if (thread >= p.threads) return;
+  uint32_t thread = blockIdx.x * kTableThreads + threadIdx.x;
+  if (!kShares && thread >= p.threads) return;
+  bool there = thread < p.threads;
+  if (!there) thread = 0;
   const KnownAxes<f> a(p);
   uint32_t group = thread;
   uint32_t number = p.across.take(&group);
-  const int ow = static_cast<int>(number % f.out[2]), c = static_cast<int>(group) * kN;
+  const int ow = static_cast<int>(number % f.out[2]);
+  int c = static_cast<int>(group) * kN;
+  if (kShares && c >= p.channels) there = false, c = 0;
   number /= f.out[2];
   const int first_oh = f.unrolled ? 0 : static_cast<int>(number % f.out[1]);
   if constexpr (!f.unrolled) number /= f.out[1];
   const int od = static_cast<int>(number % f.out[0]);
   const int64_t n = number / f.out[0];
   const T* sample = p.source + n * f.in[0] * f.in[1] * f.in[2] * p.channels + c;
-  const int begin_w = a.w.begin(ow), size = a.w.end(ow) - begin_w, row_step = f.in[2] * p.channels;
+  const int begin_w = a.w.first(ow), size = (a.w.end(ow) - begin_w + a.w.kDilation - 1) / a.w.kDilation;
+  const int row_step = f.in[2] * p.channels, step = a.w.kDilation * p.channels;
   const T* column = sample + begin_w * p.channels;
   typename Pack<T>::Reg watched = Pack<T>::FromBits(0);
   const auto settle = [&](const Window& window, int oh) {
@@ -323,28 +356,37 @@ __device__ void RunTableLastForward(const TableParams<T>& p) {
       T y[kN];
 #pragma unroll
       for (int i = 0; i < kN; ++i) y[i] = AverageOf<T>(a, window.sum[i], od, oh, ow);
-      ChannelGroup<T, true>::Store(p.result + line * p.channels + c, kN, y);
+      uint32_t words[Row::kWords];
+      memcpy(words, y, Row::kBytes);
+      StoreWords<Row::kBytes>(p.result + line * p.channels + c, words);
     } else {
-      SettlePacks<T, kOp>(p, f.bits, window.best, window.taps, watched, sample, od, oh, ow, line, c);
+      uint32_t taps[Row::kWords];
+#pragma unroll
+      for (int i = 0; i < Row::kWords; ++i)
+        taps[i] = window.taps[i] + Pack<T>::Tap((begin_w - a.w.start(ow)) / a.w.kDilation);
+      SettlePacks<T, kOp, kN>(p, f.bits, window.best, taps, watched, sample, od, oh, ow, line, c, there);
     }
   };
   if constexpr (f.unrolled) {
     GoDownOutputs<f, Window>(
-        a.d.start(od), a.d.begin(od), a.d.end(od), size,
+        a.d.start(od), a.d.first(od), a.d.end(od), size,
         [&](int at_d, int row) {
-          return Row(column + (at_d * f.in[1] + row) * static_cast<int64_t>(row_step), p.channels, size, &watched);
+          return Row(column + (at_d * f.in[1] + row) * static_cast<int64_t>(row_step), step, size, &watched);
         },
         settle);
   } else {
-    const int start_h = a.h.start(first_oh), begin_h = a.h.begin(first_oh), end_h = a.h.end(first_oh);
+    const int begin_h = a.h.first(first_oh), end_h = a.h.end(first_oh);
+    const int tap_h = (begin_h - a.h.start(first_oh)) / a.h.kDilation;
     Window window;
 #pragma unroll 1
-    for (int at_d = a.d.begin(od); at_d < a.d.end(od); ++at_d) {
+    for (int at_d = a.d.first(od); at_d < a.d.end(od); at_d += a.d.kDilation) {
       const T* from = column + (at_d * f.in[1] + begin_h) * static_cast<int64_t>(row_step);
-      uint32_t tap = ((at_d - a.d.start(od)) * f.kernel[1] + begin_h - start_h) * f.kernel[2];
+      uint32_t tap = ((at_d - a.d.start(od)) / a.d.kDilation * f.kernel[1] + tap_h) * f.kernel[2];
 #pragma unroll 2
-      for (int at_h = begin_h; at_h < end_h; ++at_h, from += row_step, tap += f.kernel[2]) {
-        window.Meet(Row(from, p.channels, size, &watched), tap, size);
+      for (int at_h = begin_h; at_h < end_h; at_h += a.h.kDilation) {
+        ForColumns<Row>(size,
+                        [&](int k) { window.Meet(Row(from + k * step, step, size - k, &watched), tap + k, size - k); });
+        from += a.h.kDilation * row_step, tap += f.kernel[2];
       }
     }
     settle(window, first_oh);

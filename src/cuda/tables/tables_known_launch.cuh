@@ -8,9 +8,14 @@
 
 namespace poolgrad::cuda {
 
-inline int64_t SmallestWindow(const TableAxis& a) {
+// Taps inside.
+inline int SmallestWindow(const TableAxis& a, int dilation) {
   int least = a.in;
-  for (int o = 0; o < a.out; ++o) least = std::min(least, a.span(o).end - a.span(o).begin);
+  for (int o = 0; o < a.out; ++o) {
+    const Span s = a.span(o);
+    const int cut = static_cast<int>(CeilDiv(s.begin - s.start, dilation));
+    least = std::min(least, static_cast<int>(CeilDiv(std::max(0, s.end - s.start), dilation)) - cut);
+  }
   return std::max(0, least);
 }
 
@@ -19,13 +24,15 @@ TableForm TableFormOf(const Problem& p, const TableParams<T>& v, bool forward, T
   TableForm f{};
   for (int i = 0; i < 3; ++i) {
     const TableAxis& a = v.axis[i];
-    f.in[i] = a.in, f.out[i] = a.out, f.kernel[i] = a.kernel, f.form[i] = a.form;
+    f.in[i] = a.in, f.out[i] = a.out, f.kernel[i] = static_cast<int>(p.axis[i].kernel), f.form[i] = a.form;
+    f.dilation[i] = p.axis[i].table || f.kernel[i] == 1 ? 1 : static_cast<int>(p.axis[i].dilation);
     if (a.form == kRegular) f.stride[i] = a.stride, f.pad_lo[i] = a.pad_lo, f.pad_hi[i] = a.pad_hi;
-    f.least[i] = static_cast<int>(SmallestWindow(a)), f.over[i] = static_cast<int>(std::max<int64_t>(1, MostOver(a)));
+    f.least[i] = SmallestWindow(a, f.dilation[i]), f.over[i] = static_cast<int>(std::max<int64_t>(1, MostOver(a)));
   }
   f.what = what, f.bits = v.bits;
   f.divisor = forward ? v.divisor : v.gradient_divisor;
   f.count_padding = v.count_padding, f.backward = !forward, f.last = p.channels_last();
+  f.vector = f.abreast = 1;
   return f;
 }
 
@@ -40,6 +47,7 @@ inline int EvenThreads(int64_t items) { return TableThreads(CeilDiv(items, CeilD
 // threads something to do.
 inline bool Unrolls(const TableForm& f, int rows, int64_t columns) {
   const int64_t work = f.backward ? f.over[2] * f.over[1] * 2 : f.kernel[2];
+  if (f.dilation[0] * f.dilation[1] != 1) return false;
   if (!f.backward && f.least[0] == 0) return false;  // windows without a depth are settled, too
   if (!f.backward && (f.in[1] * f.out[1] > kTableUnrolledPairs || (f.in[0] > 1 && f.out[1] > kTableUnrolledDeep))) {
     return false;
@@ -52,7 +60,7 @@ inline bool Unrolls(const TableForm& f, int rows, int64_t columns) {
 template <class T>
 int ReadAtOnce(const TableForm& f, const TableAxis& w) {
   int at_once = 16 / static_cast<int>(sizeof(T));
-  if (f.least[2] != f.kernel[2]) return 1;
+  if (f.least[2] != f.kernel[2] || f.dilation[2] != 1) return 1;
   for (const int n : {f.in[2], f.kernel[2]}) at_once = std::gcd(at_once, n);
   for (int o = 0; o < w.out; ++o) at_once = std::gcd(at_once, w.span(o).begin);
   return at_once;
@@ -63,36 +71,48 @@ template <class T>
 bool KnowForward(TableJob<T>& job, TableForm& f) {
   TableParams<T>& v = job.params;
   const bool average = f.what == TableOp::kAverage;
-  if (!job.staged || f.kernel[2] > kTableKnownWidth) return false;
+  if (!job.staged) return false;
   if (!average && std::min({f.least[0], f.least[1], f.least[2]}) == 0) return false;
   f.whole = IsWhole(v.cut, f.out);
-  f.vector = ReadAtOnce<T>(f, v.axis[2]);
-  // Long rows of several are read four at a time by the kernel without constants.
-  if (!average && f.kernel[2] > kTableKnownRow && f.kernel[0] * f.kernel[1] > 1 && f.vector == 1) return false;
   int64_t items = int64_t{v.cut.planes_each} * v.cut.depths_each * v.padded.divisor;
-  f.unrolled = Unrolls(f, v.cut.rows_each, items);
+  f.unrolled = f.kernel[2] <= kTableKnownRow && Unrolls(f, v.cut.rows_each, items);
   if (f.unrolled) v.strip = f.out[1], v.strips = FastDiv(1);
   items *= v.strips.divisor;
-  // Few outputs are shared by lanes.
+  // Few outputs are shared by lanes, which read side by side.
   const int per_byte = v.bits < 8 ? 8 / v.bits : 1;
-  v.log_sharers = 0;
-  while (!average && !f.unrolled && (items << v.log_sharers) < kTableFewest && (per_byte << v.log_sharers) < 32 &&
-         int64_t{f.kernel[0]} * f.kernel[1] >= int64_t{4} << v.log_sharers) {
-    ++v.log_sharers;
+  while (!average && !f.unrolled && (items << f.log_sharers) < kTableFewest && (per_byte << f.log_sharers) < 32 &&
+         v.taps >= uint32_t{8} << f.log_sharers) {
+    ++f.log_sharers;
   }
-  job.threads = EvenThreads(items << v.log_sharers);
+  while (2 * f.abreast <= std::min(1 << f.log_sharers, f.least[2])) f.abreast *= 2;
+  if (f.abreast == 1 && f.kernel[2] <= kTableKnownRow) f.vector = ReadAtOnce<T>(f, v.axis[2]);
+  job.threads = EvenThreads(items << f.log_sharers);
   return true;
+}
+
+// Of channels that are last, as many as fill aligned vectors of up to 16 bytes.
+template <class T>
+int ChannelsAtOnce(const Problem& p) {
+  return static_cast<int>(std::gcd(p.channels, int64_t{16 / sizeof(T)}));
 }
 
 template <class T>
 bool KnowLastForward(const Problem& p, TableJob<T>& job, TableForm& f) {
   TableParams<T>& v = job.params;
-  constexpr int64_t kVector = 16 / sizeof(T);
-  if (p.channels % kVector != 0 || p.channels * f.in[2] >= int64_t{1} << 30 || v.taps >= 1 << 16) return false;
-  if (f.kernel[2] > kTableKnownPacks || std::min({f.least[0], f.least[1], f.least[2]}) == 0) return false;
-  const int64_t across = p.channels / kVector, columns = p.batch * f.out[0] * f.out[2] * across;
+  if (p.channels * f.in[2] >= int64_t{1} << 30 || v.taps >= 1 << 16) return false;
+  if (std::min({f.least[0], f.least[1], f.least[2]}) == 0) return false;
+  f.vector = ChannelsAtOnce<T>(p);
+  const bool routes = f.what == TableOp::kRoutes;
+  // Signals of halves: what lanes share is more than what they do.
+  if (routes && f.vector * f.bits < 8 && sizeof(T) == 2 && f.kernel[0] * f.kernel[1] == 1) return false;
+  // Lanes that share a byte of routes are neighbours.
+  const int64_t sharers = routes ? std::max(1, 8 / (f.vector * f.bits)) : 1;
+  const int64_t across = CeilDiv(p.channels / f.vector, sharers) * sharers;
+  const int64_t columns = p.batch * f.out[0] * f.out[2] * across;
+  if (f.vector * sizeof(T) == 16 && FetchedByBlocks(p, 3 * columns * f.out[1])) return false;
   f.whole = true;
-  f.unrolled = Unrolls(f, f.out[1], columns / std::max<int64_t>(1, enough_threads / kTableThreads));
+  f.unrolled = f.kernel[2] <= kTableKnownPacks &&
+               Unrolls(f, f.out[1], columns / std::max<int64_t>(1, enough_threads / kTableThreads));
   const int64_t threads = columns * (f.unrolled ? 1 : f.out[1]);
   if (threads >= kFastThreads) return false;
   v.across = FastDiv(across), v.threads = static_cast<uint32_t>(threads);
@@ -104,6 +124,13 @@ bool KnowLastForward(const Problem& p, TableJob<T>& job, TableForm& f) {
 inline int RowsEach(int64_t columns, int rows) {
   const int64_t strips = std::clamp<int64_t>(2 * kTableThreads / std::max<int64_t>(1, columns), 1, CeilDiv(rows, 4));
   return static_cast<int>(CeilDiv(rows, strips)) | (rows > 1 ? 1 : 0);  // an odd number keeps banks apart
+}
+
+// What an input costs: asking the outputs over it, and loading those that begin with its row.
+inline double KnownCost(const TableForm& f) {
+  const double loaded = f.over[0] * f.over[2] * static_cast<double>(f.out[1]) / f.in[1];
+  const int over = f.over[0] * f.over[1] * f.over[2];
+  return kKnownCost[0] + (f.unrolled ? kKnownCost[1] * over : kKnownCost[2] * over + kKnownCost[3] * loaded);
 }
 
 template <class T>
@@ -130,16 +157,22 @@ bool KnowFirstBackward(const Problem& p, TableJob<T>& job, TableForm& f) {
   f.unrolled = Unrolls(f, cut.rows_each, columns);
   v.strip = f.unrolled ? cut.rows_each : RowsEach(columns, cut.rows_each);
   v.strips = FastDiv(CeilDiv(cut.rows_each, v.strip));
+  if (f.what == TableOp::kRoutes && !TablesClear(p) && Scatters(p)) {
+    if (KnownCost(f) > kScatterCost[0] + kScatterCost[1] * p.out_plane() / p.in_plane()) return false;
+  }
   job.threads = TableThreads(columns * v.strips.divisor);
-  return job.shared_bytes <= static_cast<size_t>(kStagedBytesMost) && job.blocks < kFastThreads;
+  return KeptOver(f, sizeof(T)) <= kTableKnownOver && job.shared_bytes <= static_cast<size_t>(kStagedBytesMost) &&
+         job.blocks < kFastThreads;
 }
 
 template <class T>
 bool KnowLastBackward(const Problem& p, TableJob<T>& job, TableForm& f) {
   TableParams<T>& v = job.params;
-  constexpr int64_t kVector = 16 / sizeof(T);
-  if (p.channels % kVector != 0 || p.channels * f.in[2] >= int64_t{1} << 30) return false;
-  const int64_t across = p.channels / kVector, columns = p.batch * f.in[0] * f.in[2] * across;
+  if (p.channels * f.in[2] >= int64_t{1} << 30) return false;
+  if (f.what == TableOp::kRoutes && Scatters(p)) return false;
+  f.vector = ChannelsAtOnce<T>(p);
+  if (KeptOver(f, sizeof(T)) > kTableKnownOver) return false;
+  const int64_t across = p.channels / f.vector, columns = p.batch * f.in[0] * f.in[2] * across;
   f.whole = true;
   f.unrolled = Unrolls(f, f.in[1], columns / std::max<int64_t>(1, enough_threads / kTableThreads));
   v.run = f.unrolled ? f.in[1]
@@ -159,8 +192,9 @@ template <class T>
 std::shared_ptr<const void> MakeKnownTable(const Problem& original, poolgrad_op op, const TableCompiler& compile) {
   const bool forward = op != POOLGRAD_OP_BACKWARD, max = original.kind == POOLGRAD_MAX;
   Problem p = original;
-  // The rows of a signal are short columns: a thread goes along it.
-  const bool signal = !forward && p.axis[0].in == 1 && p.axis[1].in == 1 && p.axis[0].out == 1 && p.axis[1].out == 1;
+  // The rows of a signal are short columns: a thread goes along it, unless neighbours would write far apart.
+  const bool signal = !forward && p.axis[0].in == 1 && p.axis[1].in == 1 && p.axis[0].out == 1 && p.axis[1].out == 1 &&
+                      (!p.channels_last() || p.channels * SizeOf(p.dtype) >= 32);
   if (signal) std::swap(p.axis[1], p.axis[2]);
   auto job = std::make_shared<TableJob<T>>();
   job->params = MakeTableParams<T>(p);
@@ -168,26 +202,27 @@ std::shared_ptr<const void> MakeKnownTable(const Problem& original, poolgrad_op 
   // Bytes of a plane are counted in 31 bits.
   if (p.in_plane() * static_cast<int64_t>(sizeof(T)) >= int64_t{1} << 31 || (forward && v.exact)) return nullptr;
   for (int i = 0; i < 3; ++i) {
-    if (v.axis[i].sized || (p.axis[i].dilation != 1 && p.axis[i].kernel > 1)) return nullptr;
+    if (v.axis[i].sized) return nullptr;
   }
   TableForm f = TableFormOf(p, v, forward,
                             !max                        ? TableOp::kAverage
                             : op == POOLGRAD_OP_FORWARD ? TableOp::kMax
                                                         : TableOp::kRoutes);
   f.signal = signal;
+  if ((!forward || !max) && f.dilation[0] * f.dilation[1] * f.dilation[2] != 1) return nullptr;
   if (forward && p.channels_last()) {
     if (!KnowLastForward(p, *job, f)) return nullptr;
   } else if (forward) {
     CutForward(p, *job);
     if (job->blocks >= kFastThreads || !KnowForward(*job, f)) return nullptr;
   } else {
-    if (f.bits > 16 || f.over[0] * f.over[1] * f.over[2] > kTableKnownOver) return nullptr;
+    if (f.bits > 16) return nullptr;
     if (!(p.channels_last() ? KnowLastBackward(p, *job, f) : KnowFirstBackward(p, *job, f))) return nullptr;
   }
   job->known = compile(f);
   if (!job->known) return nullptr;
-  job->plain = MakeTableJob<T>(original, forward);
-  return job->plain ? job : nullptr;
+  if (f.dilation[0] * f.dilation[1] * f.dilation[2] == 1) job->plain = MakeTableJob<T>(original, forward);
+  return job;
 }
 
 #define POOLGRAD_CUDA_TABLES(T)                                                                                    \

@@ -44,21 +44,13 @@ struct ChannelGroup {
       }
       return;
     }
-    uint64_t packed = 0;
+    uint32_t packed = 0;
 #pragma unroll
-    for (int i = 0; i < kN; ++i) {
-      if (i < count) packed |= static_cast<uint64_t>(codes[i]) << (i * bits);
+    for (int i = 0; i < 4; ++i) {
+      if (i < count) packed |= codes[i] << (i * bits);
     }
     at += c * bits / 8;
-    const int bytes = (count * bits + 7) / 8;
-    if constexpr (kVector) {
-      if (bytes == 8) *reinterpret_cast<uint64_t*>(at) = packed;
-      if (bytes == 4) *reinterpret_cast<uint32_t*>(at) = static_cast<uint32_t>(packed);
-      if (bytes == 2) *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(packed);
-      if (bytes == 1) *at = static_cast<uint8_t>(packed);
-    } else {
-      for (int b = 0; b < bytes; ++b) at[b] = static_cast<uint8_t>(packed >> (8 * b));
-    }
+    for (int b = 0; 8 * b < count * bits; ++b) at[b] = static_cast<uint8_t>(packed >> (8 * b));
   }
   __device__ static Codes LoadCodes(const uint8_t* at, int bits, int c, int count) {
     Codes packed = 0;
@@ -95,33 +87,56 @@ struct ChannelGroup {
   }
 };
 
-// Stores what has won 16 bytes of channels from `c` on, and its codes, of output `line`; `sample`: of x, from c on.
-template <class T, TableOp kOp>
-__device__ void SettlePacks(const TableParams<T>& p, int bits, const typename Pack<T>::Reg (&best)[4],
-                            const uint32_t (&taps)[4], typename Pack<T>::Reg watched, const T* sample, int od, int oh,
-                            int ow, int64_t line, int c) {
+// The codes of kN channels from `c` on, of the line that begins at `at`. Where they are less than a byte, all lanes of
+// the warp come here, and neighbours have its others; not `there`: a neighbour's own.
+template <int kN>
+__device__ void StoreCodes(uint8_t* at, int bits, int c, const uint32_t (&codes)[kN], bool there) {
+  if (bits > 8) {
+#pragma unroll
+    for (int i = 0; i < kN; ++i) StoreWideCode(at + (c + i) * (bits / 8), bits, codes[i]);
+    return;
+  }
+  uint64_t packed = 0;
+#pragma unroll
+  for (int i = 0; i < kN; ++i) packed |= static_cast<uint64_t>(codes[i]) << (i * bits);
+  at += c * bits / 8;
+  const int filled = kN * bits;
+  if (filled == 64) *reinterpret_cast<uint64_t*>(at) = packed;
+  if (filled == 32) *reinterpret_cast<uint32_t*>(at) = static_cast<uint32_t>(packed);
+  if (filled == 16) *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(packed);
+  if (filled > 8) return;
+  uint32_t byte = there ? static_cast<uint32_t>(packed) : 0;
+  for (int step = 1; step * filled < 8; step *= 2) byte |= __shfl_down_sync(~0u, byte, step) << (step * filled);
+  if (there && c * bits % 8 == 0) *at = static_cast<uint8_t>(byte);
+}
+
+// Stores what has won kN channels from `c` on, and its codes, of output `line`; `sample`: of x, from c on.
+template <class T, TableOp kOp, int kN, int kWords>
+__device__ void SettlePacks(const TableParams<T>& p, int bits, const typename Pack<T>::Reg (&best)[kWords],
+                            const uint32_t (&taps)[kWords], typename Pack<T>::Reg watched, const T* sample, int od,
+                            int oh, int ow, int64_t line, int c, bool there = true) {
   using P = Pack<T>;
-  constexpr int kN = 16 / static_cast<int>(sizeof(T));
   T y[kN];
-  uint32_t codes[kN], words[4];
+  uint32_t codes[kN], words[kWords];
   bool exact = p.exact || P::Watched(watched);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kWords; ++i) {
     exact = exact || P::Lowest(best[i]);
     words[i] = P::ToBits(best[i]);
 #pragma unroll
-    for (int e = 0; e < P::kElements; ++e) {
+    for (int e = 0; e < P::kElements && i * P::kElements + e < kN; ++e) {
       codes[i * P::kElements + e] = P::kElements == 1 ? taps[i] : taps[i] >> (16 * e) & 0xFFFFu;
     }
   }
-  memcpy(y, words, 16);
   if (exact) {
+    memcpy(y, words, sizeof y);
 #pragma unroll
     for (int i = 0; i < kN; ++i) codes[i] = ExactOutput(p, sample + i, p.channels, od, oh, ow, &y[i]);
+    memcpy(words, y, sizeof y);
   }
-  using Group = ChannelGroup<T, true>;
-  if constexpr (kOp == TableOp::kRoutes) Group::StoreCodes(p.routes + line * p.line_bytes, bits, c, kN, codes);
-  if (p.result) Group::Store(p.result + line * p.channels + c, kN, y);  // backward from x wants routes only
+  if constexpr (kOp == TableOp::kRoutes) StoreCodes(p.routes + line * p.line_bytes, bits, c, codes, there);
+  // Backward from x wants routes only.
+  if (p.result && there) StoreWords<kN* static_cast<int>(sizeof(T))>(p.result + line * p.channels + c, words);
 }
 
 template <class T, TableOp kOp, bool kVector>
@@ -202,7 +217,7 @@ __global__ void __launch_bounds__(kTableThreads) TableLastForward(const __grid_c
 #pragma unroll
     for (int i = 0; i < kN; ++i) y[i] = Narrowed<T>(counted == 0 ? V{0} : Quotient(sum[i], static_cast<V>(counted)));
   } else {
-    if constexpr (kPacked) return SettlePacks<T, kOp>(p, p.bits, best, taps, watched, sample, od, oh, ow, line, c);
+    if constexpr (kPacked) return SettlePacks<T, kOp, kN>(p, p.bits, best, taps, watched, sample, od, oh, ow, line, c);
     uint32_t codes[kN];
     bool exact = p.exact;
 #pragma unroll

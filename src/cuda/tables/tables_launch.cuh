@@ -20,6 +20,7 @@ struct TableJob {
   TableParams<T> params{};  // without pointers
   bool staged = true;
   bool clears = false;  // tables_cleared.cuh
+  bool scatters = false;
   bool planes = false;  // averages of whole planes, channels first
   int few = 0;          // channels last, backward: outputs over an input along the depth, where there are two at most
   int64_t blocks = 0;
@@ -208,9 +209,12 @@ int64_t TablesBytes(const TableParams<T>& v, int depths, int rows, bool width) {
   return outs * static_cast<int64_t>(sizeof(Span)) + ins * static_cast<int64_t>(sizeof(Interval));
 }
 
-// Few outputs, each over many inputs.
+// Few outputs, each over many inputs. Of channels that are last, a few that fill no words: a thread for each input is
+// slower (tables_known.cuh, 22x22 to 12x4 of three 0.21 of copy, 0.49 here).
 inline bool Scatters(const Problem& p) {
-  return p.kind == POOLGRAD_MAX && !p.channels_last() && 2 * p.out_plane() <= p.in_plane();
+  const bool few = p.channels * SizeOf(p.dtype) < kFewChannelBytes && p.channels % 2 != 0;
+  if (p.kind != POOLGRAD_MAX || (p.channels_last() && !few)) return false;
+  return (p.channels_last() ? 4 : 2) * p.out_plane() <= p.in_plane();
 }
 
 // False if what a single row needs does not fit.
@@ -218,11 +222,12 @@ template <class T>
 bool CutScatter(const Problem& p, TableJob<T>& job) {
   TableParams<T>& v = job.params;
   const TableAxis *a = v.axis, &d = a[0], &h = a[1], &w = a[2];
+  const int64_t beside = p.channels_last() ? p.channels : 1;
   const auto written = [&](int64_t planes, int depths, int rows) {
-    return CeilDiv(planes * depths * rows * w.in * static_cast<int64_t>(sizeof(T)) + 32, 16) * 16;
+    return CeilDiv(planes * depths * rows * w.in * beside * static_cast<int64_t>(sizeof(T)) + 32, 16) * 16;
   };
   const auto given = [&](int64_t planes, int depths, int rows) {
-    return CeilDiv(planes * OutputsOver(d, depths) * OutputsOver(h, rows) * w.out *
+    return CeilDiv(planes * OutputsOver(d, depths) * OutputsOver(h, rows) * w.out * beside *
                        static_cast<int64_t>(sizeof(Given<false>)),
                    16) *
            16;
@@ -230,7 +235,7 @@ bool CutScatter(const Problem& p, TableJob<T>& job) {
   const auto bytes = [&](int64_t planes, int depths, int rows) {
     return written(planes, depths, rows) + given(planes, depths, rows) + TablesBytes(v, depths, rows, false);
   };
-  CutTable(v.cut, d.in, h.in, p.batch * p.channels, staged_bytes, bytes);
+  CutTable(v.cut, d.in, h.in, p.batch * p.channels / beside, staged_bytes, bytes);
   v.rows_place = static_cast<int>(written(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each));
   v.spans_place = v.rows_place + static_cast<int>(given(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each));
   const int64_t taken = bytes(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each);
@@ -247,6 +252,14 @@ void CutCleared(const Problem& p, TableJob<T>& job) {
   const int64_t wanted = std::clamp<int64_t>(p.x_bytes() / kTableClearedBlocks, staged_bytes / 4, staged_bytes * 7 / 4);
   CutTable(v.cut, v.axis[0].in, v.axis[1].in, p.batch * (p.channels_last() ? 1 : p.channels), wanted,
            [&](int64_t planes, int depths, int rows) { return planes * depths * rows * row; });
+  // Of a plane as few as there can be, alike: outputs are met in all that their windows reach.
+  const auto even = [](int& each, FastDiv& pieces, int all, int64_t most) {
+    each = static_cast<int>(CeilDiv(all, CeilDiv(all, std::clamp<int64_t>(most, 1, all))));
+    pieces = FastDiv(CeilDiv(all, each));
+  };
+  const int64_t slice = v.axis[1].in * row;
+  if (v.cut.planes_each == 1) even(v.cut.depths_each, v.cut.depths, v.axis[0].in, wanted / slice);
+  if (slice > wanted) even(v.cut.rows_each, v.cut.rows, v.axis[1].in, wanted / row);
   job.blocks = BlocksOf(v.cut);
   job.shared_bytes = static_cast<size_t>(TablesBytes(v, v.cut.depths_each, v.cut.rows_each, true));
 }
@@ -308,9 +321,10 @@ std::shared_ptr<const void> MakeTableJob(const Problem& original, bool forward) 
   job->params = MakeTableParams<T>(p);
   job->planes = IsGlobal(p) && p.kind == POOLGRAD_AVERAGE && !p.channels_last();
   if (job->planes && job->params.gradient_divisor == 0) job->params.gradient_divisor = static_cast<int>(p.in_plane());
+  job->scatters = !forward && !job->clears && Scatters(p) && CutScatter(p, *job);
   if (job->clears) {
     CutCleared(p, *job);
-  } else if (p.channels_last()) {
+  } else if (p.channels_last() && !job->scatters) {
     const TableAxis* a = job->params.axis;
     const bool sized = a[0].sized || a[1].sized || a[2].sized;
     if (!forward && !sized && p.routes.bits <= 8 && MostOver(a[1]) <= 2 && MostOver(a[2]) <= 2 && MostOver(a[0]) <= 2) {
@@ -319,10 +333,15 @@ std::shared_ptr<const void> MakeTableJob(const Problem& original, bool forward) 
     return job;
   } else if (forward) {
     CutForward(p, *job);
-  } else if (!(Scatters(p) ? CutScatter(p, *job) : CutBackward(p, *job))) {
+  } else if (!job->scatters && !CutBackward(p, *job)) {
     return nullptr;
   }
   return job->blocks < kFastThreads ? job : nullptr;
+}
+
+// Channels last, forward: a quarter of the threads that the device has are too few, if each of them reads a lot.
+inline bool FetchedByBlocks(const Problem& p, int64_t threads) {
+  return threads < enough_threads / 8 && p.taps() >= kTableLong;
 }
 
 template <class T>
@@ -337,8 +356,7 @@ TableKernel<T> ForwardKernel(bool channels_last, bool staged, bool vector, bool 
 }
 
 template <class T, bool kAverage>
-TableKernel<T> BackwardKernel(bool channels_last, bool vector, bool scatters, int few) {
-  if (scatters) return TableFirstScatter<T>;
+TableKernel<T> BackwardKernel(bool channels_last, bool vector, int few) {
   if (!channels_last) return TableFirstBackward<T, kAverage>;
   if (few == 1)
     return vector ? TableLastBackwardFew<T, kAverage, true, 1> : TableLastBackwardFew<T, kAverage, false, 1>;
@@ -357,6 +375,7 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
   if (job.known) {
     const bool aligned = Aligned(args.source, 16) && Aligned(args.result, 16) && Aligned(args.routes, 16);
     if (!aligned && (p.channels_last() || forward)) {
+      if (!job.plain) return cudaErrorNotSupported;
       Args again = args;
       again.layout = job.plain.get();
       return LaunchTable<T>(p, forward, again, stream);
@@ -373,6 +392,9 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
   int64_t blocks = job.blocks;
   int threads = job.threads;
   size_t shared_bytes = job.shared_bytes;
+  if (job.scatters) {
+    return Launch(last ? TableScatter<T, true> : TableScatter<T, false>, blocks, threads, shared_bytes, stream, v);
+  }
   if (last) {
     constexpr int64_t kVector = 16 / sizeof(T);
     vector = p.channels % kVector == 0 && Aligned(args.source, 16) && Aligned(args.result, 16) &&
@@ -386,8 +408,7 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
       v.runs = FastDiv(CeilDiv(row, v.run));
       places = rows * v.runs.divisor;
     }
-    // A quarter of the threads that the device has are too few, if each of them reads a lot.
-    staged = forward && vector && places * across < enough_threads / 8 && p.taps() >= kTableLong;
+    staged = forward && vector && FetchedByBlocks(p, places * across);
     const int64_t runs = CeilDiv(across, kTableRunBytes / 16);
     v.across = FastDiv(staged ? runs : across);
     v.threads = static_cast<uint32_t>(places * across);
@@ -395,8 +416,8 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
     blocks = staged ? places * runs : CeilDiv(places * across, kTableThreads);
     shared_bytes = staged ? kTableStages * kTablePlaces * kTableRunBytes : 0;
   }
-  const TableKernel<T> kernel = !forward && average ? BackwardKernel<T, true>(last, vector, false, job.few)
-                                : !forward          ? BackwardKernel<T, false>(last, vector, Scatters(p), job.few)
+  const TableKernel<T> kernel = !forward && average ? BackwardKernel<T, true>(last, vector, job.few)
+                                : !forward          ? BackwardKernel<T, false>(last, vector, job.few)
                                 : average     ? ForwardKernel<T, TableOp::kAverage>(last, staged, vector, v.few > 0)
                                 : args.routes ? ForwardKernel<T, TableOp::kRoutes>(last, staged, vector, v.few > 0)
                                               : ForwardKernel<T, TableOp::kMax>(last, staged, vector, v.few > 0);
@@ -405,9 +426,11 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
     return Launch(TablePlaneShares<T>, CeilDiv(v.cut.planes * plane_bytes, int64_t{16} * kTableThreads), kTableThreads,
                   0, stream, v);
   }
-  if (job.planes && forward && plane_bytes >= 2048 && plane_bytes % 16 == 0 && Aligned(args.source, 16)) {
-    return Launch(TablePlaneAverages<T>, CeilDiv(v.cut.planes, kTablePlaces), kTableThreads,
-                  kTableStages * kTablePlaces * kTablePitch, stream, v);
+  if (job.planes && forward && plane_bytes >= 2048 && Aligned(args.source, 16)) {
+    // A block for as few planes as leave every multiprocessor some.
+    const int each = v.cut.planes < enough_threads / 64 ? 8 : 32;
+    return Launch(each == 8 ? TablePlaneAverages<T, 8> : TablePlaneAverages<T, 32>, CeilDiv(v.cut.planes, each),
+                  kTableThreads, static_cast<size_t>(kTableStages * (kTablePlaneStage + each) * 16), stream, v);
   }
   return Launch(kernel, blocks, threads, shared_bytes, stream, v);
 }

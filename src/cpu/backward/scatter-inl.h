@@ -340,6 +340,8 @@ inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
                                 form};
   if (SpansTooMuch(p, layout)) return "the windows span too much";
   Kernel kernel{RunScatter, layout.units(), Scatter(p, layout, nullptr).bytes};
+  // Every task zeroes its sums first.
+  if (layout.sums * host.tasks > p.x_elements() / 8) kernel.tasks_per_thread = 1;
   kernel.layout = KeptCopy(layout);
   return kernel.layout ? Made(kernel) : kNoMemory;
 }

@@ -141,8 +141,9 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
 
   // Enough units for the threads, as far as windows across the cuts allow it. A signal (only the width is left) does
   // not roll: its bands fit the cache.
-  const auto cut = [&](int64_t bands, int64_t least_bytes) {  // of about the same size
-    const int64_t least = std::max<int64_t>(8 * r.extent(), least_bytes / (sum_bytes * slice()));
+  const auto cut = [&](int64_t bands, int64_t least_bytes) {           // of about the same size
+    const int64_t windows = std::max<int64_t>(1, 96 / (12 + inputs));  // an output takes about as long as 12 inputs
+    const int64_t least = std::max<int64_t>(windows * r.extent(), least_bytes / (sum_bytes * slice()));
     bands = std::clamp<int64_t>(bands, 1, std::max<int64_t>(1, r.in / least));
     l.band[l.roll] = CeilDiv(r.in, bands);
     l.bands[l.roll] = CeilDiv(r.in, l.band[l.roll]);

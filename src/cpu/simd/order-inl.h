@@ -168,8 +168,8 @@ HWY_INLINE V Greater(V later, V best) {
 #endif
 
 // The greater of two keys: `best` where they tie, but for zeros.
-template <class S>
-HWY_INLINE VecOf<S> Greatest(VecOf<S> later, VecOf<S> best) {
+template <class S, class V>
+HWY_INLINE V Greatest(V later, V best) {
   if constexpr (kIsFloat<S>) {
     return Greater(later, best);
   } else if constexpr (kByFmax<S>) {

@@ -28,7 +28,7 @@ HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
-// Whether strides over 4 have ways of their own: columns sorted by phase, neighbours that meet first. Not where size
+// Whether strides over 4 have ways of their own: columns sorted by phase, windows reduced across lanes. Not where size
 // counts.
 #ifdef POOLGRAD_SMALL
 inline constexpr bool kWideStrides = false;

@@ -37,34 +37,6 @@ struct Phases {
   int64_t at(int64_t q) const { return q % stride * phase_pitch + q / stride; }
 };
 
-// Whether windows five and seven apart are brought into lanes by shuffles of two vectors, which AVX-512 has. (f32
-// signals of 5/5 and 7/7 1.6 times as fast as to make windows at all places and pick; six and eight apart 1.2 and 1.3,
-// left for their bytes; halves, whose shuffles take three operations, 0.55 times. Gathered, f32 was 0.65 to 0.97 times
-// as fast.)
-template <class S>
-inline constexpr bool kShufflesFar = HWY_TARGET == HWY_AVX3 && sizeof(S) == 4;
-
-#if HWY_TARGET == HWY_AVX3
-template <class S, int kStride>
-HWY_INLINE void LoadFarPhases(const S* x, VecOf<S>* v) {
-  const hn::ScalableTag<S> d;
-  const hn::ScalableTag<int32_t> di;
-  constexpr int kLanes = hn::MaxLanes(hn::ScalableTag<S>());
-  hn::Vec<decltype(di)> from[kStride + 1];
-  POOLGRAD_UNROLL for (int i = 0; i < kStride; ++i) from[i] = hn::BitCast(di, hn::LoadU(d, x + i * kLanes));
-  from[kStride] = from[kStride - 1];
-  POOLGRAD_UNROLL for (int t = 0; t < kStride; ++t) {
-    const auto place = hn::Add(hn::Mul(hn::Iota(di, 0), hn::Set(di, kStride)), hn::Set(di, t));
-    auto all = place;
-    POOLGRAD_UNROLL for (int i = 0; i < kStride; i += 2) {  // of a place only the bits that two vectors need count
-      const hn::Vec<decltype(di)> of_two{_mm512_permutex2var_epi32(from[i].raw, place.raw, from[i + 1].raw)};
-      all = i == 0 ? of_two : hn::IfThenElse(hn::Gt(place, hn::Set(di, i * kLanes - 1)), of_two, all);
-    }
-    v[t] = hn::BitCast(d, all);
-  }
-}
-#endif
-
 // v[t] = every kStride-th element from x + t on. Two and four by joining halves: on Neoverse-V1 the loads that
 // de-interleave take longer.
 template <class S, int kStride>
@@ -73,10 +45,6 @@ HWY_INLINE void LoadPhases(const S* x, VecOf<S>* v) {
   const int64_t lanes = LaneCount<S>();
   if constexpr (kStride == 1) {
     v[0] = hn::LoadU(d, x);
-#if HWY_TARGET == HWY_AVX3
-  } else if constexpr (kStride > 4) {
-    LoadFarPhases<S, kStride>(x, v);
-#endif
   } else if constexpr (kStride == 3) {
     hn::LoadInterleaved3(d, x, v[0], v[1], v[2]);
   } else if constexpr (kStride == 2) {

@@ -6,14 +6,15 @@
 //   across   each output: the greatest of its window of the padded row
 //
 // Down first reads x where it lies and leaves one row per row of outputs to the slower way across. Blocks, not rows,
-// because loads that straddle what was just stored wait for it. Rows too long for that are cut into pieces. Where
-// windows and their strides are multiples of two or three, so many neighbours meet first, and less is left. Large
-// windows are running maxima down, whose time does not depend on the window, and spans across (blocks-inl.h). Which tap
-// won does not matter here, so they may meet in any order; zeros of different sign are left to a Watch.
+// because loads that straddle what was just stored wait for it. Rows too long for that are cut into pieces. Windows
+// several apart are loaded as they lie, and eight of them reduced across lanes together. Large windows are running
+// maxima down, whose time does not depend on the window, and spans across (blocks-inl.h). Which tap won does not matter
+// here, so they may meet in any order; zeros of different sign are left to a Watch.
 //
 // Tried and left: windows three wide and two apart all in registers (1.1 times as fast with vectors of 16 bytes, 120
 // lines); sliding in registers at stride 1 (6.6 cycles per vector against 4.2: then no input rows are shared); blocks
-// of 12 to 40 KiB are all the same.
+// of 12 to 40 KiB are all the same; rows in pieces of 16 to 48 KiB (0.9); neighbours that meet first where windows and
+// strides are multiples of two or three, in place of windows across lanes (signals, 0.5 to 1.25 times as fast).
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -44,11 +45,12 @@ namespace HWY_NAMESPACE {
 
 // How windows are taken from padded rows.
 enum class Across {
-  kTaps,    // one apart, or sorted by phase: a vector of windows is a contiguous load per tap
-  kPairs,   // two apart: neighbours meet
-  kPhases,  // three, four, five or seven apart: de-interleaving loads bring several taps of a vector of windows
-  kRuns,    // several apart, each with channels that fill vectors
-  kPick,    // several apart: made at all places, and picked
+  kTaps,     // one apart, or sorted by phase: a vector of windows is a contiguous load per tap
+  kPairs,    // two apart: neighbours meet
+  kPhases,   // three or four apart: de-interleaving loads bring several taps of a vector of windows
+  kRuns,     // several apart, each with channels that fill vectors
+  kWindows,  // several apart: each loaded as it lies, and reduced across lanes
+  kPick,     // several apart: made at all places, and picked
 };
 
 inline constexpr int64_t kReadBeyond = 8;  // vectors, of padded rows
@@ -60,6 +62,10 @@ template <class S>
 inline constexpr bool kTakesPhases = kManyForms<S> || kIsBits<S> ||
                                      (HWY_TARGET == HWY_AVX2 && (std::is_same_v<S, float> || kIsHalf<S>));
 static_assert(HWY_TARGET != HWY_NEON || (kTakesPhases<float> && kTakesPhases<int16_t>));
+
+// Whether kWindows is there.
+template <class S>
+inline constexpr bool kTakesWindows = kWideStrides && (sizeof(S) == 2 || sizeof(S) == 4);
 
 // Windows kStride apart from padded rows: bit i of `taps` says that element i of one is a tap.
 template <class S, int kStride>
@@ -89,19 +95,62 @@ HWY_NOINLINE void MaxOfPhases(const S* from, uint64_t taps, int64_t rows, int64_
   shared_watch = watch;
 }
 
-// n results, the greatest of kBy neighbours each. Up to a vector more is written, and what that is made of read.
-template <class S, int kBy>
-HWY_NOINLINE void MaxOfNeighbours(const S* from, int64_t n, S* to) {
-  const hn::ScalableTag<S> d;
-  const int64_t lanes = LaneCount<S>();
-  for (int64_t j = 0; j < n; j += lanes, from += kBy * lanes) {
-    if constexpr (kBy == 2) {
-      hn::StoreU(PairMax<S>(hn::LoadU(d, from), hn::LoadU(d, from + lanes)), d, to + j);
-    } else {
-      VecOf<S> v[3];
-      LoadPhases<S, 3>(from, v);
-      hn::StoreU(Greatest<S>(v[2], Greatest<S>(v[1], v[0])), d, to + j);
+// The greatest lane of each of kN vectors, as many as there are lanes; of vectors of several blocks with as many lanes,
+// of each block. Two vectors become one at a time, whose lanes have met; kUnit bytes belong together by now.
+template <class S, int kN, size_t kUnit, class D>
+HWY_INLINE hn::Vec<D> GreatestOfEach(D d, hn::Vec<D>* v) {
+  if constexpr (kN > 1) {
+    POOLGRAD_UNROLL for (int i = 0; i < kN / 2; ++i) {
+      const auto a = v[2 * i], b = v[2 * i + 1];
+#if HWY_TARGET == HWY_NEON
+      v[i] = PairMax<S>(a, b);
+#else
+      if constexpr (kUnit < 16) {
+        const hn::Repartition<hwy::UnsignedFromSize<kUnit>, D> du;
+        const auto low = hn::InterleaveLower(du, hn::BitCast(du, a), hn::BitCast(du, b));
+        const auto high = hn::InterleaveUpper(du, hn::BitCast(du, a), hn::BitCast(du, b));
+        v[i] = Greatest<S>(hn::BitCast(d, high), hn::BitCast(d, low));
+      } else {
+        v[i] = Greatest<S>(hn::ConcatUpperUpper(d, b, a), hn::ConcatLowerLower(d, b, a));
+      }
+#endif
     }
+    return GreatestOfEach<S, kN / 2, 2 * kUnit>(d, v);
+  }
+  return v[0];
+}
+
+// Windows of `kernel` neighbours, `stride` apart, from a padded row. Up to a vector more is written, and what that is
+// made of read. Halves: windows eight apart are beside each other in a vector.
+template <class S>
+HWY_NOINLINE void MaxOfWindows(const S* from, int64_t kernel, int64_t stride, int64_t n, S* to) {
+  const hn::CappedTag<S, sizeof(S) == 2 ? 16 : 8> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  constexpr int kWindows = hn::MaxLanes(d), kLanes = std::min(8, kWindows);
+  const auto lowest = hn::Set(d, LowestKey<S>());
+  using I = hn::TFromD<decltype(di)>;
+  const auto in_window = hn::RebindMask(
+      d, hn::Lt(hn::And(hn::Iota(di, 0), hn::Set(di, 7)), hn::Set(di, static_cast<I>(std::min<int64_t>(kernel, 8)))));
+  const auto load = [&](const S* x) POOLGRAD_LAMBDA {
+    if constexpr (kWindows == kLanes) {
+      return hn::LoadU(d, x);
+    } else {
+      const hn::Half<decltype(d)> half;
+      return hn::Combine(d, hn::LoadU(half, x + kLanes * stride), hn::LoadU(half, x));
+    }
+  };
+  for (int64_t o = 0; o < n; o += kWindows, from += kWindows * stride) {
+    hn::Vec<decltype(d)> v[kLanes];
+    const S* x = from;
+    POOLGRAD_UNROLL for (int j = 0; j < kLanes; ++j, x += stride) v[j] = load(x);
+    if (kernel < kLanes) {
+      POOLGRAD_UNROLL for (int j = 0; j < kLanes; ++j) v[j] = hn::IfThenElse(in_window, v[j], lowest);
+    }
+    for (int64_t t = kLanes; t < kernel; t += kLanes) {
+      x = from + std::min(t, kernel - kLanes);
+      POOLGRAD_UNROLL for (int j = 0; j < kLanes; ++j, x += stride) v[j] = Greatest<S>(load(x), v[j]);
+    }
+    hn::StoreU(GreatestOfEach<S, kLanes, sizeof(S)>(d, v), d, to + o);
   }
 }
 
@@ -109,16 +158,16 @@ HWY_NOINLINE void MaxOfNeighbours(const S* from, int64_t n, S* to) {
 struct ValuesLayout {
   Spans across;
   Across way;
-  int64_t pairs = 0, threes = 0;  // that often neighbours meet before windows do
-  int64_t joined = 1;             // elements that are one then
-  bool runs;                      // running maxima down
-  bool folds;                     // depth taps are folded into one slice first
-  int64_t tile;                   // outputs along the width per piece
-  int64_t out_rows, in_rows;      // per block
-  int64_t across_rows;            // of them at a time
-  int64_t pitch;                  // of padded rows
-  int64_t in_pitch;               // of input rows in scratch, at most
-  int64_t dense;                  // buffers of rows at all places
+  bool runs;                  // running maxima down
+  bool folds;                 // depth taps are folded into one slice first
+  int64_t tile;               // outputs along the width per piece
+  int64_t out_rows, in_rows;  // per block
+  int64_t across_rows;        // of them at a time
+  int64_t pitch;              // of padded rows
+  int64_t in_pitch;           // of input rows in scratch, at most
+  int64_t dense;              // buffers of rows at all places
+
+  bool picks() const { return way == Across::kWindows || way == Across::kPick; }
 };
 
 template <class S>
@@ -128,43 +177,33 @@ ValuesLayout LayOutValues(const Problem& p) {
   const Axis& h = p.height();
   const Axis& w = p.width();
   const bool apart = w.stride > 1 && w.out > 1;
+  const bool pairs = inner == 1 && w.stride == 2 && w.dilation == 1 && w.kernel <= 9;
+  const bool phases = kTakesPhases<S> && inner == 1 && (w.stride == 3 || w.stride == 4) && w.extent() <= 4 * w.stride;
+  const bool windows = kTakesWindows<S> && inner == 1 && w.stride >= 3 && w.dilation == 1;
   ValuesLayout l;
-  int64_t kernel = w.kernel, stride = w.stride;
-  // Windows of an even number of taps, an even number apart, are windows of pairs of neighbours; and so are threes.
-  for (;; kernel = w.kernel / l.joined, stride = w.stride / l.joined) {
-    const bool pairs = inner == 1 && stride == 2 && w.dilation == 1 && kernel <= 9;
-    const bool phases = kTakesPhases<S> && inner == 1 && stride >= 3 && (kernel - 1) * w.dilation < 4 * stride &&
-                        (stride <= 4 || (kShufflesFar<S> && (stride == 5 || stride == 7)));
-    l.way = !apart                    ? Across::kTaps
-            : pairs                   ? Across::kPairs
-            : phases                  ? Across::kPhases
-            : inner >= LaneCount<S>() ? Across::kRuns
-                                      : Across::kPick;
-    if (!kWideStrides || l.way != Across::kPick || inner > 1 || w.dilation > 1) break;
-    const bool by_two = kernel % 2 == 0 && stride % 2 == 0;
-    const bool by_three = kTakesPhases<S> && kernel % 3 == 0 && stride % 3 == 0;
-    if (!by_two && !by_three) break;
-    ++(by_two ? l.pairs : l.threes);
-    l.joined *= by_two ? 2 : 3;
-  }
+  l.way = !apart                    ? Across::kTaps
+          : pairs                   ? Across::kPairs
+          : phases                  ? Across::kPhases
+          : windows                 ? Across::kWindows
+          : inner >= LaneCount<S>() ? Across::kRuns
+                                    : Across::kPick;
   const Across way = l.way;
-  const bool at_once = w.out == 1 || way == Across::kPairs || way == Across::kPhases;
-  l.across = Spans(at_once ? 1 : kernel, way == Across::kRuns ? w.stride : 1);
+  const bool at_once = w.out == 1 || way == Across::kPairs || way == Across::kPhases || way == Across::kWindows;
+  l.across = Spans(at_once ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1);
   l.runs = h.out > 1 && h.kernel > 10 + 2 * h.stride;
   l.folds = p.depth().kernel > 1 && (!h.disjoint() || l.runs);
-  const bool last_is_dense = way == Across::kPick && kernel > 1;
-  l.dense = std::min<int64_t>(2, l.pairs + l.threes + l.across.levels + last_is_dense);
+  const bool last_is_dense = way == Across::kPick && w.kernel > 1;
+  l.dense = std::min<int64_t>(2, l.across.levels + last_is_dense);
   const bool shares = l.folds || l.runs;  // what blocks have in common is made again for each
   const int64_t in_copies = l.folds + l.runs;
   const int64_t least_rows = std::min(h.out, shares ? CeilDiv(2 * h.extent(), h.stride) : 2);
   const int64_t least_in = InRows(h, least_rows);
   const int64_t each =
-      (least_rows * ((1 + l.dense) * w.stride + (way == Across::kPick)) + least_in * in_copies * w.stride) * inner *
-      size;
+      (least_rows * ((1 + l.dense) * w.stride + l.picks()) + least_in * in_copies * w.stride) * inner * size;
   const int64_t fixed = (least_rows * (1 + l.dense) + least_in * in_copies) * w.extent() * inner * size;
   l.tile = TileOf(w.out, Tuning().forward_piece, fixed, each);
   const int64_t positions = (l.tile - 1) * w.stride + w.extent();
-  l.pitch = CeilDiv(positions * inner, l.joined) * l.joined;
+  l.pitch = std::max(positions, way == Across::kWindows ? l.tile * w.stride : 0) * inner;  // then rows may be one
   l.in_pitch = std::min(w.in, positions) * inner;
   const int64_t row = (l.pitch * (2 + l.dense) + l.in_pitch * in_copies * h.stride) * size;  // x and y pass by too
   const int64_t rows =
@@ -193,10 +232,10 @@ struct ValuesScratch {
     const int64_t inner = p.channels_last() ? p.channels : 1;
     folded = take.Take<S>(l.folds ? l.in_rows * l.in_pitch + vector : 0);
     running = take.Take<S>(l.runs ? (std::min(p.height().kernel, p.height().in) + 1) * l.in_pitch + vector : 0);
-    const int64_t beyond = kReadBeyond * vector;
+    const int64_t beyond = kReadBeyond * vector + (l.way == Across::kWindows ? 16 * p.width().stride : 0);
     padded = take.Take<S>(l.out_rows * l.pitch + beyond);
     for (int i = 0; i < 2; ++i) dense[i] = take.Take<S>(l.dense > i ? l.across_rows * l.pitch + beyond : 0);
-    picked = take.Take<S>(l.way == Across::kPick ? l.across_rows * l.tile * inner + vector : 0);
+    picked = take.Take<S>(l.picks() ? l.across_rows * l.tile * inner + vector : 0);
     special = take.Take<bool>(std::min(p.depth().kernel, p.depth().in) * l.in_rows);
     const auto listed = [](const Spans& spans, const Axis& a) {
       return std::max(spans.used() ? std::max(spans.size, CeilDiv(a.kernel, spans.size)) : a.kernel, spans.radix);
@@ -368,27 +407,15 @@ class ValuesRunner {
 
   void AcrossRows(const S* from, int64_t rows, S* y, Watch<S>& watch) {
     const Axis& width = piece_.width;
-    const int64_t kernel = width.kernel / l_.joined, stride = width.stride / l_.joined, pitch = l_.pitch / l_.joined;
-    int64_t all = rows * l_.pitch;
+    const int64_t kernel = width.kernel, stride = width.stride, pitch = l_.pitch;
+    int64_t all = rows * pitch;
     int64_t pass = 0;
-    for (; kWideStrides && pass < l_.pairs + l_.threes; ++pass) {
-      S* const to = s_.dense[pass % 2];
-      if constexpr (kTakesPhases<S>) {
-        if (pass >= l_.pairs) MaxOfNeighbours<S, 3>(from, all /= 3, to);
-      }
-      if (pass < l_.pairs) MaxOfNeighbours<S, 2>(from, all /= 2, to);
-      from = to;
-    }
     if (l_.way == Across::kPairs) return MaxOfPairs<S>(from, kernel, rows, width.out, pitch, y, y_pitch_, watch);
     if constexpr (kTakesPhases<S>) {
       if (l_.way == Across::kPhases) {
         uint64_t taps = 0;
         for (int64_t t = 0; t < kernel; ++t) taps |= uint64_t{1} << (t * width.dilation);
-        auto run = stride == 3 ? MaxOfPhases<S, 3> : MaxOfPhases<S, 4>;
-        if constexpr (kShufflesFar<S>) {
-          if (stride == 5) run = MaxOfPhases<S, 5>;
-          if (stride == 7) run = MaxOfPhases<S, 7>;
-        }
+        const auto run = stride == 3 ? MaxOfPhases<S, 3> : MaxOfPhases<S, 4>;
         return run(from, taps, rows, width.out, pitch, y, y_pitch_, watch);
       }
     }
@@ -410,13 +437,18 @@ class ValuesRunner {
       MaxRows<S, MaxFlow::kKeysToY>(
           {s_.list, n, width.out, inner_, width.stride * inner_, y, inner_, 0, rows, l_.pitch, y_pitch_}, watch);
     } else {
-      if (n > 1) {
+      if (l_.way == Across::kPick && n > 1) {
         all = rows * pitch - (kernel - 1) * step;
         MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, n, 1, all, 0, s_.dense[pass % 2], 0}, watch);
         from = s_.dense[pass % 2];
       }
-      for (int64_t r = 0; r < rows; ++r) {
-        PickRow<S>(from + r * pitch, width.out, stride * inner_, inner_, s_.picked + r * run);
+      const int64_t together = l_.way == Across::kWindows && pitch == run * stride ? rows : 1;
+      for (int64_t r = 0; r < rows; r += together) {
+        if (l_.way == Across::kPick) {
+          PickRow<S>(from + r * pitch, width.out, stride * inner_, inner_, s_.picked + r * run);
+        } else if constexpr (kTakesWindows<S>) {
+          MaxOfWindows<S>(from + r * pitch, kernel, stride, together * run, s_.picked + r * run);
+        }
       }
       s_.list[0] = s_.picked;
       MaxRows<S, MaxFlow::kKeysToY>({s_.list, 1, rows, run, run, y, y_pitch_}, watch);

@@ -123,11 +123,8 @@ int CountKinds(int draws) {
       {"dilated windows by columns",
        [](const TableForm& f) { return f.dilation[0] * f.dilation[1] * f.dilation[2] > 1; }},
       {"tables, channels last, one at a time", [](const TableForm& f) { return f.last && f.vector == 1; }},
-      {"tables whose lanes share bytes of routes",
-       [](const TableForm& f) {
-         return f.last && !f.backward && f.what == cuda::TableOp::kRoutes && f.vector * f.bits < 8;
-       }},
-      {"tables whose lanes share outputs", [](const TableForm& f) { return f.log_sharers > 0; }},
+      {"tables whose lanes share bytes of routes", [](const TableForm& f) { return f.last && f.log_sharers > 0; }},
+      {"tables whose lanes share outputs", [](const TableForm& f) { return !f.last && f.log_sharers > 0; }},
       {"tables of wide rows", [](const TableForm& f) { return !f.backward && f.kernel[2] > cuda::kTableKnownRow; }},
       {"averages with padding",
        [](const TableForm& f) { return f.what == cuda::TableOp::kAverage && f.pad_lo[2] > 0; }},

@@ -169,23 +169,26 @@ __device__ __noinline__ uint32_t ExactOutput(const TableParams<T>& p, const T* p
   Contest<T> contest;
   contest.Clear(p.none);
   bool started = p.ignore_nan;
-  uint32_t tap[3] = {};
+  // Where the first tap is that is inside.
+  const auto first = [&](int i, const Span& span) {
+    const int step = static_cast<int>(p.dilation[i].divisor);
+    return span.start + (span.begin - span.start + step - 1) / step * step;
+  };
 #pragma unroll 1
-  for (int at_d = d.start; at_d < d.end; at_d += p.dilation[0].divisor, ++tap[0]) {
-    if (at_d < d.begin) continue;
-    tap[1] = 0;
+  for (int at_d = first(0, d); at_d < d.end; at_d += p.dilation[0].divisor) {
 #pragma unroll 1
-    for (int at_h = h.start; at_h < h.end; at_h += p.dilation[1].divisor, ++tap[1]) {
-      if (at_h < h.begin) continue;
+    for (int at_h = first(1, h); at_h < h.end; at_h += p.dilation[1].divisor) {
       const T* row = plane + (static_cast<int64_t>(at_d) * a[1].in + at_h) * a[2].in * step;
-      tap[2] = (tap[0] * p.kernel[0].divisor + tap[1]) * p.kernel[1].divisor;
+      int at_w = first(2, w);
+      uint32_t tap = (p.dilation[0].of(at_d - d.start) * p.kernel[0].divisor + p.dilation[1].of(at_h - h.start)) *
+                         p.kernel[1].divisor +
+                     p.dilation[2].of(at_w - w.start);
 #pragma unroll 1
-      for (int at_w = w.start; at_w < w.end; at_w += p.dilation[2].divisor, ++tap[2]) {
-        if (at_w < w.begin) continue;
+      for (; at_w < w.end; at_w += p.dilation[2].divisor, ++tap) {
         const T bits = row[static_cast<int64_t>(at_w) * step];
-        if (!started) contest.Take(bits, Widened(bits), tap[2]);
+        if (!started) contest.Take(bits, Widened(bits), tap);
         started = true;
-        contest.Meet(p, bits, tap[2]);
+        contest.Meet(p, bits, tap);
       }
     }
   }

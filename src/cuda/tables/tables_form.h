@@ -17,12 +17,14 @@ struct TableForm {
   int divisor;      // 0: the taps that count
   bool count_padding;
   bool backward;
-  bool last;                 // channels are
-  bool whole;                // a block has whole planes
-  int vector;                // elements that are read at once: channels; of a row (forward, channels first)
-  int log_sharers, abreast;  // forward, channels first: lanes that share an output, and columns that they take in turn
-  bool signal;               // backward: its only axis is the height, along which codes lie if channels are first
-  bool unrolled;             // a thread has all rows of a plane, and goes down them without asking where it is
+  bool last;   // channels are
+  bool whole;  // a block has whole planes
+  int vector;  // elements that are read at once: channels; of a row (forward, channels first)
+  // Forward, channels first: lanes that share an output, and columns that they take in turn; channels last: lanes that
+  // share a byte of routes.
+  int log_sharers, abreast;
+  bool signal;    // backward: its only axis is the height, along which codes lie if channels are first
+  bool unrolled;  // a thread has all rows of a plane, and goes down them without asking where it is
 };
 
 // Backward: about how many registers a thread keeps for the outputs over an input.

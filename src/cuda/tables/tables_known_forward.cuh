@@ -327,7 +327,7 @@ template <class T, TableForm f>
 __device__ void RunTableLastForward(const TableParams<T>& p) {
   constexpr TableOp kOp = f.what;
   constexpr int kN = f.vector;
-  constexpr bool kShares = kOp == TableOp::kRoutes && kN * f.bits < 8;  // lanes do bytes of routes
+  constexpr bool kShares = f.log_sharers > 0;  // lanes do bytes of routes
   using Window = KnownPacksWindow<T, f>;
   using Row = typename Window::Row;
   uint32_t thread = blockIdx.x * kTableThreads + threadIdx.x;
@@ -364,7 +364,7 @@ __device__ void RunTableLastForward(const TableParams<T>& p) {
 #pragma unroll
       for (int i = 0; i < Row::kWords; ++i)
         taps[i] = window.taps[i] + Pack<T>::Tap((begin_w - a.w.start(ow)) / a.w.kDilation);
-      SettlePacks<T, kOp, kN>(p, f.bits, window.best, taps, watched, sample, od, oh, ow, line, c, there);
+      SettlePacks<T, kOp, kN>(p, f.bits, window.best, taps, watched, sample, od, oh, ow, line, c, f.log_sharers, there);
     }
   };
   if constexpr (f.unrolled) {

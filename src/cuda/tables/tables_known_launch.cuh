@@ -104,12 +104,16 @@ bool KnowLastForward(const Problem& p, TableJob<T>& job, TableForm& f) {
   f.vector = ChannelsAtOnce<T>(p);
   const bool routes = f.what == TableOp::kRoutes;
   // Signals of halves: what lanes share is more than what they do.
-  if (routes && f.vector * f.bits < 8 && sizeof(T) == 2 && f.kernel[0] * f.kernel[1] == 1) return false;
+  const bool shares = routes && p.channels > 1 && f.vector * f.bits < 8;
+  if (shares && sizeof(T) == 2 && f.kernel[0] * f.kernel[1] == 1) return false;
   // Lanes that share a byte of routes are neighbours.
-  const int64_t sharers = routes ? std::max(1, 8 / (f.vector * f.bits)) : 1;
-  const int64_t across = CeilDiv(p.channels / f.vector, sharers) * sharers;
+  while (shares && f.vector * f.bits << f.log_sharers < 8) ++f.log_sharers;
+  const int64_t sharers = int64_t{1} << f.log_sharers, across = CeilDiv(p.channels / f.vector, sharers) * sharers;
   const int64_t columns = p.batch * f.out[0] * f.out[2] * across;
-  if (f.vector * sizeof(T) == 16 && FetchedByBlocks(p, 3 * columns * f.out[1])) return false;
+  if (f.vector * sizeof(T) == 16 && p.channels * sizeof(T) >= kTableRunBytes &&
+      FetchedByBlocks(p, 3 * columns * f.out[1])) {
+    return false;
+  }
   f.whole = true;
   f.unrolled = f.kernel[2] <= kTableKnownPacks &&
                Unrolls(f, f.out[1], columns / std::max<int64_t>(1, enough_threads / kTableThreads));

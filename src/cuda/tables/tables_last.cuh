@@ -87,10 +87,10 @@ struct ChannelGroup {
   }
 };
 
-// The codes of kN channels from `c` on, of the line that begins at `at`. Where they are less than a byte, all lanes of
-// the warp come here, and neighbours have its others; not `there`: a neighbour's own.
+// The codes of kN channels from `c` on, of the line that begins at `at`. Where 1 << log_sharers neighbouring lanes have
+// a byte of them, all lanes of the warp come here; some are only `there` for that.
 template <int kN>
-__device__ void StoreCodes(uint8_t* at, int bits, int c, const uint32_t (&codes)[kN], bool there) {
+__device__ void StoreCodes(uint8_t* at, int bits, int c, const uint32_t (&codes)[kN], int log_sharers, bool there) {
   if (bits > 8) {
 #pragma unroll
     for (int i = 0; i < kN; ++i) StoreWideCode(at + (c + i) * (bits / 8), bits, codes[i]);
@@ -106,7 +106,7 @@ __device__ void StoreCodes(uint8_t* at, int bits, int c, const uint32_t (&codes)
   if (filled == 16) *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(packed);
   if (filled > 8) return;
   uint32_t byte = there ? static_cast<uint32_t>(packed) : 0;
-  for (int step = 1; step * filled < 8; step *= 2) byte |= __shfl_down_sync(~0u, byte, step) << (step * filled);
+  for (int step = 1; step < 1 << log_sharers; step *= 2) byte |= __shfl_down_sync(~0u, byte, step) << (step * filled);
   if (there && c * bits % 8 == 0) *at = static_cast<uint8_t>(byte);
 }
 
@@ -114,7 +114,7 @@ __device__ void StoreCodes(uint8_t* at, int bits, int c, const uint32_t (&codes)
 template <class T, TableOp kOp, int kN, int kWords>
 __device__ void SettlePacks(const TableParams<T>& p, int bits, const typename Pack<T>::Reg (&best)[kWords],
                             const uint32_t (&taps)[kWords], typename Pack<T>::Reg watched, const T* sample, int od,
-                            int oh, int ow, int64_t line, int c, bool there = true) {
+                            int oh, int ow, int64_t line, int c, int log_sharers = 0, bool there = true) {
   using P = Pack<T>;
   T y[kN];
   uint32_t codes[kN], words[kWords];
@@ -134,7 +134,7 @@ __device__ void SettlePacks(const TableParams<T>& p, int bits, const typename Pa
     for (int i = 0; i < kN; ++i) codes[i] = ExactOutput(p, sample + i, p.channels, od, oh, ow, &y[i]);
     memcpy(words, y, sizeof y);
   }
-  if constexpr (kOp == TableOp::kRoutes) StoreCodes(p.routes + line * p.line_bytes, bits, c, codes, there);
+  if constexpr (kOp == TableOp::kRoutes) StoreCodes(p.routes + line * p.line_bytes, bits, c, codes, log_sharers, there);
   // Backward from x wants routes only.
   if (p.result && there) StoreWords<kN* static_cast<int>(sizeof(T))>(p.result + line * p.channels + c, words);
 }

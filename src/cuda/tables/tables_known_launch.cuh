@@ -110,10 +110,9 @@ bool KnowLastForward(const Problem& p, TableJob<T>& job, TableForm& f) {
   while (shares && f.vector * f.bits << f.log_sharers < 8) ++f.log_sharers;
   const int64_t sharers = int64_t{1} << f.log_sharers, across = CeilDiv(p.channels / f.vector, sharers) * sharers;
   const int64_t columns = p.batch * f.out[0] * f.out[2] * across;
-  if (f.vector * sizeof(T) == 16 && p.channels * sizeof(T) >= kTableRunBytes &&
-      FetchedByBlocks(p, 3 * columns * f.out[1])) {
-    return false;
-  }
+  // Blocks that fetch windows pay where threads are fewer still, and have 128 bytes of channels to fetch.
+  const int64_t filled = std::min<int64_t>(p.channels * sizeof(T), kTableRunBytes);
+  if (f.vector * sizeof(T) == 16 && FetchedByBlocks(p, 3 * columns * f.out[1] * kTableRunBytes / filled)) return false;
   f.whole = true;
   f.unrolled = f.kernel[2] <= kTableKnownPacks &&
                Unrolls(f, f.out[1], columns / std::max<int64_t>(1, enough_threads / kTableThreads));

@@ -111,8 +111,10 @@ inline constexpr int kTableKnownOver = 54, kTableFewest = 64;
 // Rows that are unrolled, and what is done for them in all; rows of inputs times outputs, and outputs of volumes.
 inline constexpr int kTableUnrolledRows = 32, kTableUnrolledTaps = 160, kTableUnrolledPairs = 512,
                      kTableUnrolledDeep = 8;
-// Channels last, backward: rows to a thread where they are not.
+// Channels last, backward: rows to a thread where they are not, and bytes of channels from which a thread goes along a
+// signal.
 inline constexpr int kTableRunDown = 16;
+inline constexpr int64_t kTableSignalBytes = 32;
 // Channels first, backward of maxima: what an input costs, by the time that copying it takes. Where known: and for each
 // output over it, unrolled or not, and each that is loaded; where outputs are scattered: and for each of them.
 inline constexpr double kKnownCost[] = {1.25, 0.13, 0.25, 0.45}, kScatterCost[] = {1.2, 8.5};

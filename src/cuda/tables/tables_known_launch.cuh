@@ -197,7 +197,7 @@ std::shared_ptr<const void> MakeKnownTable(const Problem& original, poolgrad_op 
   Problem p = original;
   // The rows of a signal are short columns: a thread goes along it, unless neighbours would write far apart.
   const bool signal = !forward && p.axis[0].in == 1 && p.axis[1].in == 1 && p.axis[0].out == 1 && p.axis[1].out == 1 &&
-                      (!p.channels_last() || p.channels * SizeOf(p.dtype) >= 32);
+                      (!p.channels_last() || p.channels * SizeOf(p.dtype) >= kTableSignalBytes);
   if (signal) std::swap(p.axis[1], p.axis[2]);
   auto job = std::make_shared<TableJob<T>>();
   job->params = MakeTableParams<T>(p);

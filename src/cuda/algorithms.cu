@@ -24,49 +24,6 @@ Status ErrorStatus(cudaError_t error, const std::string& while_doing) {
 
 namespace {
 
-bool IsForward(poolgrad_op op) { return op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES; }
-
-bool HasFastType(const Problem& p) {
-  return p.dtype == POOLGRAD_F32 || p.dtype == POOLGRAD_F16 || p.dtype == POOLGRAD_BF16;
-}
-
-// What every tiled kernel asks for, whatever the type.
-const char* RefuseShape(const Problem& p) {
-  if (p.kind != POOLGRAD_MAX) return "it only pools by maximum";
-  if (p.routes.masks) return "it keeps one winner per window";
-  if (p.by_table()) return "windows are listed by a table";
-  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
-  constexpr int64_t limit = int64_t{1} << 30;
-  for (const Axis& a : p.axis) {
-    if (a.in > limit || a.out > limit || a.pad_lo > limit) return "an axis is longer than 2^30";
-  }
-  if (!p.channels_last() && p.in_plane() > limit) return "a plane has more than 2^30 elements";
-  return nullptr;
-}
-
-const char* RefuseTiled(const Problem& p) {
-  if (!HasFastType(p)) return "it takes f32, f16 and bf16";
-  return RefuseShape(p);
-}
-
-// relu, with its bias or where no kernel does it, is a pass after another forward kernel (cuda_rectified).
-constexpr const char* kRectifies = "relu is a pass of its own";
-
-const char* RefuseRules(const Problem& p) {
-  if (p.ties != POOLGRAD_TIES_FIRST) return "a tie goes to another than the first";
-  for (const Axis& a : p.axis) {
-    if (a.has_empty_window()) return "some window has no input";
-  }
-  return nullptr;
-}
-
-const char* RefuseWindows(const Problem& p) { return p.relu ? kRectifies : RefuseRules(p); }
-
-const char* RefuseForward(const Problem& p) {
-  const char* reason = RefuseTiled(p);
-  return reason ? reason : RefuseWindows(p);
-}
-
 template <class F>
 cudaError_t VisitFastType(poolgrad_dtype dtype, F&& f) {
   switch (dtype) {
@@ -288,49 +245,11 @@ Status LaunchAnyOp(const Problem& p, poolgrad_op op, const Args& args, void*, vo
 
 // ---- windows by table, averages ----
 
-bool IsDilated(const Problem& p) {
-  return std::any_of(std::begin(p.axis), std::end(p.axis),
-                     [](const Axis& a) { return a.dilation != 1 && a.kernel > 1; });
-}
-
-// Large windows that hardly overlap. Channels first: shared memory is filled and emptied in runs, and most of dx is 0;
-// backward also where up to four overlap, if inputs are many times the outputs (twice as fast as gather.cuh).
-// Channels last, backward: every input asks the one or two outputs over it. Dilated, forward: other kernels share
-// nothing between them, either.
-bool LargeAndApart(const Problem& p, bool forward) {
-  // Ten times what may overlap (12x12/8 forward 0.40 of copy would become 0.36).
-  const int64_t most = forward && !IsDilated(p) ? 14 : forward || p.channels_last() ? 15 : 40;
-  for (const Axis& a : p.axis) {
-    if (a.out > 1 && 10 * a.kernel > most * a.stride) return false;
-  }
-  if (!forward && p.in_plane() < 16 * p.out_plane()) return false;
-  if (forward && p.out_plane() == 1) return false;  // one row, which lanes cannot share
-  if (forward && IsDilated(p)) return p.taps() >= kTableLargeDilated;
-  if (p.channels_last()) return !forward && p.taps() >= table_large_last;
-  return p.taps() >= (forward ? kTableLargeForward : table_large_backward);
-}
-
-// Maxima of windows that are alike, by the rules that all kernels know.
-bool IsOrdinary(const Problem& p) { return p.kind == POOLGRAD_MAX && !p.by_table() && !RefuseRules(p); }
-
 CudaKernel MakeTablesOp(const Problem& p, poolgrad_op op);
 const char* RefuseKnownTables(const Problem& p, poolgrad_op op);
 
-const char* RefuseAnyTable(const Problem& p, poolgrad_op op) {
-  if (!IsForward(op) && op != POOLGRAD_OP_BACKWARD) return "it does forward and backward from routes";
-  if (!HasFastType(p)) return "it takes f32, f16 and bf16";
-  if (p.routes.masks) return "it keeps one winner per window";
-  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
-  if (p.kind == POOLGRAD_AVERAGE && op == POOLGRAD_OP_FORWARD_ROUTES) return "an average has no routes";
-  if (p.relu && IsForward(op) && (p.bias || !p.by_table())) return kRectifies;
-  if (IsOrdinary(p) && !LargeAndApart(p, IsForward(op))) return "windows that are alike have faster kernels";
-  constexpr int64_t limit = int64_t{1} << 30;
-  if (p.in_plane() > limit || p.out_plane() > limit) return "a plane has more than 2^30 elements";
-  return RefuseTables(p, IsForward(op));
-}
-
 const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
-  if (const char* reason = RefuseAnyTable(p, op)) return reason;
+  if (const char* reason = RefuseTables(p, op)) return reason;
   if (IsDilated(p) && (IsForward(op) || !TablesClear(p))) return "the window is dilated";
   if (IsOrdinary(p) && IsForward(op) && p.taps() < kTableLargeUnknown)
     return "windows that are alike have faster kernels";
@@ -360,7 +279,7 @@ std::shared_ptr<const void> KnownTables(const Problem& p, poolgrad_op op, const 
   return job;
 }
 const char* RefuseKnownTables(const Problem& p, poolgrad_op op) {
-  if (const char* reason = RefuseAnyTable(p, op)) return reason;
+  if (const char* reason = RefuseTables(p, op)) return reason;
   const bool forward = IsForward(op), max = p.kind == POOLGRAD_MAX;
   const bool last = p.channels_last(), clears = !forward && TablesClear(p);
   // Where dx would be cleared first: many channels that are last, and floats in planes that are whole (60x60 to 2x2

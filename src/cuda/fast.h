@@ -38,6 +38,17 @@ std::shared_ptr<const void> MakeKnownTables(const Problem& p, poolgrad_op op, co
 template <class T>
 cudaError_t RunTables(const Problem& p, bool forward, const Args& args, void* stream);
 
+inline bool IsForward(poolgrad_op op) { return op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES; }
+
+// Null, or what every tiled kernel asks for: whatever the type, of f32, f16 and bf16; and forward of what wins.
+const char* RefuseShape(const Problem& p);
+const char* RefuseTiled(const Problem& p);
+const char* RefuseRules(const Problem& p);
+const char* RefuseWindows(const Problem& p);
+const char* RefuseForward(const Problem& p);
+// relu, with its bias or where no kernel does it, is a pass after another forward kernel (cuda_rectified).
+inline constexpr const char* kRectifies = "relu is a pass of its own";
+
 // Null, or why the family does not take the problem, beyond what all tiled kernels ask.
 const char* RefuseVectors(const Problem& p);
 const char* RefusePlanes(const Problem& p, bool forward);
@@ -45,7 +56,11 @@ const char* RefuseSeparable(const Problem& p);
 const char* RefuseDoubling(const Problem& p);
 const char* RefuseAny(const Problem& p);
 const char* RefuseGather(const Problem& p);
-const char* RefuseTables(const Problem& p, bool forward);
+const char* RefuseTables(const Problem& p, poolgrad_op op);
+// Which ordinary windows tables.cuh is faster for.
+bool IsDilated(const Problem& p);
+bool IsOrdinary(const Problem& p);
+bool LargeAndApart(const Problem& p, bool forward);
 // Backward by table: whether an output has hundreds of inputs, so that dx is cleared first (tables_cleared.cuh).
 bool TablesClear(const Problem& p);
 

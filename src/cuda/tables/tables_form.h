@@ -27,6 +27,8 @@ struct TableForm {
   bool unrolled;  // a thread has all rows of a plane, and goes down them without asking where it is
 };
 
+constexpr bool IsDilated(const TableForm& f) { return f.dilation[0] * f.dilation[1] * f.dilation[2] != 1; }
+
 // Backward: about how many registers a thread keeps for the outputs over an input.
 constexpr int KeptOver(const TableForm& f, int element_bytes) {
   const int words = f.last ? (f.vector * element_bytes + 3) / 4 : 1;

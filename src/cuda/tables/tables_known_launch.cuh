@@ -212,7 +212,7 @@ std::shared_ptr<const void> MakeKnownTable(const Problem& original, poolgrad_op 
                             : op == POOLGRAD_OP_FORWARD ? TableOp::kMax
                                                         : TableOp::kRoutes);
   f.signal = signal;
-  if ((!forward || !max) && f.dilation[0] * f.dilation[1] * f.dilation[2] != 1) return nullptr;
+  if ((!forward || !max) && IsDilated(f)) return nullptr;
   if (forward && p.channels_last()) {
     if (!KnowLastForward(p, *job, f)) return nullptr;
   } else if (forward) {
@@ -224,7 +224,7 @@ std::shared_ptr<const void> MakeKnownTable(const Problem& original, poolgrad_op 
   }
   job->known = compile(f);
   if (!job->known) return nullptr;
-  if (f.dilation[0] * f.dilation[1] * f.dilation[2] == 1) job->plain = MakeTableJob<T>(original, forward);
+  if (!IsDilated(f)) job->plain = MakeTableJob<T>(original, forward);
   return job;
 }
 

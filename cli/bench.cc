@@ -181,10 +181,12 @@ Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memor
   double floor_bytes = static_cast<double>(info.x_bytes + info.y_bytes);
   switch (word.op) {
     case POOLGRAD_OP_FORWARD:
-      timing = Measure(options.seconds, [&](int64_t i) { Forward(plan, x(i), y(i), nullptr, exec.get()); });
+      timing =
+          Measure(options.seconds, subject.sets, [&](int64_t i) { Forward(plan, x(i), y(i), nullptr, exec.get()); });
       break;
     case POOLGRAD_OP_FORWARD_ROUTES:
-      timing = Measure(options.seconds, [&](int64_t i) { Forward(plan, x(i), y(i), routes(i), exec.get()); });
+      timing =
+          Measure(options.seconds, subject.sets, [&](int64_t i) { Forward(plan, x(i), y(i), routes(i), exec.get()); });
       floor_bytes += static_cast<double>(info.route_bytes);
       break;
     case POOLGRAD_OP_BACKWARD: {
@@ -192,13 +194,13 @@ Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memor
       for (int64_t i = 0; i < subject.sets && info.route_bytes > 0; ++i) {  // averages have none
         Forward(plan, x(i), y(i), routes(i), forward.get());
       }
-      timing = Measure(options.seconds,
+      timing = Measure(options.seconds, subject.sets,
                        [&](int64_t i) { Check(poolgrad_backward(plan.get(), dy(i), routes(i), dx(i), exec.get())); });
       floor_bytes += static_cast<double>(info.route_bytes);
       break;
     }
     default:
-      timing = Measure(options.seconds,
+      timing = Measure(options.seconds, subject.sets,
                        [&](int64_t i) { Check(poolgrad_backward_x(plan.get(), dy(i), x(i), dx(i), exec.get())); });
       floor_bytes += static_cast<double>(info.x_bytes);
   }
@@ -214,7 +216,7 @@ Cell MeasureCell(const Subject& subject, const OpWord& word, const Memory& memor
 
 Cell MeasurePlan(const Subject& subject, const BenchOptions& options) {
   const poolgrad_problem& problem = subject.plan.problem();
-  const Timing timing = Measure(options.seconds, [&](int64_t) { Plan(problem, options.algorithm); });
+  const Timing timing = Measure(options.seconds, 1, [&](int64_t) { Plan(problem, options.algorithm); });
   return {subject.name, problem.layout, DtypeName(problem.dtype), kPlan, "", timing, 0, subject.plan.info().taps};
 }
 

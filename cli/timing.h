@@ -14,19 +14,21 @@ struct Timing {
   int64_t samples = 0;
 };
 
-// Calls call(i) for i = 0, 1, 2, ... for about `seconds`, after one call that does not count. A sample is as many calls
-// as fill 20 µs, so that the clock's own cost does not matter.
+// Calls call(i) for i = 0, 1, 2, ... for about `seconds`. Before that, `sets` calls do not count: so many buffers take
+// turns, and what it costs a core to see one for the first time is no part of a call. A sample is as many calls as fill
+// 20 µs, so that the clock's own cost does not matter.
 template <class Call>
-Timing Measure(double seconds, Call call) {
+Timing Measure(double seconds, int64_t sets, Call call) {
   using Clock = std::chrono::steady_clock;
   auto since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
   constexpr double kShortestSample = 20e-6;
   constexpr size_t kFewestSamples = 5;
-  constexpr double kPatience = 8;  // a slow call may take this many times `seconds` to reach kFewestSamples
+  constexpr double kPatience = 8;  // times `seconds`: what calls before the first sample, or slow ones, may take
 
   int64_t i = 0;
-  call(i++);
   auto start = Clock::now();
+  while (i == 0 || (i < sets && since(start) < kPatience * seconds)) call(i++);
+  start = Clock::now();
   call(i++);
   const int64_t repeats =
       std::max<int64_t>(1, static_cast<int64_t>(kShortestSample / std::max(since(start), 1e-9)) + 1);

@@ -82,12 +82,12 @@ poolgrad::cli::Timing MeasureCell(const peers::Cell& cell) {
     forward.execute(stream, arguments);
     stream.wait();
   };
-  if (cell.op != "bwd") return poolgrad::cli::Measure(cell.seconds, run_forward);
+  if (cell.op != "bwd") return poolgrad::cli::Measure(cell.seconds, cell.sets, run_forward);
   const Backward backward(Backward::primitive_desc(
       Backward::desc(dnnl::algorithm::pooling_max, x_desc, y_desc, stride, kernel, dilation, pad_lo, pad_hi), engine,
       forward_desc));
   for (int64_t i = 0; i < cell.sets; ++i) run_forward(i);
-  return poolgrad::cli::Measure(cell.seconds, [&](int64_t i) {
+  return poolgrad::cli::Measure(cell.seconds, cell.sets, [&](int64_t i) {
     Set& set = set_of(i);
     backward.execute(stream,
                      {{DNNL_ARG_DIFF_DST, set.dy}, {DNNL_ARG_DIFF_SRC, set.dx}, {DNNL_ARG_WORKSPACE, set.workspace}});

@@ -70,7 +70,7 @@ poolgrad::cli::Timing MeasureCell(const peers::Cell& cell) {
            "xnn_setup_max_pooling2d_nhwc_f32");
     }
   }
-  return poolgrad::cli::Measure(cell.seconds, [&](int64_t i) {
+  return poolgrad::cli::Measure(cell.seconds, cell.sets, [&](int64_t i) {
     Must(xnn_run_operator(sets[static_cast<size_t>(i % cell.sets)].op.get(), pool.get()), "xnn_run_operator");
   });
 }

@@ -1,6 +1,6 @@
 // Threads that wait for work: one team for the whole library, which grows to the most threads ever asked for.
 //
-// A worker that has nothing to do looks for work a little longer, about as long as waking it would take, and then
+// A worker that has nothing to do looks for work a little longer, a few times as long as waking it would take, and then
 // sleeps: layers that follow each other at once find it awake, and a host's own threads have the core back after that
 // moment. Workers wake each other, so that the caller does not spend its time waking all of them, and the caller waits
 // only for those that came in time: a late one finds the call closed and goes back to sleep.

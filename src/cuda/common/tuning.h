@@ -212,8 +212,10 @@ constexpr SmallWindowTuning BackwardTuning(const Form& f) {
   } else {
     t.rows = taps > 9 && !halves ? 2 : 4;
     t.ahead = taps > 9 ? 1 : 2;
-    // As many as spill nothing: left alone the compiler takes a fifth more registers than it needs.
-    if (f.kept() <= 40) t.blocks = halves ? 3 : 4;
+    // As many as spill nothing: left alone the compiler takes a fifth more registers than it needs. Dilated volumes
+    // keep more than is counted (2x2x2/2 with dilation 3 spilled 392 bytes with 4).
+    const bool scattered = f.over(0) > 1 && f.dilation[1] * f.dilation[2] > 1;
+    if (f.kept() <= 40) t.blocks = scattered ? 2 : halves ? 3 : 4;
   }
   return t;
 }

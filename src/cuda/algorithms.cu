@@ -127,7 +127,7 @@ const char* RefuseForms(const Problem& p, poolgrad_op op) {
   if (p.bias && IsForward(op)) return kRectifies;
   if (SumsFaster(p, op)) return "many windows overlap; adding in their order is faster";
   if (ScattersFaster(p, op)) return "the windows are large and share little; clearing and putting is faster";
-  if (GoesDownFaster(p, op)) return "the window is dilated and shares little; going down columns is faster";
+  if (GoesDownFaster(p, op)) return "the windows share little; going down columns is faster";
   if (!FormOf(p, op)) return "the window is too large to be unrolled";
   return SharesMaxima(p, op) ? "neighbouring windows share most of their maxima" : nullptr;
 }
@@ -251,22 +251,27 @@ const char* RefuseKnownTables(const Problem& p, poolgrad_op op);
 const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseTables(p, op)) return reason;
   if (IsDilated(p) && (IsForward(op) || !TablesClear(p))) return "the window is dilated";
-  if (IsOrdinary(p) && IsForward(op) && p.taps() < kTableLargeUnknown)
+  if (IsOrdinary(p) && IsForward(op) && (p.taps() < kTableLargeUnknown || MostOverlapping(p) > kTableApart))
     return "windows that are alike have faster kernels";
   return MakeTablesOp(p, op).launch ? nullptr : "what reaches a row does not fit into shared memory";
 }
 
-// Channels first, backward (5x5x5/5 in f32 and bf16 0.51 0.46 of copy to 0.72 0.54, 4x4x4/4 0.57 0.50 to 0.78 0.60,
-// 8x8/8 0.53 0.45 to 0.61 0.49; 9x9/9 0.67 0.58 to 0.70 0.55, 10x10/10 0.64 0.52 to 0.61 0.51).
+// Channels first, or few, backward (5x5x5/5 in f32 and bf16 0.51 0.46 of copy to 0.72 0.54, 4x4x4/4 0.57 0.50 to 0.78
+// 0.60, 8x8/8 0.53 0.45 to 0.61 0.49; 9x9/9 0.67 0.58 to 0.70 0.55, 10x10/10 0.64 0.52 to 0.61 0.51; three channels
+// last 5x5x5/5 0.47 0.44 to 0.82 0.63, 9x9/8 0.50 0.24 to 0.74 0.50).
 bool ScattersFaster(const Problem& p, poolgrad_op op) {
-  return op == POOLGRAD_OP_BACKWARD && !p.channels_last() && LargeAndApart(p, false) && !RefuseTablesOp(p, op);
+  return op == POOLGRAD_OP_BACKWARD && (!p.channels_last() || HasFewOddChannels(p)) && LargeAndApart(p, op) &&
+         !RefuseTablesOp(p, op);
 }
 
-// Channels last, with routes, dilated (4x4/4 in f32 and bf16 0.80 0.57 of copy to 0.96 0.71, 7x7/7 0.51 0.90 to 1.45
-// 1.12; three channels of halves 0.53 to 0.42).
+// Dilated, channels last (with routes 4x4/4 in f32 and bf16 0.80 0.57 of copy to 0.96 0.71, 7x7/7 0.51 0.90 to 1.45
+// 1.12; forward 6x6/5 0.54 0.29 to 0.79 0.73, 4x6/1x6 0.40 0.35 to 0.52 0.45; three channels of halves 0.53 to 0.42);
+// and with routes where unrolled they do not fit into registers (13x13/13 in f32, channels last, 0.18 to 0.78).
 bool GoesDownFaster(const Problem& p, poolgrad_op op) {
-  return op == POOLGRAD_OP_FORWARD_ROUTES && p.channels_last() && p.channels * SizeOf(p.dtype) >= 16 && IsDilated(p) &&
-         LargeAndApart(p, true) && !RefuseKnownTables(p, op);
+  if (!IsForward(op) || !LargeAndApart(p, op)) return false;
+  const bool gains = IsDilated(p) ? p.channels_last() && p.channels * SizeOf(p.dtype) >= 16
+                                  : op == POOLGRAD_OP_FORWARD_ROUTES && SpillsRoutes(p);
+  return gains && !RefuseKnownTables(p, op);
 }
 
 // Compiled for the axes (tables_known.cuh).

@@ -206,7 +206,7 @@ std::string SourceOf(poolgrad_dtype dtype, const TableForm& f) {
   for (const int n : {f.bits, f.divisor}) form += std::to_string(n) + ", ";
   for (const bool b : {f.count_padding, f.backward, f.last, f.whole}) form += Truth(b) + ", ";
   for (const int n : {f.vector, f.log_sharers, f.abreast}) form += std::to_string(n) + ", ";
-  form += Truth(f.signal) + ", ";
+  form += Truth(f.signal) + ", " + Truth(f.looks_up) + ", ";
   const std::string params = std::string("TableParams<") + NameOf(dtype) + ">";
   const int kept = KeptOver(f, SizeOf(dtype));
   const int blocks = !f.backward             ? (f.unrolled ? 3 : 4)

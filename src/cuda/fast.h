@@ -57,10 +57,14 @@ const char* RefuseDoubling(const Problem& p);
 const char* RefuseAny(const Problem& p);
 const char* RefuseGather(const Problem& p);
 const char* RefuseTables(const Problem& p, poolgrad_op op);
+// Channels that are last, a few that fill no words.
+bool HasFewOddChannels(const Problem& p);
 // Which ordinary windows tables.cuh is faster for.
 bool IsDilated(const Problem& p);
 bool IsOrdinary(const Problem& p);
-bool LargeAndApart(const Problem& p, bool forward);
+bool LargeAndApart(const Problem& p, poolgrad_op op);
+bool SpillsRoutes(const Problem& p);
+double MostOverlapping(const Problem& p);  // along an axis
 // Backward by table: whether an output has hundreds of inputs, so that dx is cleared first (tables_cleared.cuh).
 bool TablesClear(const Problem& p);
 

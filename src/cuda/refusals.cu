@@ -123,21 +123,43 @@ bool IsDilated(const Problem& p) {
                      [](const Axis& a) { return a.dilation != 1 && a.kernel > 1; });
 }
 
-// Large windows that hardly overlap. Channels first: shared memory is filled and emptied in runs, and most of dx is 0;
-// backward also where up to four overlap, if inputs are many times the outputs (twice as fast as gather.cuh).
-// Channels last, backward: every input asks the one or two outputs over it. Dilated, forward: other kernels share
-// nothing between them, either.
-bool LargeAndApart(const Problem& p, bool forward) {
-  // Ten times what may overlap (12x12/8 forward 0.40 of copy would become 0.36).
-  const int64_t most = forward && !IsDilated(p) ? 14 : forward || p.channels_last() ? 15 : 40;
-  for (const Axis& a : p.axis) {
-    if (a.out > 1 && 10 * a.kernel > most * a.stride) return false;
+bool HasFewOddChannels(const Problem& p) {
+  return p.channels_last() && p.channels % 2 != 0 && p.channels * SizeOf(p.dtype) < kFewChannelBytes;
+}
+
+// How many windows lie over an input, about.
+static double Overlapping(const Axis& a) {
+  return a.out == 1 ? 1.0 : static_cast<double>(a.kernel) / static_cast<double>(a.stride);
+}
+
+double MostOverlapping(const Problem& p) {
+  return std::max({Overlapping(p.axis[0]), Overlapping(p.axis[1]), Overlapping(p.axis[2])});
+}
+
+bool SpillsRoutes(const Problem& p) { return p.taps() >= kTableLargeRoutes[SizeOf(p.dtype) == 2]; }
+
+// Large windows that hardly overlap. Channels first, and few that are last: shared memory is filled and emptied in
+// runs, and most of dx is 0; backward also where up to four overlap, if inputs are many times the outputs (twice as
+// fast as gather.cuh). Channels last, backward: every input asks the few outputs over it. Dilated, forward: other
+// kernels share nothing between them, either.
+bool LargeAndApart(const Problem& p, poolgrad_op op) {
+  const bool last = p.channels_last(), dilated = IsDilated(p);
+  const double most = MostOverlapping(p), h = Overlapping(p.axis[1]), w = Overlapping(p.axis[2]);
+  if (!IsForward(op)) {
+    if (p.in_plane() < 16 * p.out_plane()) return false;
+    if (HasFewOddChannels(p)) return most <= 4 && p.taps() > table_large_backward;  // 4x4x4/4 is slower
+    if (last) return most <= (dilated ? 1.5 : 2.1) && p.taps() >= table_large_last;
+    return most <= 4 && p.taps() >= table_large_backward;
   }
-  if (!forward && p.in_plane() < 16 * p.out_plane()) return false;
-  if (forward && p.out_plane() == 1) return false;  // one row, which lanes cannot share
-  if (forward && IsDilated(p)) return p.taps() >= kTableLargeDilated;
-  if (p.channels_last()) return !forward && p.taps() >= table_large_last;
-  return p.taps() >= (forward ? kTableLargeForward : table_large_backward);
+  if (p.out_plane() == 1) return false;  // one row, which lanes cannot share
+  const double all = Overlapping(p.axis[0]) * h * w;
+  if (dilated) return all <= kTableOverlapping && p.taps() >= kTableLargeDilated;
+  if (last && (op != POOLGRAD_OP_FORWARD_ROUTES || !SpillsRoutes(p) || p.taps() >= kTableLargeUnknown)) return false;
+  if (last || p.axis[0].kernel > 1) return most <= kTableApart && p.taps() >= kTableLargeForward;
+  // Where columns are few, lanes read rows far apart, which may lie in the same banks.
+  const bool meet = p.axis[2].out < 8 && p.axis[1].stride * p.axis[2].in * SizeOf(p.dtype) % 64 == 0;
+  const double may = meet ? kTableMeeting : std::min(h, w) <= kTableApart ? 2 * kTableOverlapping : kTableOverlapping;
+  return all <= may && p.taps() >= kTableLargeForward;
 }
 
 // Maxima of windows that are alike, by the rules that all kernels know.
@@ -150,7 +172,7 @@ const char* RefuseTables(const Problem& p, poolgrad_op op) {
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
   if (p.kind == POOLGRAD_AVERAGE && op == POOLGRAD_OP_FORWARD_ROUTES) return "an average has no routes";
   if (p.relu && IsForward(op) && (p.bias || !p.by_table())) return kRectifies;
-  if (IsOrdinary(p) && !LargeAndApart(p, IsForward(op))) return "windows that are alike have faster kernels";
+  if (IsOrdinary(p) && !LargeAndApart(p, op)) return "windows that are alike have faster kernels";
   constexpr int64_t limit = int64_t{1} << 30;
   if (p.in_plane() > limit || p.out_plane() > limit) return "a plane has more than 2^30 elements";
   for (const Axis& a : p.axis) {

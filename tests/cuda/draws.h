@@ -102,9 +102,14 @@ inline poolgrad_problem TableProblem(Random& r, Lists& lists) {
   const bool same = Chance(r, 60);
   const int64_t common_in = Pick(r, 1, most[p.rank - 1]);
   const int64_t common_out = Chance(r, 80) ? PickSmall(r, common_in) : Pick(r, 1, common_in * 2);
+  const bool gaps = p.rank == 3 && Chance(r, 30);  // between the depths of windows
   for (int i = 0; i < p.rank; ++i) {
     const int64_t in = same ? common_in : Pick(r, 1, most[p.rank - 1]);
     p.in[i] = in;
+    if (gaps && i == 0) {
+      p.kernel[i] = 1, p.stride[i] = Pick(r, 3, 6);
+      continue;
+    }
     if (!same && Chance(r, 20)) {  // a regular one
       p.kernel[i] = PickSmall(r, 5);
       p.stride[i] = Pick(r, 1, 4);

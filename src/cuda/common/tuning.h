@@ -99,9 +99,16 @@ inline constexpr int64_t kTableLong = 256;
 inline int64_t table_cleared = 256;
 inline constexpr int64_t kTableClearedBlocks = 132 * 8;
 // Taps from which windows that are alike and hardly overlap are taken, too: forward (9x9/7 0.66 of copy became 0.80),
-// dilated, and where their axes are not constants (20x8 0.51 would become 0.38); backward, the GPU tests lower them.
+// dilated, and where their axes are not constants (20x8 0.51 would become 0.38); with routes, where unrolled they would
+// spill registers, of floats and halves; backward, the GPU tests lower them.
 inline constexpr int64_t kTableLargeForward = 65, kTableLargeDilated = 12, kTableLargeUnknown = 200;
-inline int64_t table_large_backward = 64, table_large_last = 256;
+inline constexpr int64_t kTableLargeRoutes[] = {121, 169};
+inline int64_t table_large_backward = 64, table_large_last = 144;
+// How many may overlap, forward: along an axis, and in all where channels are first or windows dilated (40 windows
+// drawn between these: 1.6 times as fast in the mean, 0.73 to 5.2), twice as many if along one axis they do not; and
+// where lanes meet in banks (10x9/4x9 of 24 columns, 2.5, in bf16 0.31 to 0.13 of copy; 12x12/8 of 40, 2.25, 0.29 to
+// 0.53).
+inline constexpr double kTableApart = 1.4, kTableOverlapping = 4.5, kTableMeeting = 2.4;
 // Compiled for their axes: columns of a window that are loaded at once, channels first and last.
 inline constexpr int kTableKnownRow = 40, kTableKnownPacks = 8;
 // Backward of averages: inputs to an output down a column from which they are not added again for each.

@@ -24,6 +24,7 @@ struct TableForm {
   // share a byte of routes.
   int log_sharers, abreast;
   bool signal;    // backward: its only axis is the height, along which codes lie if channels are first
+  bool looks_up;  // backward, channels first: outputs over an input are looked up
   bool unrolled;  // a thread has all rows of a plane, and goes down them without asking where it is
 };
 

@@ -71,9 +71,127 @@ __device__ void ForOver(int at, const Row (&rows)[f.over[1]], Visit&& visit) {
 
 // What an average gives to each input under it.
 template <TableForm f>
-__device__ float ShareOf(const KnownAxes<f>& a, float dy, int od, int oh, int ow) {
-  const int taps = f.divisor != 0 ? f.divisor : a.d.counted(od) * a.h.counted(oh) * a.w.counted(ow);
-  return Quotient(dy, static_cast<float>(taps));
+__device__ float ShareOf(float dy, int counted) {
+  return Quotient(dy, static_cast<float>(f.divisor != 0 ? f.divisor : counted));
+}
+
+// ---- channels first ----
+
+// The outputs that reach a block's piece, in slices of lines; kNone: each line ends with one that gives nothing, and
+// each slice, of which there is one at least, with a line of them.
+template <class T, TableForm f, int kNone>
+struct PieceOutputs {
+  static constexpr int kLine = f.out[2] + kNone;
+  Interval depths{0, f.out[0]}, rows{0, f.out[1]};
+  int lines, slices;
+
+  __device__ PieceOutputs(const KnownAxes<f>& a, const Piece& piece) {
+    if constexpr (!f.whole) {
+      if (piece.depths < f.in[0]) {
+        depths = {a.d.covering(piece.depth).begin, a.d.covering(piece.depth + piece.depths - 1).end};
+      }
+      if (piece.rows < f.in[1]) rows = {a.h.covering(piece.row).begin, a.h.covering(piece.row + piece.rows - 1).end};
+    }
+    lines = f.whole ? f.out[1] : max(0, rows.end - rows.begin);
+    slices = f.whole ? f.out[0] : max(kNone, depths.end - depths.begin);
+  }
+  __device__ int slice_entries() const { return (lines + kNone) * kLine; }
+  // make(entry, value, code); a thread stays with a column, or several.
+  template <class Make>
+  __device__ void Load(const TableParams<T>& p, const KnownAxes<f>& a, const Piece& piece, Make&& make) const {
+    const int across = min(kLine, static_cast<int>(blockDim.x)), group = threadIdx.x / across;
+    const int groups = blockDim.x / across, all = f.whole ? f.out[1] + kNone : lines + kNone;
+    if (group == groups) return;
+    const int64_t first_line = piece.plane * f.out[0] * f.out[1];
+    for (int ow = threadIdx.x - group * across; ow < kLine; ow += across) {
+      const int counted = ow < f.out[2] ? a.w.counted(ow) : 0;
+      for (int first = 0; first < (f.whole ? 1 : slices); ++first) {
+        for (int number = group; number < (f.whole ? piece.planes * slices * all : all); number += groups) {
+          const int slice = f.whole ? number / all : first, row = f.whole ? number - slice * all : number;
+          const int entry = (first * all + number) * kLine + ow;
+          const int oh = rows.begin + row, od = depths.begin + (f.whole ? slice % f.out[0] : slice);
+          if (kNone != 0 && (ow == f.out[2] || row == lines || od >= depths.end)) {
+            make(entry, 0.0f, 0);
+            continue;
+          }
+          const int line = f.whole ? slice * f.out[1] + row : od * f.out[1] + oh;
+          const float dy = Widened(p.source[(first_line + line) * f.out[2] + ow]);
+          if constexpr (f.what == TableOp::kAverage) {
+            make(entry, ShareOf<f>(dy, a.d.counted(od) * a.h.counted(oh) * counted), 0);
+          } else if constexpr (f.signal) {
+            const uint8_t* codes = p.routes + (piece.plane + line / f.out[1]) * p.line_bytes;
+            make(entry, dy, static_cast<int>(CodeAt(f.bits, codes, line % f.out[1])));
+          } else {
+            make(entry, dy, static_cast<int>(CodeAt(f.bits, p.routes + (first_line + line) * p.line_bytes, ow)));
+          }
+        }
+      }
+    }
+  }
+};
+
+// Averages: a thread has a column of inputs and looks the outputs over each of them up. `at` of a row: where the lines
+// of those begin, in bytes.
+template <class T, TableForm f>
+__device__ void RunTableFirstLookingUp(const TableParams<T>& p) {
+  extern __shared__ __align__(16) unsigned char table_shared[];
+  struct alignas(f.over[1] % 4 == 0 ? 16 : f.over[1] % 2 == 0 ? 8 : 4) Lines {
+    int at[f.over[1]];
+  };
+  const KnownAxes<f> a(p);
+  const Piece piece(p.cut, f.in[0], f.in[1]);
+  const PieceOutputs<T, f, 1> outputs(a, piece);
+  unsigned char* shares = table_shared + p.rows_place;
+  auto* over_row = reinterpret_cast<Lines*>(table_shared + p.spans_place);
+  outputs.Load(p, a, piece, [&](int entry, float share, int) { reinterpret_cast<float*>(shares)[entry] = share; });
+  const int depths = f.whole ? f.in[0] : piece.depths, rows = f.whole ? f.in[1] : piece.rows;
+  for (int row = threadIdx.x; row < rows; row += blockDim.x) {
+    const Interval over = a.h.covering(piece.row + row);
+#pragma unroll
+    for (int h = 0; h < f.over[1]; ++h) {
+      const int oh = over.begin + h, line = oh < over.end ? oh - outputs.rows.begin : outputs.lines;
+      over_row[row].at[h] = line * outputs.kLine * static_cast<int>(sizeof(float));
+    }
+  }
+  T* dx = p.result + ((piece.plane * f.in[0] + piece.depth) * f.in[1] + piece.row) * f.in[2];
+  T* staged = reinterpret_cast<T*>(table_shared + Misalignment(dx));
+  __syncthreads();
+  const uint32_t items = static_cast<uint32_t>(piece.planes * depths * f.in[2]) * p.strips.divisor;
+  for (uint32_t item = threadIdx.x; item < items; item += blockDim.x) {
+    const int at_w = static_cast<int>(item % f.in[2]);
+    uint32_t strip = item / f.in[2];
+    const int number = static_cast<int>(p.strips.take(&strip)), plane = f.whole ? number / f.in[0] : 0;
+    const Interval over_w = a.w.covering(at_w), over_d = a.d.covering(piece.depth + number - plane * depths);
+    int column[f.over[0]][f.over[2]];  // where it begins, in bytes
+#pragma unroll
+    for (int d = 0; d < f.over[0]; ++d) {
+#pragma unroll
+      for (int w = 0; w < f.over[2]; ++w) {
+        const int od = over_d.begin + d, ow = over_w.begin + w;
+        const bool lies = od < over_d.end && ow < over_w.end;
+        const int slice = lies ? plane * outputs.slices + od - outputs.depths.begin : 0;
+        column[d][w] = (slice * outputs.slice_entries() + (lies ? ow : f.out[2])) * static_cast<int>(sizeof(float));
+      }
+    }
+    const int first = static_cast<int>(strip) * p.strip, end = min(first + p.strip, rows);
+    T* to = staged + number * rows * f.in[2] + at_w;
+#pragma unroll 4
+    for (int row = first; row < end; ++row) {
+      const Lines lines = over_row[row];
+      float sum = 0;
+#pragma unroll
+      for (int d = 0; d < f.over[0]; ++d) {
+#pragma unroll
+        for (const int line : lines.at) {
+#pragma unroll
+          for (int w = 0; w < f.over[2]; ++w) sum += *reinterpret_cast<const float*>(shares + (column[d][w] + line));
+        }
+      }
+      to[row * f.in[2]] = Narrowed<T>(sum);
+    }
+  }
+  __syncthreads();
+  StageOut(table_shared, dx, piece.planes * depths * rows * f.in[2]);
 }
 
 template <class T, TableForm f>
@@ -84,37 +202,12 @@ __device__ void RunTableFirstBackward(const TableParams<T>& p) {
   using Entry = Given<kAverage>;  // its target: the code
   const KnownAxes<f> a(p);
   const Piece piece(p.cut, f.in[0], f.in[1]);
-  // The outputs that reach the piece: what they give, and their codes.
-  Interval over_d{0, f.out[0]}, over_h{0, f.out[1]};
-  if constexpr (!f.whole) {
-    if (piece.depths < f.in[0]) {
-      over_d = {a.d.covering(piece.depth).begin, a.d.covering(piece.depth + piece.depths - 1).end};
-    }
-    if (piece.rows < f.in[1]) over_h = {a.h.covering(piece.row).begin, a.h.covering(piece.row + piece.rows - 1).end};
-  }
-  const int lines = f.whole ? f.out[1] : max(0, over_h.end - over_h.begin);
-  const int slices = f.whole ? f.out[0] : max(0, over_d.end - over_d.begin);
+  const PieceOutputs<T, f, 0> outputs(a, piece);
   auto* given = reinterpret_cast<Entry*>(table_shared + p.rows_place);
-  const int count = piece.planes * slices * lines * f.out[2];
-  const int64_t first_line = piece.plane * f.out[0] * f.out[1];
-  for (int item = threadIdx.x; item < count; item += blockDim.x) {
-    const int ow = item % f.out[2], number = item / f.out[2];
-    int line = number, oh = 0, od = 0;
-    if constexpr (!f.whole || kAverage) {
-      const int slice = number / lines;
-      oh = over_h.begin + number % lines, od = over_d.begin + (f.whole ? slice % f.out[0] : slice);
-      if constexpr (!f.whole) line = od * f.out[1] + oh;
-    }
-    const float dy = Widened(p.source[(first_line + line) * f.out[2] + ow]);
-    if constexpr (kAverage) {
-      given[item].value = ShareOf(a, dy, od, oh, ow);
-    } else if constexpr (f.signal) {
-      const uint8_t* codes = p.routes + (piece.plane + line / f.out[1]) * p.line_bytes;
-      given[item] = {dy, static_cast<int>(CodeAt(f.bits, codes, line % f.out[1]))};
-    } else {
-      given[item] = {dy, static_cast<int>(CodeAt(f.bits, p.routes + (first_line + line) * p.line_bytes, ow))};
-    }
-  }
+  outputs.Load(p, a, piece, [&](int entry, float value, int code) {
+    given[entry].value = value;
+    if constexpr (!kAverage) given[entry].target = code;
+  });
   const int depths = f.whole ? f.in[0] : piece.depths, rows = f.whole ? f.in[1] : piece.rows;
   T* dx = p.result + ((piece.plane * f.in[0] + piece.depth) * f.in[1] + piece.row) * f.in[2];
   T* staged = reinterpret_cast<T*>(table_shared + Misalignment(dx));
@@ -143,8 +236,8 @@ __device__ void RunTableFirstBackward(const TableParams<T>& p) {
 #pragma unroll
       for (int w = 0; w < f.over[2]; ++w) {
         lies[d][w] = over_depth.begin + d < over_depth.end && over_w.begin + w < over_w.end;
-        const int slice = lies[d][w] ? plane * slices + over_depth.begin + d - over_d.begin : 0;
-        from[d][w] = (slice * lines - over_h.begin) * f.out[2] + (lies[d][w] ? over_w.begin + w : 0);
+        const int slice = lies[d][w] ? plane * outputs.slices + over_depth.begin + d - outputs.depths.begin : 0;
+        from[d][w] = (slice * outputs.lines - outputs.rows.begin) * f.out[2] + (lies[d][w] ? over_w.begin + w : 0);
         before[d][w] = kAverage || !lies[d][w] ? 0
                                                : (at_d - a.d.start(over_depth.begin + d)) * f.kernel[1] * f.kernel[2] +
                                                      at_w - a.w.start(over_w.begin + w);
@@ -259,7 +352,9 @@ __device__ void RunTableLastBackward(const TableParams<T>& p) {
 #pragma unroll
           for (int k = 0; k < kN; ++k) {
             row.share[d][w][k] =
-                lies[d][w] ? ShareOf(a, element(next.words[d][w], k), over_d.begin + d, oh, over_w.begin + w) : 0;
+                lies[d][w] ? ShareOf<f>(element(next.words[d][w], k),
+                                        a.d.counted(over_d.begin + d) * a.h.counted(oh) * a.w.counted(over_w.begin + w))
+                           : 0;
           }
         }
       }
@@ -297,6 +392,8 @@ template <class T, TableForm f>
 __device__ void RunTableBackward(const TableParams<T>& p) {
   if constexpr (f.last) {
     RunTableLastBackward<T, f>(p);
+  } else if constexpr (f.looks_up) {
+    RunTableFirstLookingUp<T, f>(p);
   } else {
     RunTableFirstBackward<T, f>(p);
   }

@@ -212,8 +212,7 @@ int64_t TablesBytes(const TableParams<T>& v, int depths, int rows, bool width) {
 // Few outputs, each over many inputs. Of channels that are last, a few that fill no words: a thread for each input is
 // slower (tables_known.cuh, 22x22 to 12x4 of three 0.21 of copy, 0.49 here).
 inline bool Scatters(const Problem& p) {
-  const bool few = p.channels * SizeOf(p.dtype) < kFewChannelBytes && p.channels % 2 != 0;
-  if (p.kind != POOLGRAD_MAX || (p.channels_last() && !few)) return false;
+  if (p.kind != POOLGRAD_MAX || (p.channels_last() && !HasFewOddChannels(p))) return false;
   return (p.channels_last() ? 4 : 2) * p.out_plane() <= p.in_plane();
 }
 

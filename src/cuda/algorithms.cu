@@ -104,7 +104,8 @@ const char* RefuseSums(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseTiled(p)) return reason;
   if (const char* reason = RefuseAny(p)) return reason;
   const bool vectors = p.channels_last() && p.channels % (16 / SizeOf(p.dtype)) == 0;
-  if (vectors && Covers(p).all <= kGatherCovers && !RefuseGather(p)) return "few windows overlap; a gather is faster";
+  const bool few = Covers(p).all <= kGatherCovers || (IsDilated(p) && AllOverlapping(p) <= kGatherDilated);
+  if (vectors && few && !RefuseGather(p)) return "few windows overlap; a gather is faster";
   return RefuseCompilingFor(p);
 }
 
@@ -269,8 +270,9 @@ bool ScattersFaster(const Problem& p, poolgrad_op op) {
 // and with routes where unrolled they do not fit into registers (13x13/13 in f32, channels last, 0.18 to 0.78).
 bool GoesDownFaster(const Problem& p, poolgrad_op op) {
   if (!IsForward(op) || !LargeAndApart(p, op)) return false;
-  const bool gains = IsDilated(p) ? p.channels_last() && p.channels * SizeOf(p.dtype) >= 16
-                                  : op == POOLGRAD_OP_FORWARD_ROUTES && SpillsRoutes(p);
+  const bool gains =
+      IsDilated(p) ? p.channels_last() && p.channels * SizeOf(p.dtype) >= 16 && AllOverlapping(p) <= kTableOverlapping
+                   : op == POOLGRAD_OP_FORWARD_ROUTES && SpillsRoutes(p);
   return gains && !RefuseKnownTables(p, op);
 }
 

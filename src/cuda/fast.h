@@ -65,6 +65,7 @@ bool IsOrdinary(const Problem& p);
 bool LargeAndApart(const Problem& p, poolgrad_op op);
 bool SpillsRoutes(const Problem& p);
 double MostOverlapping(const Problem& p);  // along an axis
+double AllOverlapping(const Problem& p);
 // Backward by table: whether an output has hundreds of inputs, so that dx is cleared first (tables_cleared.cuh).
 bool TablesClear(const Problem& p);
 

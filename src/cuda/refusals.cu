@@ -136,6 +136,10 @@ double MostOverlapping(const Problem& p) {
   return std::max({Overlapping(p.axis[0]), Overlapping(p.axis[1]), Overlapping(p.axis[2])});
 }
 
+double AllOverlapping(const Problem& p) {
+  return Overlapping(p.axis[0]) * Overlapping(p.axis[1]) * Overlapping(p.axis[2]);
+}
+
 bool SpillsRoutes(const Problem& p) { return p.taps() >= kTableLargeRoutes[SizeOf(p.dtype) == 2]; }
 
 // Large windows that hardly overlap. Channels first, and few that are last: shared memory is filled and emptied in
@@ -144,22 +148,23 @@ bool SpillsRoutes(const Problem& p) { return p.taps() >= kTableLargeRoutes[SizeO
 // kernels share nothing between them, either.
 bool LargeAndApart(const Problem& p, poolgrad_op op) {
   const bool last = p.channels_last(), dilated = IsDilated(p);
-  const double most = MostOverlapping(p), h = Overlapping(p.axis[1]), w = Overlapping(p.axis[2]);
+  const double most = MostOverlapping(p), all = AllOverlapping(p);
   if (!IsForward(op)) {
     if (p.in_plane() < 16 * p.out_plane()) return false;
-    if (HasFewOddChannels(p)) return most <= 4 && p.taps() > table_large_backward;  // 4x4x4/4 is slower
+    // Of three channels 29x3/28x1 gains, 5x5x5/3 and 4x4x4/4 lose.
+    if (HasFewOddChannels(p)) return all <= 3.2 && p.taps() > table_large_backward;
     if (last) return most <= (dilated ? 1.5 : 2.1) && p.taps() >= table_large_last;
     return most <= 4 && p.taps() >= table_large_backward;
   }
   if (p.out_plane() == 1) return false;  // one row, which lanes cannot share
-  const double all = Overlapping(p.axis[0]) * h * w;
-  if (dilated) return all <= kTableOverlapping && p.taps() >= kTableLargeDilated;
-  if (last && (op != POOLGRAD_OP_FORWARD_ROUTES || !SpillsRoutes(p) || p.taps() >= kTableLargeUnknown)) return false;
+  const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;
+  if (dilated) return all <= (last && routes ? 2 : 1) * kTableOverlapping && p.taps() >= kTableLargeDilated;
+  if (last && (!routes || !SpillsRoutes(p) || p.taps() >= kTableLargeUnknown)) return false;
   if (last || p.axis[0].kernel > 1) return most <= kTableApart && p.taps() >= kTableLargeForward;
   // Where columns are few, lanes read rows far apart, which may lie in the same banks.
   const bool meet = p.axis[2].out < 8 && p.axis[1].stride * p.axis[2].in * SizeOf(p.dtype) % 64 == 0;
-  const double may = meet ? kTableMeeting : std::min(h, w) <= kTableApart ? 2 * kTableOverlapping : kTableOverlapping;
-  return all <= may && p.taps() >= kTableLargeForward;
+  const bool one = std::min(Overlapping(p.axis[1]), Overlapping(p.axis[2])) <= kTableApart;
+  return all <= (meet ? kTableMeeting : (one ? 2 : 1) * kTableOverlapping) && p.taps() >= kTableLargeForward;
 }
 
 // Maxima of windows that are alike, by the rules that all kernels know.

@@ -81,6 +81,9 @@ inline constexpr int64_t kSumsCovers[] = {49, 56}, kSumsWide[] = {16, 27}, kSums
 // Up to which looking at them is, channels last and in whole vectors; and of floats, channels first, where nothing is
 // compiled (7x7/2 0.14 of copy against 0.22, 11x11/3 0.13 against 0.20; 9x9/4 about the same).
 inline constexpr int64_t kGatherCovers = 9, kGatherFloats = 15;
+// Dilated, many may lie over an input of which few have it: how many do (3x3x3/3 with dilation 3 in f32 and bf16 0.29
+// 0.14 of copy to 0.71 0.57, 3x3x3/2 with dilation 1x2x2, 3.4, 0.24 0.12 to 0.50 0.34).
+inline constexpr double kGatherDilated = 4.5;
 // Any window, backward, where few outputs reach an input: shared memory of a block.
 inline constexpr int64_t kGatherBytes = 40 << 10;
 

@@ -158,6 +158,8 @@ struct ThinAxis {
     axis.pad_lo = (a.pad_lo + first) / apart;
     axis.pad_hi = std::max<int64_t>(0, axis.start(a.out - 1) + axis.extent() - axis.in);
   }
+
+  int64_t At(int64_t i) const { return first + i * apart; }  // where its input i is
 };
 
 }  // namespace poolgrad

@@ -134,10 +134,11 @@ const char* AddShape(const Problem& p, const Host& host, int64_t images, const B
   if (!b.covered()) return nullptr;
   Shape s = layout->ShapeOf(p, images, b);
   if (layout->Find(s)) return nullptr;
-  if (!MakeFirst(ForwardAlgorithms(), s.forward, POOLGRAD_OP_FORWARD_ROUTES, host, &s.find)) {
+  const Host one{host.simd};  // thread for a piece
+  if (!MakeFirst(ForwardAlgorithms(), s.forward, POOLGRAD_OP_FORWARD_ROUTES, one, &s.find)) {
     return "no vector kernel finds its routes";
   }
-  if (!MakeFirst(BackwardAlgorithms(), s.backward, POOLGRAD_OP_BACKWARD, host, &s.use)) {
+  if (!MakeFirst(BackwardAlgorithms(), s.backward, POOLGRAD_OP_BACKWARD, one, &s.use)) {
     return "no vector kernel uses its routes";
   }
   layout->find_bytes = std::max(layout->find_bytes, Round64(s.find.scratch_bytes));

@@ -112,7 +112,7 @@ void TurnOver(const Bits* planes, const Problem& p, const TransposedLayout& l, i
   const int64_t slices = rows == 1 || l.depth.apart > 1 ? 1 : p.depth().in;
   for (int64_t d = 0; d < l.depth.axis.in; d += slices) {
     for (int64_t h = 0; h < l.height.axis.in; h += rows) {
-      const int64_t first = (l.depth.first + d * l.depth.apart) * p.height().in + l.height.first + h * l.height.apart;
+      const int64_t first = l.depth.At(d) * p.height().in + l.height.At(h);
       Transpose(planes + first * row, n, slices * rows * row, l.in, to, l.lanes, l.near, n * l.in);
       to += slices * rows * row * l.lanes;
     }

@@ -79,9 +79,7 @@ Band BandOf(const Axis& a, const Cut& c, int64_t band) {
   const Range first = a.covering(b.inputs.begin);
   const Range last = a.covering(b.inputs.end - 1);
   b.outputs = {first.begin, std::max(first.end, last.end)};
-  if (b.covered()) {
-    b.reach = {std::max<int64_t>(0, a.start(b.outputs.begin)), std::min(a.in, a.start(b.outputs.end - 1) + a.extent())};
-  }
+  if (b.covered()) b.reach = a.inputs(b.outputs);
   return b;
 }
 

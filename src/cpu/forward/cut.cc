@@ -31,18 +31,16 @@ struct CutLayout {
 };
 
 struct CutScratch {
-  CutScratch(const CutLayout& l, const CutPiece& piece, std::byte* memory) {
-    ScratchTaker take(memory);
-    x = take.Take<std::byte>(l.slices ? piece.problem.x_bytes() : 0);
-    y = take.Take<std::byte>(l.slices ? piece.problem.y_bytes() : 0);
-    routes = take.Take<uint8_t>(l.slices ? piece.problem.routes.bytes() : 0);
-    inner = take.Take<std::byte>(piece.kernel.scratch_bytes);
-    bytes = take.used();
-  }
+  CutScratch(const CutLayout& l, const CutPiece& piece, std::byte* memory)
+      : take(memory),
+        x(take.Take<std::byte>(l.slices ? piece.problem.x_bytes() : 0)),
+        y(take.Take<std::byte>(l.slices ? piece.problem.y_bytes() : 0)),
+        routes(take.Take<uint8_t>(l.slices ? piece.problem.routes.bytes() : 0)),
+        inner(take.Take<std::byte>(piece.kernel.scratch_bytes)) {}
+  ScratchTaker take;
   std::byte *x, *y;
   uint8_t* routes;
   std::byte* inner;
-  int64_t bytes;
 };
 
 // Runs are too short for the processor to see the next ones coming.
@@ -61,18 +59,12 @@ void CopyRuns(const Byte* from, int64_t from_pitch, Byte* to, int64_t to_pitch, 
 // What a slice sees of a sample: x is its first channel.
 void CopySlice(const Problem& p, const CutLayout& l, const Problem& slice, const std::byte* x, std::byte* to) {
   const int64_t place = p.channels * SizeOf(p.dtype), run = slice.channels * SizeOf(p.dtype), width = slice.width().in;
-  for (int64_t d = 0; d < slice.depth().in; ++d) {
-    for (int64_t h = 0; h < slice.height().in; ++h, to += width * run) {
-      const int64_t row = l.thin[0].At(d) * p.height().in + l.thin[1].At(h);
-      const int64_t at = row * p.width().in + l.thin[2].first;
-      CopyRuns(x + at * place, l.thin[2].apart * place, to, run, run, width);
-    }
+  const int64_t height = slice.height().in;
+  for (int64_t r = 0; r < slice.depth().in * height; ++r, to += width * run) {
+    const int64_t row = l.thin[0].At(r / height) * p.height().in + l.thin[1].At(r % height);
+    const int64_t at = row * p.width().in + l.thin[2].first;
+    CopyRuns(x + at * place, l.thin[2].apart * place, to, run, run, width);
   }
-}
-
-Range InputsOf(const Axis& a, Range outputs) {
-  return {std::clamp<int64_t>(a.start(outputs.begin), 0, a.in),
-          std::clamp<int64_t>(a.start(outputs.end - 1) + a.extent(), 0, a.in)};
 }
 
 // Units are pieces of samples.
@@ -86,7 +78,7 @@ void RunCut(const Problem& p, const Args& args, int64_t begin, int64_t end, std:
     const Problem& q = piece.problem;
     const Range outputs = {i * l.each, i * l.each + q.width().out};
     const int64_t channel = l.slices ? i * l.each : 0;
-    const int64_t in = sample * p.in_plane() + (l.slices ? 0 : InputsOf(p.width(), outputs).begin);
+    const int64_t in = sample * p.in_plane() + (l.slices ? 0 : p.width().inputs(outputs).begin);
     const int64_t out = sample * p.out_plane() + (l.slices ? 0 : outputs.begin);
     const auto* const x = static_cast<const std::byte*>(args.source) + in * place + channel * size;
     auto* const y = static_cast<std::byte*>(args.result) + out * place + channel * size;
@@ -146,7 +138,7 @@ Made MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host) {
       q.channels = std::min(layout->each, p.channels - at);
       for (int i = 0; i < 3; ++i) q.axis[i] = layout->thin[i].axis;
     } else {
-      q.axis[2] = w.Part(outputs, InputsOf(w, outputs));
+      q.axis[2] = w.Part(outputs, w.inputs(outputs));
     }
     SetRouteLines(&q);
     const auto like = [&](const CutPiece& piece) {
@@ -159,7 +151,7 @@ Made MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host) {
     layout->pieces.push_back({q, {}});
     CutPiece& piece = layout->pieces.back();
     if (!MakeFirst(ForwardAlgorithms(), q, op, Host{host.simd}, &piece.kernel)) return "a piece has no kernel";
-    kernel.scratch_bytes = std::max(kernel.scratch_bytes, CutScratch(*layout, piece, nullptr).bytes);
+    kernel.scratch_bytes = std::max(kernel.scratch_bytes, CutScratch(*layout, piece, nullptr).take.used());
   }
   kernel.run = RunCut;
   kernel.units = p.batch * static_cast<int64_t>(layout->piece.size());

@@ -188,13 +188,12 @@ class StreamRunner {
 
   // Reads the rows of one slice that windows `oh` cover.
   void Sweep(Range d, int64_t kd, Range oh) {
-    const int64_t begin = std::max<int64_t>(0, height_.start(oh.begin));
-    const int64_t end = std::min(height_.in, height_.start(oh.end - 1) + height_.extent());
+    const Range in = height_.inputs(oh);
     const int64_t depth = p_.depth().start(od_) + kd * p_.depth().dilation;
     const bool first_slice = kd == (rows_.backwards ? d.end - 1 : d.begin);
     const bool last_slice = kd == (rows_.backwards ? d.begin : d.end - 1);
-    for (int64_t i = 0; i < end - begin && !rows_.GaveUp(); ++i) {
-      const int64_t h = rows_.backwards ? end - 1 - i : begin + i;
+    for (int64_t i = 0; i < in.size() && !rows_.GaveUp(); ++i) {
+      const int64_t h = rows_.backwards ? in.end - 1 - i : in.begin + i;
       const Range covering = height_.covering(h);
       const Range o = {std::max(covering.begin, oh.begin), std::min(covering.end, oh.end)};
       role_count_ = closing_ = 0;

@@ -51,6 +51,8 @@ struct CpuTuning {
   int64_t transposed_far = 96;
   int64_t transposed_taps = 121;
   int64_t transposed_block = 256 << 10;
+  // fwd_cl_cut: the least that is copied of a position, in bytes.
+  int64_t cut_channels = 128;
   // Outputs between two looks at the Watch, where windows share nothing.
   int64_t forward_looks = 8192;
 };

@@ -53,6 +53,12 @@ struct Axis {
   // How many taps output o has.
   int64_t size(int64_t o) const { return table ? table->sizes[Index(o)] : kernel; }
 
+  // The inputs between the first and the last that windows `outputs` reach; not by table.
+  Range inputs(Range outputs) const {
+    return {std::clamp<int64_t>(start(outputs.begin), 0, in),
+            std::clamp<int64_t>(start(outputs.end - 1) + extent(), 0, in)};
+  }
+
   // The taps of output o that land inside the input.
   Range valid_taps(int64_t o) const { return taps_within(o, 0, in); }
 
@@ -158,6 +164,8 @@ struct ThinAxis {
     axis.pad_lo = (a.pad_lo + first) / apart;
     axis.pad_hi = std::max<int64_t>(0, axis.start(a.out - 1) + axis.extent() - axis.in);
   }
+
+  int64_t At(int64_t i) const { return first + i * apart; }  // where its input i is
 };
 
 }  // namespace poolgrad

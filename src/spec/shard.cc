@@ -62,11 +62,7 @@ Piece PieceOf(const Axis& a, const int64_t* cut, int64_t parts, int64_t at) {
     s.out = {FirstFrom(a, s.in.begin), last ? a.out : FirstFrom(a, s.in.end)};
     s.over = {a.covering(s.in.begin).begin, a.covering(s.in.end - 1).end};
   }
-  if (s.out.size() > 0) {
-    s.read = {std::clamp<int64_t>(a.start(s.out.begin), 0, a.in),
-              std::clamp<int64_t>(a.start(s.out.end - 1) + a.extent(), 0, a.in)};
-    if (s.read.size() == 0) s.read.end = s.read.begin;
-  }
+  if (s.out.size() > 0) s.read = a.inputs(s.out);
   return s;
 }
 

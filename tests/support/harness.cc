@@ -182,6 +182,7 @@ CpuTuning SmallTuning(int64_t size) {
   t.transposed_planes = 2 << size;
   t.transposed_taps = 16 << size;
   t.transposed_block = 4096 << (2 * size);
+  t.cut_channels = 8 << size;
   return t;
 }
 
@@ -260,7 +261,7 @@ class Checker {
       where_ = std::string(Name(op)) + " from " + routes_kind + " on " + SimdTargetName(target);
       for (const Algorithm& algorithm : SimdAlgorithms(op)) {
         if (empty) continue;
-        const auto threads = static_cast<int>(random_.Between(1, 4));
+        const auto threads = static_cast<int>(random_.OneIn(4) ? 16 : random_.Between(1, 4));
         const Made made = algorithm.make(p_, op, {target, threads, threads > 1 ? random_.Between(threads, 16) : 1});
         if (made.refusal) continue;
         const Kernel& kernel = made.kernel;

@@ -23,12 +23,12 @@ inline void AskFor(const void* at, int64_t ahead, int64_t bytes) {
 }
 
 // By short memsets: a long one is `rep stosb`, which is slower.
-inline void ZeroAhead(void* at, int64_t bytes) {
+inline void ZeroAhead(void* at, int64_t bytes, int64_t ahead = kBytesAhead) {
   constexpr int64_t kBlock = 512;
   auto* to = static_cast<std::byte*>(at);
   for (; bytes > 0; bytes -= kBlock, to += kBlock) {
     const int64_t n = std::min(bytes, kBlock);
-    AskFor(to, kBytesAhead, n);
+    AskFor(to, ahead, n);
     std::memset(to, 0, static_cast<size_t>(n));
   }
 }

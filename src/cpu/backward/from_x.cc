@@ -79,9 +79,7 @@ Band BandOf(const Axis& a, const Cut& c, int64_t band) {
   const Range first = a.covering(b.inputs.begin);
   const Range last = a.covering(b.inputs.end - 1);
   b.outputs = {first.begin, std::max(first.end, last.end)};
-  if (b.covered()) {
-    b.reach = {std::max<int64_t>(0, a.start(b.outputs.begin)), std::min(a.in, a.start(b.outputs.end - 1) + a.extent())};
-  }
+  if (b.covered()) b.reach = a.inputs(b.outputs);
   return b;
 }
 
@@ -134,10 +132,11 @@ const char* AddShape(const Problem& p, const Host& host, int64_t images, const B
   if (!b.covered()) return nullptr;
   Shape s = layout->ShapeOf(p, images, b);
   if (layout->Find(s)) return nullptr;
-  if (!MakeFirst(ForwardAlgorithms(), s.forward, POOLGRAD_OP_FORWARD_ROUTES, host, &s.find)) {
+  const Host one{host.simd};  // thread for a piece
+  if (!MakeFirst(ForwardAlgorithms(), s.forward, POOLGRAD_OP_FORWARD_ROUTES, one, &s.find)) {
     return "no vector kernel finds its routes";
   }
-  if (!MakeFirst(BackwardAlgorithms(), s.backward, POOLGRAD_OP_BACKWARD, host, &s.use)) {
+  if (!MakeFirst(BackwardAlgorithms(), s.backward, POOLGRAD_OP_BACKWARD, one, &s.use)) {
     return "no vector kernel uses its routes";
   }
   layout->find_bytes = std::max(layout->find_bytes, Round64(s.find.scratch_bytes));

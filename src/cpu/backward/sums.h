@@ -141,9 +141,9 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
 
   // Enough units for the threads, as far as windows across the cuts allow it. A signal (only the width is left) does
   // not roll: its bands fit the cache.
-  const auto cut = [&](int64_t bands, int64_t least_bytes) {           // of about the same size
-    const int64_t windows = std::max<int64_t>(1, 96 / (12 + inputs));  // an output takes about as long as 12 inputs
-    const int64_t least = std::max<int64_t>(windows * r.extent(), least_bytes / (sum_bytes * slice()));
+  const auto cut = [&](int64_t bands, int64_t least_bytes) {   // of about the same size
+    const int64_t windows = CeilDiv(96 * reach, 12 + inputs);  // an output takes about as long as 12 inputs
+    const int64_t least = std::max<int64_t>(windows, least_bytes / (sum_bytes * slice()));
     bands = std::clamp<int64_t>(bands, 1, std::max<int64_t>(1, r.in / least));
     l.band[l.roll] = CeilDiv(r.in, bands);
     l.bands[l.roll] = CeilDiv(r.in, l.band[l.roll]);
@@ -152,6 +152,13 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
   if (l.units() < host.tasks) {
     const int64_t others = l.units() / l.bands[l.roll];
     cut(CeilDiv(host.tasks, others), tuning.sums_least);
+  }
+  if (l.units() < host.threads) {  // blocks need no window twice, but are runs of dx
+    const int64_t others = l.units() / l.blocks;
+    const int64_t fair = CeilDiv(l.lanes, CeilDiv(host.threads, others));
+    const int64_t least = inputs < kMostlyZeros ? 16 : kLeastBlock;
+    l.block = std::clamp(CeilDiv(fair, 16) * 16, std::min(least, l.block), l.block);
+    l.blocks = CeilDiv(l.lanes, l.block);
   }
 
   const int64_t fitting = tuning.sums_cache / (slice() * sum_bytes * l.group);
@@ -278,7 +285,7 @@ class Sums {
     step[0] = p.axis[1].in * step[1];
     plane = p.axis[0].in * step[0];
     origin_[0] = origin_[1] = origin_[2] = 0;
-    sums_ = static_cast<std::byte*>(args.result) + image * plane * l.bytes;
+    sums_ = static_cast<std::byte*>(args.result) + (image * plane + lane) * l.bytes;
   }
 
   void LayStaged() {
@@ -405,8 +412,11 @@ class Sums {
   }
 
   void Zero(int64_t begin, int64_t end) const {
-    ForRuns(begin, end, [&](std::byte* dx, int64_t n) { ZeroAhead(dx, n * l.bytes); });
+    ForRuns(begin, end, [&](std::byte* dx, int64_t n) { ZeroAhead(dx, n * l.bytes, Ahead()); });
   }
+
+  // Blocks of lanes: some positions.
+  int64_t Ahead() const { return flat() ? kBytesAhead : 8 * l.lanes * l.bytes; }
 
   // Slices before `end` are final, of those that the box owns.
   template <class Adder>
@@ -436,10 +446,9 @@ class Sums {
   template <class Adder>
   void Leave(Adder& adder, std::byte* from, int64_t n, std::byte* dx) const {
     const int64_t block = 1024 / l.bytes;
-    const int64_t ahead = flat() ? kBytesAhead : 8 * l.lanes * l.bytes;  // blocks of lanes: some positions
     for (int64_t i = 0; i < n; i += block) {
       const int64_t some = std::min(n - i, block);
-      AskFor(dx + i * l.bytes, ahead, some * l.bytes);
+      AskFor(dx + i * l.bytes, Ahead(), some * l.bytes);
       adder.Leave(from + i * l.sum_bytes, some, dx + i * l.bytes);
       Clear(from + i * l.sum_bytes, some);
     }

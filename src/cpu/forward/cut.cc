@@ -1,11 +1,16 @@
-// fwd_cl_cut: signals of few samples, channels last. Rows are what the other kernels deal out to threads, and a signal
-// is one row; so it is cut into pieces, each pooled as a problem of its own by the kernel that it gets.
+// fwd_cl_cut: few samples of channels last. Rows are what the other kernels deal out to threads. A signal is one row:
+// it is cut into pieces of outputs. Of images whose rows are few, or share most of their work (large windows), channels
+// are cut: a slice of them, without what no tap lands on, is copied into scratch, and its results back. Each piece is
+// pooled as a problem of its own by the kernel that it gets.
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "cpu/cpu.h"
 #include "cpu/forward/forward.h"
+#include "cpu/scratch.h"
+#include "cpu/tuning.h"
 
 namespace poolgrad {
 namespace {
@@ -16,33 +21,93 @@ struct CutPiece {
 };
 
 struct CutLayout {
+  explicit CutLayout(const Problem& p) : thin{ThinAxis(p.depth()), ThinAxis(p.height()), ThinAxis(p.width())} {}
+
+  bool slices;                   // of channels
+  ThinAxis thin[3];              // of their inputs
   std::vector<CutPiece> pieces;  // those that differ: the first, one between, the last
-  std::vector<size_t> piece;     // of each place where the signal is cut
-  int64_t each;                  // outputs of all but the last
+  std::vector<size_t> piece;     // of each place where samples are cut
+  int64_t each;                  // outputs or channels of all but the last
 };
 
-Range InputsOf(const Axis& a, Range outputs) {
-  return {std::clamp<int64_t>(a.start(outputs.begin), 0, a.in),
-          std::clamp<int64_t>(a.start(outputs.end - 1) + a.extent(), 0, a.in)};
+struct CutScratch {
+  CutScratch(const CutLayout& l, const CutPiece& piece, std::byte* memory)
+      : take(memory),
+        x(take.Take<std::byte>(l.slices ? piece.problem.x_bytes() : 0)),
+        y(take.Take<std::byte>(l.slices ? piece.problem.y_bytes() : 0)),
+        routes(take.Take<uint8_t>(l.slices ? piece.problem.routes.bytes() : 0)),
+        inner(take.Take<std::byte>(piece.kernel.scratch_bytes)) {}
+  ScratchTaker take;
+  std::byte *x, *y;
+  uint8_t* routes;
+  std::byte* inner;
+};
+
+// Runs are too short for the processor to see the next ones coming.
+template <class Byte>
+void CopyRuns(const Byte* from, int64_t from_pitch, Byte* to, int64_t to_pitch, int64_t run, int64_t count) {
+  constexpr int64_t kAhead = 8, kLine = 64;
+  for (; count > 0; --count, from += from_pitch, to += to_pitch) {
+    for (int64_t b = 0; count > kAhead && b < run; b += kLine) {
+      __builtin_prefetch(from + kAhead * from_pitch + b);
+      __builtin_prefetch(to + kAhead * to_pitch + b, 1);
+    }
+    std::memcpy(to, from, static_cast<size_t>(run));
+  }
+}
+
+// What a slice sees of a sample: x is its first channel.
+void CopySlice(const Problem& p, const CutLayout& l, const Problem& slice, const std::byte* x, std::byte* to) {
+  const int64_t place = p.channels * SizeOf(p.dtype), run = slice.channels * SizeOf(p.dtype), width = slice.width().in;
+  const int64_t height = slice.height().in;
+  for (int64_t r = 0; r < slice.depth().in * height; ++r, to += width * run) {
+    const int64_t row = l.thin[0].At(r / height) * p.height().in + l.thin[1].At(r % height);
+    const int64_t at = row * p.width().in + l.thin[2].first;
+    CopyRuns(x + at * place, l.thin[2].apart * place, to, run, run, width);
+  }
 }
 
 // Units are pieces of samples.
 void RunCut(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
   const auto& l = *static_cast<const CutLayout*>(args.layout);
-  const Axis& w = p.width();
   const auto pieces = static_cast<int64_t>(l.piece.size());
-  const int64_t place = p.channels * SizeOf(p.dtype);
+  const int64_t size = SizeOf(p.dtype), place = p.channels * size, line = p.routes.line_bytes;
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t sample = unit / pieces, i = unit % pieces;
     const CutPiece& piece = l.pieces[l.piece[static_cast<size_t>(i)]];
-    const Range outputs = {i * l.each, i * l.each + piece.problem.width().out};
-    const int64_t in = sample * w.in + InputsOf(w, outputs).begin, out = sample * w.out + outputs.begin;
+    const Problem& q = piece.problem;
+    const Range outputs = {i * l.each, i * l.each + q.width().out};
+    const int64_t channel = l.slices ? i * l.each : 0;
+    const int64_t in = sample * p.in_plane() + (l.slices ? 0 : p.width().inputs(outputs).begin);
+    const int64_t out = sample * p.out_plane() + (l.slices ? 0 : outputs.begin);
+    const auto* const x = static_cast<const std::byte*>(args.source) + in * place + channel * size;
+    auto* const y = static_cast<std::byte*>(args.result) + out * place + channel * size;
+    uint8_t* const routes = args.routes ? args.routes + out * line + channel * p.routes.bits / 8 : nullptr;
+    const CutScratch s(l, piece, scratch);
     Args inner = args;
-    inner.source = static_cast<const std::byte*>(args.source) + in * place;
-    inner.result = args.result ? static_cast<std::byte*>(args.result) + out * place : nullptr;
-    inner.routes = args.routes ? args.routes + out * p.routes.line_bytes : nullptr;
-    piece.kernel.Run(piece.problem, inner, 0, piece.kernel.units, scratch);
+    inner.source = l.slices ? s.x : x;
+    inner.result = l.slices ? s.y : y;
+    inner.routes = l.slices && routes ? s.routes : routes;
+    if (args.bias) inner.bias = static_cast<const std::byte*>(args.bias) + channel * size;
+    const int64_t run = q.channels * size;
+    if (l.slices) CopySlice(p, l, q, x, s.x);
+    piece.kernel.Run(q, inner, 0, piece.kernel.units, s.inner);
+    if (l.slices) CopyRuns<std::byte>(s.y, run, y, place, run, q.out_plane());
+    if (l.slices && routes) {
+      CopyRuns<uint8_t>(s.routes, q.routes.line_bytes, routes, line, q.routes.line_bytes, q.out_plane());
+    }
   }
+}
+
+// Why rows are better dealt out than slices of `each` channels, or null. Slices take up to 3 times as long as the whole
+// (from cache; windows that are no more than a copy themselves most), so that a thread must be left with less than a
+// quarter of what it would have. (Large windows of one or two images, 8 and 16 threads: 2 to 9 times as fast.)
+const char* RefuseSlices(const Problem& p, poolgrad_op op, const Host& host, int64_t each) {
+  Kernel whole;
+  if (!MakeFirst(ForwardAlgorithms(), p, op, Host{host.simd}, &whole)) return "it has no kernel";
+  const int64_t share = CeilDiv(whole.units, host.threads) + whole.repeated;  // of a thread, if rows are dealt out
+  const int64_t busy = std::min<int64_t>(host.threads, p.batch * CeilDiv(p.channels, each));
+  return 4 * whole.units < share * busy ? nullptr : "there are rows enough for every thread";
 }
 
 }  // namespace
@@ -50,32 +115,43 @@ void RunCut(const Problem& p, const Args& args, int64_t begin, int64_t end, std:
 Made MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host) {
   const Axis& w = p.width();
   if (!p.channels_last() || p.channels == 1) return "it needs channels last";
-  if (p.in_plane() != w.in || p.out_plane() != w.out || p.taps() != w.kernel) return "it is for signals";
   if (host.threads == 1) return "one thread has nothing to share";
   if (p.batch >= 2 * host.threads) return "there are samples enough for every thread";
   const int64_t wanted = CeilDiv(std::min<int64_t>(2 * host.threads, host.tasks), p.batch);
-  auto layout = std::make_shared<CutLayout>();
+  const bool signal = p.in_plane() == w.in && p.out_plane() == w.out && p.taps() == w.kernel;
+  auto layout = std::make_shared<CutLayout>(p);
   layout->each = std::max(CeilDiv(w.out, wanted), CeilDiv(4 * w.extent(), w.stride));
-  if (layout->each >= w.out) return "pieces would be too short";
+  layout->slices = !signal || layout->each >= w.out;
+  if (layout->slices) {
+    const int64_t least = std::max<int64_t>(8, Tuning().cut_channels / SizeOf(p.dtype));  // whose codes fill bytes
+    layout->each = CeilDiv(CeilDiv(p.channels, CeilDiv(host.threads, p.batch)), least) * least;
+    if (layout->each >= p.channels) return "pieces would be too short";
+    if (const char* reason = RefuseSlices(p, op, host, layout->each)) return reason;
+  }
 
   Kernel kernel;
-  for (int64_t at = 0; at < w.out; at += layout->each) {
-    const Range outputs = {at, std::min(w.out, at + layout->each)};
+  for (int64_t at = 0; at < (layout->slices ? p.channels : w.out); at += layout->each) {
     Problem q = p;
     q.batch = 1;
-    q.axis[2] = w.Part(outputs, InputsOf(w, outputs));
+    const Range outputs = {at, std::min(w.out, at + layout->each)};
+    if (layout->slices) {
+      q.channels = std::min(layout->each, p.channels - at);
+      for (int i = 0; i < 3; ++i) q.axis[i] = layout->thin[i].axis;
+    } else {
+      q.axis[2] = w.Part(outputs, w.inputs(outputs));
+    }
     SetRouteLines(&q);
     const auto like = [&](const CutPiece& piece) {
       const Axis &a = piece.problem.width(), &b = q.width();
-      return a.in == b.in && a.out == b.out && a.pad_lo == b.pad_lo;
+      return piece.problem.channels == q.channels && a.in == b.in && a.out == b.out && a.pad_lo == b.pad_lo;
     };
     const auto found = std::find_if(layout->pieces.begin(), layout->pieces.end(), like);
     layout->piece.push_back(static_cast<size_t>(found - layout->pieces.begin()));
     if (found != layout->pieces.end()) continue;
     layout->pieces.push_back({q, {}});
-    Kernel& made = layout->pieces.back().kernel;
-    if (!MakeFirst(ForwardAlgorithms(), q, op, Host{host.simd}, &made)) return "a piece has no kernel";
-    kernel.scratch_bytes = std::max(kernel.scratch_bytes, made.scratch_bytes);
+    CutPiece& piece = layout->pieces.back();
+    if (!MakeFirst(ForwardAlgorithms(), q, op, Host{host.simd}, &piece.kernel)) return "a piece has no kernel";
+    kernel.scratch_bytes = std::max(kernel.scratch_bytes, CutScratch(*layout, piece, nullptr).take.used());
   }
   kernel.run = RunCut;
   kernel.units = p.batch * static_cast<int64_t>(layout->piece.size());

@@ -93,13 +93,6 @@ const char* RefuseMax(ForwardWay way, const Problem& p, poolgrad_op op) {
   return nullptr;
 }
 
-// Rows are kept with the padding around them, so that windows far larger than the input could ask for any memory.
-bool AsksForTooMuch(const Problem& p, bool routes, const Kernel& kernel) {
-  constexpr int64_t kTimes = 24, kConstant = 8 << 20;
-  const int64_t data = kTimes * (p.x_bytes() + p.y_bytes()) + (routes ? p.routes.bytes() : 0);
-  return kernel.scratch_bytes > data + kConstant;
-}
-
 // Rows of outputs that take as long as what a task makes again of rows above its first one: these ways reduce rows of
 // inputs once for all windows down that share them. Values do so where windows are large; else they take rows as they
 // are.
@@ -118,7 +111,9 @@ Made Make(const Problem& p, poolgrad_op op, const Host& host) {
   if (made.refusal) return made;
   made.kernel.repeated = RowsRepeated(kWay, p);
   AddShortcut(kWay, p, routes, &made.kernel);
-  if (AsksForTooMuch(p, routes, made.kernel)) return "its scratch would be far larger than the data";
+  // Rows are kept with the padding around them, so that windows far larger than the input could ask for any memory.
+  const int64_t most = MostScratch(p) + (routes ? p.routes.bytes() : 0);
+  if (made.kernel.scratch_bytes > most) return "its scratch would be far larger than the data";
   if (p.bias) made.kernel.finish = MakeRectifier(p, host.simd);
   return p.bias && !made.kernel.finish ? kNotBuilt : made;
 }

@@ -24,6 +24,7 @@
 #include "cpu/scratch.h"
 #include "cpu/tuning.h"
 #include "hwy/highway.h"
+#include "spec/fold.h"
 #if HWY_TARGET != HWY_SCALAR
 #include "cpu/simd/transpose-inl.h"
 #endif
@@ -112,7 +113,7 @@ void TurnOver(const Bits* planes, const Problem& p, const TransposedLayout& l, i
   const int64_t slices = rows == 1 || l.depth.apart > 1 ? 1 : p.depth().in;
   for (int64_t d = 0; d < l.depth.axis.in; d += slices) {
     for (int64_t h = 0; h < l.height.axis.in; h += rows) {
-      const int64_t first = (l.depth.first + d * l.depth.apart) * p.height().in + l.height.first + h * l.height.apart;
+      const int64_t first = l.depth.At(d) * p.height().in + l.height.At(h);
       Transpose(planes + first * row, n, slices * rows * row, l.in, to, l.lanes, l.near, n * l.in);
       to += slices * rows * row * l.lanes;
     }
@@ -191,7 +192,11 @@ constexpr const char* kLongRows = "rows are long enough for vectors along them";
 
 Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const int64_t inner = p.channels_last() ? p.channels : 1;
-  if (inner >= 16) return "there are channels enough to fill lanes";
+  Problem folded = p;  // as the others see it
+#ifndef POOLGRAD_SMALL
+  Fold(&folded, op);
+#endif
+  if (folded.channels_last() && folded.channels >= 16) return "there are channels enough to fill lanes";
   const int64_t planes = p.batch * p.channels / inner;
   const CpuTuning& tuning = Tuning();
   if (planes < tuning.transposed_planes) return "there are too few planes to fill lanes";
@@ -208,7 +213,7 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const bool joins = op == POOLGRAD_OP_FORWARD && p.width().stride > 4 && p.width().dilation == 1 &&
                      (common % 2 == 0 || common % 3 == 0);
   // Of windows of several slices they make each slice anew, row by row.
-  const bool deep = p.depth().kernel > 1 && (few || p.width().kernel > 1);
+  const bool deep = p.depth().kernel > 1;
   // Two to four channels at a stride they make at all places, with routes, and pick.
   const bool picked = inner > 1 && inner <= 4 && op == POOLGRAD_OP_FORWARD_ROUTES && p.width().stride > 1;
   const bool is_short = picked || row <= ((signal && !joins) || deep ? tuning.transposed_far : tuning.transposed_row);

@@ -79,8 +79,7 @@ struct Piece {
   int64_t begin;  // the first of those inputs
 
   Piece(const Axis& whole, Range outputs) : ow(outputs) {
-    const Range in = {std::max<int64_t>(0, whole.start(ow.begin)),
-                      std::min(whole.in, whole.start(ow.end - 1) + whole.extent())};
+    const Range in = whole.inputs(ow);
     width = whole.Part(ow, in);
     begin = in.begin;
   }
@@ -126,8 +125,7 @@ void ForBlocksOfRows(const Rows<S>& rows, int64_t out_rows, int64_t begin, int64
     const int64_t od = group % depth.out;
     const int64_t count = std::min({out_rows, end - r, height.out - oh});
     const int64_t planes = count == height.out && depth.out == 1 ? std::min(out_rows, end - r) / count : 1;
-    const Range in = {std::max<int64_t>(0, height.start(oh)),
-                      std::min(height.in, height.start(oh + count - 1) + height.extent())};
+    const Range in = height.inputs({oh, oh + count});
     run(Block<S>{rows.plane(group / depth.out), planes, od, {oh, oh + count}, r, depth.valid_taps(od), in});
     r += planes * count;
   }

@@ -145,7 +145,7 @@ class MiddleRunner {
     int64_t made = 0;  // input rows before this are in the ring, or not needed any more
     for (int64_t o = oh.begin; o < oh.end && !rows_.GaveUp(); o += l_.windows_h) {
       const Range now = AtOnce(o, oh, l_.windows_h);
-      const Range in = InputOf(height_, now);
+      const Range in = height_.inputs(now);
       for (made = std::max(made, in.begin); made < in.end; ++made) MakeRow(made);
       Watch<S> watch(p_);
       Down(now, in, watch);
@@ -162,14 +162,11 @@ class MiddleRunner {
     }
   }
 
-  static Range InputOf(const Axis& a, Range windows) {
-    return {std::max<int64_t>(0, a.start(windows.begin)), std::min(a.in, a.start(windows.end - 1) + a.extent())};
-  }
   uint8_t* RouteRow(int64_t r) const { return kRoutes ? rows_.route_row(first_unit_ + r) : nullptr; }
   RowState& State(int64_t h) const { return s_.states[h % l_.slots]; }
 
   bool SeesSpecialRow(int64_t r) const {
-    const Range in = InputOf(height_, {r, r + 1});
+    const Range in = height_.inputs({r, r + 1});
     bool special = false;
     for (int64_t h = in.begin; h < in.end; ++h) {
       RowState& state = State(h);
@@ -220,7 +217,7 @@ class MiddleRunner {
     State(h) = watch.Fired() == Alarm::kNone ? RowState::kQuiet : RowState::kSuspect;
     for (int64_t o = ow_.begin; o < ow_.end; o += l_.windows_w) {
       const Range now = AtOnce(o, ow_, l_.windows_w);
-      const Range in = InputOf(width_, now);
+      const Range in = width_.inputs(now);
       look_.At(row + in.end * channels);
       MiddleJob<S, C> job = JobOf(width_, now, 1);
       job.keys = keys;
@@ -248,7 +245,7 @@ class MiddleRunner {
   const S* KeysOf(const S* row, Watch<S>& shared_watch) {
     if constexpr (!MiddleScratch<S, C>::kLooks) return row;
     const int64_t lanes = LaneCount<S>();
-    const Range in = InputOf(width_, ow_);
+    const Range in = width_.inputs(ow_);
     Watch<S> watch = shared_watch;
     for (int64_t pixel = in.begin; pixel < in.end; ++pixel) {
       const int64_t at = pixel * p_.channels;

@@ -114,10 +114,8 @@ void RunExactRow(const Rows<S>& rows, const S* plane, int64_t od, int64_t oh, Ra
 // Whether the input that outputs `ow` read in one row has a special value.
 template <class S>
 bool HasSpecial(const Rows<S>& rows, const S* row, Range ow) {
-  const Axis& width = rows.p.width();
-  const int64_t begin = std::clamp<int64_t>(width.start(ow.begin), 0, width.in);
-  const int64_t end = std::clamp<int64_t>(width.start(ow.end - 1) + width.extent(), begin, width.in);
-  return HasSpecial<S>(row + begin * rows.inner, (end - begin) * rows.inner, rows.p.dtype);
+  const Range in = rows.p.width().inputs(ow);
+  return HasSpecial<S>(row + in.begin * rows.inner, in.size() * rows.inner, rows.p.dtype);
 }
 
 // Whether a window of outputs `ow` at (od, oh) reads a special value.

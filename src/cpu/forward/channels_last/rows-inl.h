@@ -330,7 +330,7 @@ inline const char* RefuseShortRows(const Problem& p, const RowsLayout& l, bool r
 // Without routes AVX-512 gains by reading rows in order where windows have one row (0.9 to 2.3 times the speed of
 // fwd_values on two threads, 40 problems drawn; 0.7 where an input has 26 of them), are small and dilated (0.9 to 2.2),
 // or have few taps and move down by more than a row (0.9 to 1.6; halves that share no rows lose), or by one and are
-// two rows of f32 (1.0 to 1.5, from cache 0.7 to 1.9; halves 1.0 to 1.5, but from cache 0.5 to 0.9); others lose (0.5
+// two rows of f32 (1.0 to 1.5, from cache 0.7 to 1.9; halves 1.0 to 1.5, but from cache 0.4 to 0.9); others lose (0.5
 // to 1.2, volumes and large windows most). AVX2 gains 1.0 to 1.4.
 template <class S>
 bool IsWorthRows(const Problem& p) {

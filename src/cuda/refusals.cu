@@ -151,10 +151,9 @@ bool LargeAndApart(const Problem& p, poolgrad_op op) {
   const double most = MostOverlapping(p), all = AllOverlapping(p);
   if (!IsForward(op)) {
     if (p.in_plane() < 16 * p.out_plane()) return false;
-    // Of three channels 29x3/28x1 gains, 5x5x5/3 and 4x4x4/4 lose.
-    if (HasFewOddChannels(p)) return all <= 3.2 && p.taps() > table_large_backward;
-    if (last) return most <= (dilated ? 1.5 : 2.1) && p.taps() >= table_large_last;
-    return most <= 4 && p.taps() >= table_large_backward;
+    if (HasFewOddChannels(p)) return all <= kTableFewBackward && p.taps() > table_large_backward;
+    if (last) return most <= kTableLastBackward[dilated] && p.taps() >= table_large_last;
+    return most <= kTableFirstBackward && p.taps() >= table_large_backward;
   }
   if (p.out_plane() == 1) return false;  // one row, which lanes cannot share
   const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;

@@ -103,10 +103,11 @@ void RunCut(const Problem& p, const Args& args, int64_t begin, int64_t end, std:
 // (from cache; windows that are no more than a copy themselves most), so that a thread must be left with less than a
 // quarter of what it would have. (Large windows of one or two images, 8 and 16 threads: 2 to 9 times as fast.)
 const char* RefuseSlices(const Problem& p, poolgrad_op op, const Host& host, int64_t each) {
+  const int64_t busy = std::min<int64_t>(host.threads, p.batch * CeilDiv(p.channels, each));
+  if (busy <= 4) return "slices would be no less than a quarter";
   Kernel whole;
   if (!MakeFirst(ForwardAlgorithms(), p, op, Host{host.simd}, &whole)) return "it has no kernel";
   const int64_t share = CeilDiv(whole.units, host.threads) + whole.repeated;  // of a thread, if rows are dealt out
-  const int64_t busy = std::min<int64_t>(host.threads, p.batch * CeilDiv(p.channels, each));
   return 4 * whole.units < share * busy ? nullptr : "there are rows enough for every thread";
 }
 

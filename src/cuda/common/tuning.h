@@ -112,6 +112,9 @@ inline int64_t table_large_backward = 64, table_large_last = 144;
 // where lanes meet in banks (10x9/4x9 of 24 columns, 2.5, in bf16 0.31 to 0.13 of copy; 12x12/8 of 40, 2.25, 0.29 to
 // 0.53).
 inline constexpr double kTableApart = 1.4, kTableOverlapping = 4.5, kTableMeeting = 2.4;
+// The same backward, along an axis: channels first; last, and dilated; in all, of few channels that are last (of three
+// 29x3/28x1 gains, 5x5x5/3, and with 64 taps 4x4x4/4, lose).
+inline constexpr double kTableFirstBackward = 4, kTableLastBackward[] = {2.1, 1.5}, kTableFewBackward = 3.2;
 // Compiled for their axes: columns of a window that are loaded at once, channels first and last.
 inline constexpr int kTableKnownRow = 40, kTableKnownPacks = 8;
 // Backward of averages: inputs to an output down a column from which they are not added again for each.

@@ -147,23 +147,23 @@ template <class T>
 bool KnowFirstBackward(const Problem& p, TableJob<T>& job, TableForm& f) {
   TableParams<T>& v = job.params;
   const TableAxis *a = v.axis, &d = a[0], &h = a[1], &w = a[2];
-  int none = 0;  // 1: where outputs are looked up, lines and slices end with one that gives nothing
+  // Where outputs are looked up, lines and slices end with one that gives nothing.
   const auto outputs = [&](int64_t planes, int depths, int rows) {
-    return planes * std::max<int64_t>(1, OutputsOver(d, depths)) * (std::max<int64_t>(1, OutputsOver(h, rows)) + none) *
-           (w.out + none);
+    const int64_t lines = std::max<int64_t>(1, OutputsOver(h, rows)) + f.looks_up;
+    return planes * std::max<int64_t>(1, OutputsOver(d, depths)) * lines * (w.out + f.looks_up);
   };
   const auto written = [&](int64_t planes, int depths, int rows) {
     return CeilDiv(planes * depths * rows * w.in * static_cast<int64_t>(sizeof(T)) + 32, 16) * 16;
   };
-  const int64_t given = p.kind == POOLGRAD_AVERAGE ? sizeof(Given<true>) : sizeof(Given<false>);
-  const auto lines = [&](int rows) { return none * rows * f.over[1] * static_cast<int64_t>(sizeof(int)); };
+  const int64_t given = p.kind == POOLGRAD_MAX ? sizeof(Given<false>) : sizeof(Given<true>);
+  const auto lines = [&](int rows) { return f.looks_up * rows * f.over[1] * static_cast<int64_t>(sizeof(int)); };
   const auto bytes = [&](int64_t planes, int depths, int rows) {
     return written(planes, depths, rows) + CeilDiv(outputs(planes, depths, rows) * given, 16) * 16 + lines(rows);
   };
   const Pieces& cut = v.cut;
   int64_t columns = 0;
   const auto lay = [&](bool looks_up) {
-    f.looks_up = looks_up, none = looks_up;
+    f.looks_up = looks_up;
     CutTable(v.cut, d.in, h.in, p.batch * p.channels, staged_bytes, bytes);
     v.rows_place = static_cast<int>(written(cut.planes_each, cut.depths_each, cut.rows_each));
     job.shared_bytes = static_cast<size_t>(bytes(cut.planes_each, cut.depths_each, cut.rows_each));

@@ -92,12 +92,6 @@ bool SharesMaxima(const Problem& p, poolgrad_op op) {
   return IsForward(op) && p.channels_last() && shares(p.axis[1]) && shares(p.axis[2]) && !RefuseLargeWindow(p, op);
 }
 
-const char* RefuseCompilingFor(const Problem& p) {
-  if (!p.may_compile) return "the plan's options say never_compile";
-  if (p.x_bytes() + p.y_bytes() < bytes_worth_compiling) return "the problem is too small to be worth compiling for";
-  return RefuseCompiling();
-}
-
 // Backward by summing (sums.cuh), compiled for the window.
 const char* RefuseSums(const Problem& p, poolgrad_op op) {
   if (op != POOLGRAD_OP_BACKWARD) return "it does backward from routes";
@@ -252,7 +246,8 @@ const char* RefuseKnownTables(const Problem& p, poolgrad_op op);
 const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseTables(p, op)) return reason;
   if (IsDilated(p) && (IsForward(op) || !TablesClear(p))) return "the window is dilated";
-  if (IsOrdinary(p) && IsForward(op) && (p.taps() < kTableLargeUnknown || MostOverlapping(p) > kTableApart))
+  if (IsOrdinary(p) && IsForward(op) && !ApartUncompiled(p, op) &&
+      (p.taps() < kTableLargeUnknown || MostOverlapping(p) > kTableApart))
     return "windows that are alike have faster kernels";
   return MakeTablesOp(p, op).launch ? nullptr : "what reaches a row does not fit into shared memory";
 }

@@ -49,6 +49,9 @@ const char* RefuseForward(const Problem& p);
 // relu, with its bias or where no kernel does it, is a pass after another forward kernel (cuda_rectified).
 inline constexpr const char* kRectifies = "relu is a pass of its own";
 
+// Null, or why nothing is compiled for this problem.
+const char* RefuseCompilingFor(const Problem& p);
+
 // Null, or why the family does not take the problem, beyond what all tiled kernels ask.
 const char* RefuseVectors(const Problem& p);
 const char* RefusePlanes(const Problem& p, bool forward);
@@ -63,6 +66,7 @@ bool HasFewOddChannels(const Problem& p);
 bool IsDilated(const Problem& p);
 bool IsOrdinary(const Problem& p);
 bool LargeAndApart(const Problem& p, poolgrad_op op);
+bool ApartUncompiled(const Problem& p, poolgrad_op op);
 bool SpillsRoutes(const Problem& p);
 double MostOverlapping(const Problem& p);  // along an axis
 double AllOverlapping(const Problem& p);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/any/any_tiles.h"
+#include "cuda/compiled.h"
 #include "cuda/fast.h"
 #include "cuda/large/doubling.cuh"
 #include "cuda/large/separable.cuh"
@@ -151,9 +152,10 @@ bool LargeAndApart(const Problem& p, poolgrad_op op) {
   const double most = MostOverlapping(p), all = AllOverlapping(p);
   if (!IsForward(op)) {
     if (p.in_plane() < 16 * p.out_plane()) return false;
-    if (HasFewOddChannels(p)) return all <= kTableFewBackward && p.taps() > table_large_backward;
+    const bool sparse = most <= 1 && p.in_plane() >= kTableSparse * p.out_plane();
+    if (HasFewOddChannels(p)) return sparse || (all <= kTableFewBackward && p.taps() > table_large_backward);
     if (last) return most <= kTableLastBackward[dilated] && p.taps() >= table_large_last;
-    return most <= kTableFirstBackward && p.taps() >= table_large_backward;
+    return sparse || (most <= kTableFirstBackward && p.taps() >= table_large_backward);
   }
   if (p.out_plane() == 1) return false;  // one row, which lanes cannot share
   const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;
@@ -166,6 +168,28 @@ bool LargeAndApart(const Problem& p, poolgrad_op op) {
   return all <= (meet ? kTableMeeting : (one ? 2 : 1) * kTableOverlapping) && p.taps() >= kTableLargeForward;
 }
 
+// Windows that hardly overlap, where nothing is compiled for them. Backward, channels first: putting takes half as long
+// as gathering (3x3/3 in f32 0.26 of copy to 0.48, 4x4/4 0.30 to 0.61). With routes, channels last: a thread has all of
+// a window (3x3/3 in f32 and bf16 0.48 0.32 to 0.75 0.45, 2x1 0.27 0.20 to 0.46 0.23; 27x27/27 would lose, 0.73 0.40
+// to 0.54 0.35), and small ones may overlap a little (3x3/2 0.30 0.24 to 0.45 0.23, 1x2/1 0.40 0.31 to 0.46 0.44).
+bool ApartUncompiled(const Problem& p, poolgrad_op op) {
+  if (op == POOLGRAD_OP_FORWARD || !RefuseCompilingFor(p)) return false;
+  const bool last = p.channels_last() && p.channels > 1;
+  if (IsForward(op)) {
+    if (!last || p.taps() > kTableUncompiledTaps[1]) return false;
+    return MostOverlapping(p) <= kTableApart ||
+           (p.taps() <= kTableUncompiledTaps[0] && AllOverlapping(p) <= kTableUncompiledAll);
+  }
+  return !last && MostOverlapping(p) <= kTableFirstBackward &&
+         p.in_plane() >= kTableUncompiled[SizeOf(p.dtype) == 2] * p.out_plane();
+}
+
+const char* RefuseCompilingFor(const Problem& p) {
+  if (!p.may_compile) return "the plan's options say never_compile";
+  if (p.x_bytes() + p.y_bytes() < bytes_worth_compiling) return "the problem is too small to be worth compiling for";
+  return RefuseCompiling();
+}
+
 // Maxima of windows that are alike, by the rules that all kernels know.
 bool IsOrdinary(const Problem& p) { return p.kind == POOLGRAD_MAX && !p.by_table() && !RefuseRules(p); }
 
@@ -176,7 +200,8 @@ const char* RefuseTables(const Problem& p, poolgrad_op op) {
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to do";
   if (p.kind == POOLGRAD_AVERAGE && op == POOLGRAD_OP_FORWARD_ROUTES) return "an average has no routes";
   if (p.relu && IsForward(op) && (p.bias || !p.by_table())) return kRectifies;
-  if (IsOrdinary(p) && !LargeAndApart(p, op)) return "windows that are alike have faster kernels";
+  if (IsOrdinary(p) && !LargeAndApart(p, op) && !ApartUncompiled(p, op))
+    return "windows that are alike have faster kernels";
   constexpr int64_t limit = int64_t{1} << 30;
   if (p.in_plane() > limit || p.out_plane() > limit) return "a plane has more than 2^30 elements";
   for (const Axis& a : p.axis) {

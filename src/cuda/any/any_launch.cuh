@@ -46,9 +46,9 @@ cudaError_t LaunchRows(const Problem& p, const Args& args, void* stream) {
   if (tile.bytes == 0) return cudaErrorNotSupported;
   s.tile[0] = static_cast<int>(tile.d), s.tile[1] = static_cast<int>(tile.h), s.tile[2] = static_cast<int>(tile.w);
   s.tile_planes = static_cast<int>(tile.planes), s.tile_units = static_cast<int>(tile.units);
-  s.padded_units = static_cast<int>(tile.padded_units);
   s.rows[0] = static_cast<int>(s.axis[0].reach(tile.d)), s.rows[1] = static_cast<int>(s.axis[1].reach(tile.h));
-  s.line_units = static_cast<int>(tile.line);
+  s.row_words = static_cast<int>(tile.line * kV);
+  s.tap_words = s.axis[1].per_tap * s.row_words, s.output_words = s.axis[1].per_output * s.row_words;
   s.by_units = FastDiv(tile.padded_units), s.by_line = FastDiv(tile.line);
   using K = RowsThenColumns<T, kV, kPlanes, true>;
   const int64_t groups = kRowsThreads / tile.line, rows = int64_t{s.rows[0]} * s.rows[1];
@@ -60,6 +60,8 @@ cudaError_t LaunchRows(const Problem& p, const Args& args, void* stream) {
   share(CeilDiv(rows, K::kRows), &s.input_groups, &s.input_sheets);
   share(CeilDiv(tile.h, K::kOutputs), &s.output_groups, &s.output_sheets);
   s.table = static_cast<int>(CeilDiv(rows, K::kRows) * K::kRows + K::kRows) / 2 * 2;
+  s.values = 8 * s.table;
+  s.places = s.values + static_cast<int>(tile.planes * rows * s.row_words * reg);
   s.by_rows_h = FastDiv(s.rows[1]), s.by_tile_d = FastDiv(tile.d);
   const int64_t tiles_c = CeilDiv(units, tile.units), tiles_w = CeilDiv(p.axis[2].out, tile.w),
                 tiles_h = CeilDiv(s.axis[1].out, tile.h), tiles_d = CeilDiv(p.axis[0].out, tile.d);
@@ -68,7 +70,7 @@ cudaError_t LaunchRows(const Problem& p, const Args& args, void* stream) {
   const int64_t blocks = tiles_c * tiles_w * tiles_h * tiles_d * CeilDiv(plane_groups, tile.planes);
   if (blocks >= kFastThreads) return cudaErrorNotSupported;
   const auto kernel = routes ? RowsKernel<T, kV, kPlanes, true> : RowsKernel<T, kV, kPlanes, false>;
-  return Launch(kernel, blocks, s.threads, static_cast<size_t>(tile.bytes + 8 * s.table), stream, s);
+  return Launch(kernel, blocks, s.threads, static_cast<size_t>(s.values + tile.bytes), stream, s);
 }
 
 // Vectors of channels where they are whole and aligned; else registers of one, or of two planes.

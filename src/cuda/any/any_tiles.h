@@ -79,13 +79,17 @@ inline RowsTile ChooseRowsTile(const WindowAxis (&axis)[3], const RowsShape& sha
         while (h > unit && bytes(h) > bytes_most) h -= unit;
         if (bytes(h) > bytes_most) continue;
         h = CeilDiv(CeilDiv(axis[1].out, CeilDiv(axis[1].out, h)), unit) * unit;
-        // Rows are reduced again where tiles meet, and places read again; threads without a row wait.
+        // Rows are reduced again where tiles meet, and places read again; threads without a row wait, and a last tile
+        // that is not full takes as long as the others.
         const double again = static_cast<double>(axis[0].reach(d) * axis[1].reach(h)) / static_cast<double>(d * h) *
                              static_cast<double>(axis[2].reach(w) + (shape.vectors ? 0 : 4)) / static_cast<double>(w);
         const int64_t groups = kRowsThreads / line;
         const double busy =
             static_cast<double>(groups * w * units) / static_cast<double>(CeilDiv(groups * line, 32) * 32);
-        const double price = again / busy;
+        const auto full = [](int64_t out, int64_t part) {
+          return static_cast<double>(out) / static_cast<double>(CeilDiv(out, part) * part);
+        };
+        const double price = again / (busy * full(axis[2].out, w) * full(axis[1].out, h) * full(axis[0].out, d));
         if (price >= least * 0.98) continue;
         least = price;
         best = {d, h, w, units, padded_units, 1, line, bytes(h)};

@@ -31,14 +31,14 @@ struct RowsParams {
   int column;                                  // elements from a place to the next: the channels, or 1
   int route_column_bits;                       // of routes, from a place to the next
   int bits;
-  int units;        // of the channels at one place; 1 when channels are first
-  int tile[3];      // outputs of a tile
-  int tile_planes;  // pairs of them when kPlanes
-  int tile_units;   // at one place, and with those that only keep bytes of codes inside a warp
-  int padded_units;
-  int rows[2];     // of inputs that a tile reaches, along depth and height
-  int line_units;  // of a row, padded; a thread stays with one of them
-  bool last;       // channels last
+  int units;                               // of the channels at one place; 1 when channels are first
+  int tile[3];                             // outputs of a tile
+  int tile_planes;                         // pairs of them when kPlanes
+  int tile_units;                          // at one place
+  int rows[2];                             // of inputs that a tile reaches, along depth and height
+  int row_words, tap_words, output_words;  // of shared memory: from a row to the next, and to the next tap's, output's
+  int values, places;                      // bytes of shared memory before them
+  bool last;                               // channels last
   bool rows_are_planes;
   FastDiv by_units, by_line;
   // Threads that are not needed for one row do others: so many groups along rows, and along planes (and depths).
@@ -147,7 +147,7 @@ struct RowsThenColumns {
       if (plane >= p.planes) return watched;
       const int64_t second = kPlanes && plane + 1 < p.planes ? p.x_plane : 0;
       const char* from = reinterpret_cast<const char*>(p.x + plane * p.x_plane + tile.c * U::kPlaceElements);
-      int slot = ((sheet * rows + static_cast<int>(group) * kRows) * p.line_units + tile.unit) * kV;
+      int slot = (sheet * rows + static_cast<int>(group) * kRows) * p.row_words + tile.unit * kV;
       for (int number = static_cast<int>(group) * kRows; number < rows; number += step) {
         const char* row[kRows];
         bool valid[kRows];
@@ -192,10 +192,10 @@ struct RowsThenColumns {
           if (number + r >= rows) break;
 #pragma unroll
           for (int v = 0; v < kV; ++v) best[r][v] = valid[r] ? best[r][v] : P::Fill();
-          Put(tile.values + slot + r * p.line_units * kV, best[r]);
-          if constexpr (kRoutes) Put(tile.places + slot + r * p.line_units * kV, place[r]);
+          Put(tile.values + slot + r * p.row_words, best[r]);
+          if constexpr (kRoutes) Put(tile.places + slot + r * p.row_words, place[r]);
         }
-        slot += step * p.line_units * kV;
+        slot += step * p.row_words;
       }
     }
     return watched;
@@ -276,7 +276,7 @@ struct RowsThenColumns {
   struct At {
     int64_t plane;
     int od, oh;
-    T* y;  // of row 0; null: values are not wanted
+    T* y;  // of row oh, where values are wanted
     bool second;
   };
 
@@ -295,7 +295,7 @@ struct RowsThenColumns {
       if (!(mask >> j & 1u) || (kPlanes && e == 1 && !at.second)) continue;
       const T* plane =
           p.x + (at.plane + (kPlanes ? e : 0)) * p.x_plane + tile.c * U::kPlaceElements + (kPlanes ? 0 : e);
-      T* y = at.y ? RowOf(p, at.y, at.oh + j) + (kPlanes ? e * p.y_plane : e) : nullptr;
+      T* y = p.y ? RowOf(p, at.y, j) + (kPlanes ? e * p.y_plane : e) : nullptr;
       // Planes of one row each were taken for rows of one plane.
       if (p.rows_are_planes)
         plane = reinterpret_cast<const T*>(reinterpret_cast<const char*>(plane) +
@@ -308,31 +308,32 @@ struct RowsThenColumns {
     }
   }
 
-  __device__ static T* RowOf(const RowsParams<T>& p, T* y, int oh) {
-    return reinterpret_cast<T*>(reinterpret_cast<char*>(y) + static_cast<int64_t>(oh) * p.y_row);
+  __device__ static T* RowOf(const RowsParams<T>& p, T* y, int rows) {
+    return reinterpret_cast<T*>(reinterpret_cast<char*>(y) + static_cast<int64_t>(rows) * p.y_row);
   }
 
   // Settles a window: `best`, and the rows that it was found in, become y and codes. False: the exact rules must.
-  __device__ static bool Settle(const RowsParams<T>& p, const Tile& tile, const At& at, int oh, int first_slot,
+  __device__ static bool Settle(const RowsParams<T>& p, const Tile& tile, const At& at, int j, int first_slot,
                                 const Reg (&best)[kV], const uint32_t (&place)[kV], uint32_t (&codes)[kCount]) {
     bool lowest = false;
 #pragma unroll
     for (int v = 0; v < kV; ++v) lowest = lowest || P::Lowest(best[v]);
     if (lowest) return false;
-    if (at.y) U::Store(RowOf(p, at.y, oh), best, at.second, p.y_plane);
+    if (p.y) U::Store(RowOf(p, at.y, j), best, at.second, p.y_plane);
     if constexpr (kRoutes) {
 #pragma unroll
       for (int v = 0; v < kV; ++v) {
 #pragma unroll
         for (int e = 0; e < kElements; ++e) {
           const uint32_t tap = kElements == 1 ? place[v] : place[v] >> (16 * e) & 0xFFFFu;  // of rows
-          int row = static_cast<int>(tap) * p.axis[1].per_tap;
+          int words = static_cast<int>(tap) * p.tap_words;
           if (p.axis[0].kernel > 1) {
             uint32_t kh = tap;
             const uint32_t kd = p.axis[1].by_kernel.take(&kh);
-            row = static_cast<int>(kd) * p.axis[0].per_tap * p.rows[1] + static_cast<int>(kh) * p.axis[1].per_tap;
+            words =
+                static_cast<int>(kd) * p.axis[0].per_tap * p.rows[1] * p.row_words + static_cast<int>(kh) * p.tap_words;
           }
-          const uint32_t column = tile.places[first_slot + row * p.line_units * kV + v];
+          const uint32_t column = tile.places[first_slot + words + v];
           codes[v * kElements + e] =
               tap * static_cast<uint32_t>(p.axis[2].kernel) + (kElements == 1 ? column : column >> (16 * e) & 0xFFFFu);
         }
@@ -375,35 +376,44 @@ struct RowsThenColumns {
     }
   }
 
-  // Codes of single registers. Those narrower than a byte are gathered from the lanes beside, so all lanes come here:
-  // `gathered` of them, none where another lane does it.
-  __device__ static void StoreCodes(const RowsParams<T>& p, bool live, bool second, int gathered, uint8_t* to,
-                                    const uint32_t (&codes)[kCount]) {
-    if (p.bits >= 8) {
-      if (live) StoreWideCode(to, p.bits, codes[0]);
-      if (kPlanes && live && second) StoreWideCode(to + p.route_plane, p.bits, codes[kCount - 1]);
-      return;
+  // Codes of single registers, `outputs` rows of them. Those narrower than a byte are gathered from the lanes beside,
+  // so all lanes come here: `gathered` of them, none where another lane does it.
+  __device__ static void StoreCodes(const RowsParams<T>& p, int outputs, bool second, int gathered, uint8_t* to,
+                                    const uint32_t (&codes)[kOutputs][kCount]) {
+    static_assert(kOutputs <= 4);
+#pragma unroll
+    for (int e = 0; e < kPlanesAtOnce; ++e, to += p.route_plane) {
+      if (e == 1 && !second) outputs = 0;
+      if (p.bits >= 8) {
+#pragma unroll
+        for (int j = 0; j < kOutputs; ++j) {
+          if (j < outputs) StoreWideCode(to + static_cast<int64_t>(j) * p.route_row, p.bits, codes[j][e]);
+        }
+        continue;
+      }
+      uint32_t mine = 0;  // a byte for each row: codes that there are none of are 0
+#pragma unroll
+      for (int j = 0; j < kOutputs; ++j) mine |= codes[j][e] << (8 * j);
+      uint32_t all = mine;
+      const uint32_t next = __shfl_down_sync(~0u, mine, 1) << p.bits;
+      if (gathered > 1) all |= next;
+      if (p.bits == 2) {
+        const uint32_t third = __shfl_down_sync(~0u, mine, 2) << 4, fourth = __shfl_down_sync(~0u, mine, 3) << 6;
+        if (gathered > 2) all |= third;
+        if (gathered > 3) all |= fourth;
+      }
+      const int stored = gathered == 0 ? 0 : outputs;
+#pragma unroll
+      for (int j = 0; j < kOutputs; ++j) {
+        if (j < stored) to[static_cast<int64_t>(j) * p.route_row] = static_cast<uint8_t>(all >> (8 * j));
+      }
     }
-    const uint32_t mine = live ? codes[0] | (kPlanes ? codes[kCount - 1] << 16 : 0) : 0;
-    uint32_t word = mine;
-    const uint32_t next = __shfl_down_sync(~0u, mine, 1) << p.bits;
-    if (gathered > 1) word |= next;
-    if (p.bits == 2) {
-      const uint32_t third = __shfl_down_sync(~0u, mine, 2) << 4, fourth = __shfl_down_sync(~0u, mine, 3) << 6;
-      if (gathered > 2) word |= third;
-      if (gathered > 3) word |= fourth;
-    }
-    if (!live || gathered == 0) return;
-    *to = static_cast<uint8_t>(word);
-    if (kPlanes && second) to[p.route_plane] = static_cast<uint8_t>(word >> 16);
   }
 
   __device__ static void Columns(const RowsParams<T>& p, const Tile& tile, bool exact) {
     uint32_t group = static_cast<uint32_t>(tile.group);
     const int first_sheet = static_cast<int>(p.output_groups.take(&group));
     const int step = static_cast<int>(p.output_groups.divisor) * kOutputs;
-    const int row_words = p.line_units * kV;
-    const int output_step = p.axis[1].per_output * row_words;  // the tile has rows for kOutputs at a time
     const int64_t bit =
         static_cast<int64_t>(tile.ow) * p.route_column_bits + static_cast<int64_t>(tile.c) * U::kPlaceElements * p.bits;
     int gathered = 1;
@@ -424,15 +434,19 @@ struct RowsThenColumns {
       at.second = kPlanes && at.plane + 1 < p.planes;
       const bool sheet_live = tile.live && first_sheet < p.output_sheets && sheet < p.tile_planes * p.tile[0] &&
                               at.plane < p.planes && at.od < p.axis[0].out;
-      at.y = p.y ? p.y + at.plane * p.y_plane + at.od * p.y_depth + static_cast<int64_t>(tile.ow) * p.column +
-                       tile.c * U::kPlaceElements
-                 : nullptr;
-      uint8_t* routes = p.routes + at.plane * p.route_plane + at.od * p.route_depth + (bit >> 3);  // of row 0
+      at.oh = tile.first[1] + static_cast<int>(group) * kOutputs;
+      at.y = RowOf(p,
+                   p.y + at.plane * p.y_plane + at.od * p.y_depth + static_cast<int64_t>(tile.ow) * p.column +
+                       tile.c * U::kPlaceElements,
+                   at.oh);
+      uint8_t* routes = p.routes + at.plane * p.route_plane + at.od * p.route_depth +
+                        static_cast<int64_t>(at.oh) * p.route_row + (bit >> 3);
       const int rows = (plane * p.rows[0] + od * p.axis[0].per_output) * p.rows[1];
-      for (int begin = 0; begin < p.tile[1]; begin += step) {
-        const int oh = begin + static_cast<int>(group) * kOutputs;
+#pragma unroll 1
+      for (int begin = 0; begin < p.tile[1]; begin += step, at.oh += step) {
+        const int oh = at.oh - tile.first[1];  // of the tile
         const int outputs = sheet_live ? min(kOutputs, min(p.tile[1] - oh, p.axis[1].out - tile.first[1] - oh)) : 0;
-        const int first = (rows + oh * p.axis[1].per_output) * row_words + tile.unit * kV;
+        const int first = rows * p.row_words + oh * p.output_words + tile.unit * kV;
         Reg best[kOutputs][kV];
         uint32_t place[kOutputs][kV] = {};
 #pragma unroll
@@ -441,47 +455,44 @@ struct RowsThenColumns {
           for (int v = 0; v < kV; ++v) best[j][v] = P::Fill();
         }
         if (outputs > 0 && !exact) {
-          const int tap_step = p.axis[1].per_tap * row_words;
           uint32_t tap = 0;
 #pragma unroll 1
           for (int kd = 0; kd < p.axis[0].kernel; ++kd) {
-            const Reg* from = tile.values + first + kd * p.axis[0].per_tap * p.rows[1] * row_words;
+            const Reg* from = tile.values + first + kd * p.axis[0].per_tap * p.rows[1] * p.row_words;
             int left = p.axis[1].kernel;
 #pragma unroll 1
-            for (; left >= kAhead; left -= kAhead, from += kAhead * tap_step, tap += kAhead) {
-              TakeRows<kAhead>(from, output_step, tap_step, tap, best, place);
+            for (; left >= kAhead; left -= kAhead, from += kAhead * p.tap_words, tap += kAhead) {
+              TakeRows<kAhead>(from, p.output_words, p.tap_words, tap, best, place);
             }
             if (left == 3) {
-              TakeRows<3>(from, output_step, tap_step, tap, best, place);
+              TakeRows<3>(from, p.output_words, p.tap_words, tap, best, place);
             } else if (left == 2) {
-              TakeRows<2>(from, output_step, tap_step, tap, best, place);
+              TakeRows<2>(from, p.output_words, p.tap_words, tap, best, place);
             } else if (left == 1) {
-              TakeRows<1>(from, output_step, tap_step, tap, best, place);
+              TakeRows<1>(from, p.output_words, p.tap_words, tap, best, place);
             }
             tap += left;
           }
         }
-        at.oh = tile.first[1] + oh;
         uint32_t codes[kOutputs][kCount] = {};
         uint32_t left_over = 0;
 #pragma unroll
         for (int j = 0; j < kOutputs; ++j) {
           if (j >= outputs) continue;
-          if (exact || !Settle(p, tile, at, at.oh + j, first + j * output_step, best[j], place[j], codes[j]))
+          if (exact || !Settle(p, tile, at, j, first + j * p.output_words, best[j], place[j], codes[j]))
             left_over |= 1u << j;
         }
         if (left_over) Exact(p, tile, at, left_over, codes);
         if constexpr (kRoutes) {
-#pragma unroll
-          for (int j = 0; j < kOutputs; ++j) {
-            uint8_t* to = routes + static_cast<int64_t>(at.oh + j) * p.route_row;
-            if constexpr (kV > 1) {
-              if (j < outputs) StoreUnitCodes(p, to, codes[j]);
-            } else {
-              StoreCodes(p, j < outputs, at.second, gathered, to, codes[j]);
-            }
+          if constexpr (kV > 1) {
+            static_assert(kOutputs == 1);
+            if (outputs > 0) StoreUnitCodes(p, routes, codes[0]);
+          } else {
+            StoreCodes(p, outputs, at.second, gathered, routes, codes);
           }
+          routes += static_cast<int64_t>(step) * p.route_row;
         }
+        at.y = RowOf(p, at.y, step);
       }
     }
   }
@@ -505,11 +516,10 @@ struct RowsThenColumns {
     tile.c = static_cast<int>(c) * p.tile_units + static_cast<int>(unit);
     tile.live = tile.group < p.groups && column < p.tile[2] && tile.ow < p.axis[2].out &&
                 static_cast<int>(unit) < p.tile_units && tile.c < p.units;
-    const int words = p.tile_planes * p.rows[0] * p.rows[1] * p.line_units * kV;
     MakeTable(p, tile, reinterpret_cast<int64_t*>(shared));
     tile.table = reinterpret_cast<const int64_t*>(shared);
-    tile.values = reinterpret_cast<Reg*>(shared + 8 * p.table);
-    tile.places = reinterpret_cast<Places*>(tile.values + words);
+    tile.values = reinterpret_cast<Reg*>(shared + p.values);
+    tile.places = reinterpret_cast<Places*>(shared + p.places);
     const bool exact = __syncthreads_or(P::Watched(Rows(p, tile)));
     Columns(p, tile, exact);
   }

@@ -113,8 +113,13 @@ inline int64_t table_large_backward = 64, table_large_last = 144;
 // 0.53).
 inline constexpr double kTableApart = 1.4, kTableOverlapping = 4.5, kTableMeeting = 2.4;
 // The same backward, along an axis: channels first; last, and dilated; in all, of few channels that are last (of three
-// 29x3/28x1 gains, 5x5x5/3, and with 64 taps 4x4x4/4, lose).
+// 29x3/28x1 gains, 5x5x5/3 loses).
 inline constexpr double kTableFirstBackward = 4, kTableLastBackward[] = {2.1, 1.5}, kTableFewBackward = 3.2;
+// Inputs for each output from which windows that do not overlap have dx put, whatever their taps. Where nothing is
+// compiled for the window: the same of floats and halves; with routes, taps of a window, and how many windows may
+// overlap in all where it has no more than the first.
+inline constexpr int64_t kTableSparse = 60, kTableUncompiled[] = {6, 8}, kTableUncompiledTaps[] = {16, 128};
+inline constexpr double kTableUncompiledAll = 2.3;
 // Compiled for their axes: columns of a window that are loaded at once, channels first and last.
 inline constexpr int kTableKnownRow = 40, kTableKnownPacks = 8;
 // Backward of averages: inputs to an output down a column from which they are not added again for each.

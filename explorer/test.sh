@@ -5,4 +5,4 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 bash build.sh
-node --test --test-reporter=spec tests/*.test.mjs
+npm test --silent

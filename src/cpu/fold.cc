@@ -8,12 +8,11 @@
 
 namespace poolgrad {
 
-Made MakeFolded(bool (*fold)(Problem*, poolgrad_op), MakeFn make, const Problem& problem, poolgrad_op op,
-                const Host& host) try {
-  Problem folded = problem;
-  if (!fold(&folded, op)) return make(problem, op, host);
-  Made made = make(folded, op, host);
-  if (!made.refusal) made.kernel.as = std::make_shared<const Problem>(std::move(folded));
+Made MakeFolded(FoldFn fold, MakeFn make, const Problem& problem, poolgrad_op op, const Host& host) try {
+  std::optional<Problem> folded = fold(problem, op);
+  if (!folded) return make(problem, op, host);
+  Made made = make(*folded, op, host);
+  if (!made.refusal) made.kernel.as = std::make_shared<const Problem>(*std::move(folded));
   return made;
 } catch (const std::bad_alloc&) {  // those who ask may be files that nothing is thrown through
   return kNoMemory;

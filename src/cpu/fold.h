@@ -8,10 +8,11 @@ namespace poolgrad {
 
 using MakeFn = decltype(Algorithm::make);
 
-Made MakeFolded(bool (*fold)(Problem*, poolgrad_op), MakeFn make, const Problem& problem, poolgrad_op op,
-                const Host& host);
+using FoldFn = decltype(&Folded);
 
-template <auto kMake, auto kFold = Fold>
+Made MakeFolded(FoldFn fold, MakeFn make, const Problem& problem, poolgrad_op op, const Host& host);
+
+template <auto kMake, auto kFold = Folded>
 Made AsFolded(const Problem& problem, poolgrad_op op, const Host& host) {
 #ifdef POOLGRAD_SMALL  // which does without fold.cc, for size
   return kMake(problem, op, host);

@@ -25,7 +25,9 @@ std::vector<const Algorithm*> AlgorithmsFor([[maybe_unused]] poolgrad_op op) {
   std::vector<const Algorithm*> list;
 #ifdef POOLGRAD_HAVE_SIMD
   const bool forward = op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES;
-  for (const Algorithm& a : forward ? ForwardAlgorithms() : BackwardAlgorithms()) list.push_back(&a);
+  const std::span<const Algorithm> vectors = forward ? ForwardAlgorithms() : BackwardAlgorithms();
+  list.reserve(vectors.size() + ReferenceAlgorithms().size());
+  for (const Algorithm& a : vectors) list.push_back(&a);
 #endif
   for (const Algorithm& a : ReferenceAlgorithms()) list.push_back(&a);
   return list;
@@ -116,6 +118,7 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bo
       p.x_elements() == 0 || p.y_elements() == 0;  // left to the last resort: kernels may divide by sizes
   // make(candidate, slot) gives null, or why not.
   const auto walk = [&](Choice& choice, const auto& candidates, const auto& make) {
+    choice.refusals.reserve(candidates.size());
     for (const auto* candidate : candidates) {
       const bool named = algorithm && std::strcmp(candidate->name, algorithm) == 0;
       known = known || named;

@@ -20,38 +20,38 @@ Axis PoolingNothing(int64_t size) {
   return a;
 }
 
-// Whether anything changed.
-bool Settle(Problem q, Problem* p) {
+// `q`, if it is another problem than `p`.
+std::optional<Problem> Settled(Problem q, const Problem& p) {
   q.rank = !IsSingle(q.axis[0]) ? 3 : !IsSingle(q.axis[1]) ? 2 : 1;
   SetRouteLines(&q);
-  if (q.layout == p->layout && q.batch == p->batch && q.channels == p->channels && q.rank == p->rank) return false;
-  *p = std::move(q);
-  return true;
+  if (q.layout == p.layout && q.batch == p.batch && q.channels == p.channels && q.rank == p.rank) return {};
+  return q;
 }
 
 }  // namespace
 
-bool Fold(Problem* p, poolgrad_op op) {
-  if (p->bias || p->x_elements() == 0 || p->y_elements() == 0) return false;
+std::optional<Problem> Folded(const Problem& p, poolgrad_op op) {
+  const bool has_routes = p.kind == POOLGRAD_MAX && op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_BACKWARD_X;
+  const auto joins = [&](int64_t line) { return !has_routes || line * p.routes.bits % 8 == 0; };
+  const bool one_channel = p.channels_last() && p.channels == 1 && joins(1);
+  if (!PoolsNothing(p.axis[2]) && !PoolsNothing(p.axis[3 - p.rank]) && !one_channel) return {};  // as most are
+  if (p.bias || p.x_elements() == 0 || p.y_elements() == 0) return {};
   int first = 0, past = 3;  // of the axes that pool, and those between them
-  while (first < 3 && PoolsNothing(p->axis[first])) ++first;
-  if (first == 3) return false;
-  while (PoolsNothing(p->axis[past - 1])) --past;
-
-  const bool has_routes = p->kind == POOLGRAD_MAX && op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_BACKWARD_X;
-  const auto joins = [&](int64_t line) { return !has_routes || line * p->routes.bits % 8 == 0; };
-  Problem q = *p;
+  while (first < 3 && PoolsNothing(p.axis[first])) ++first;
+  if (first == 3) return {};
+  while (PoolsNothing(p.axis[past - 1])) --past;
+  Problem q = p;
   for (int i = 0; i < first; ++i) {
-    (p->channels_last() ? q.batch : q.channels) *= p->axis[i].in;
+    (p.channels_last() ? q.batch : q.channels) *= p.axis[i].in;
     q.axis[i] = Axis();
   }
   if (past < 3) {
     // Merged from behind: with the channels, or (channels first) with the width, whose rows are lines.
-    int64_t line = p->channels_last() ? p->channels : p->axis[2].in;
-    int merged = p->channels_last() ? 3 : 2;  // the first axis that is
-    while (merged > past && joins(line)) line *= p->axis[--merged].in;
+    int64_t line = p.channels_last() ? p.channels : p.axis[2].in;
+    int merged = p.channels_last() ? 3 : 2;  // the first axis that is
+    while (merged > past && joins(line)) line *= p.axis[--merged].in;
     for (int i = merged; i < 3; ++i) q.axis[i] = Axis();
-    if (p->channels_last()) {
+    if (p.channels_last()) {
       q.channels = line;
     } else if (merged == past && line >= kWorthChannels) {
       q.layout = POOLGRAD_CHANNELS_LAST;
@@ -69,7 +69,7 @@ bool Fold(Problem* p, poolgrad_op op) {
   }
   if (q.channels_last() && q.channels == 1 && joins(1)) q.layout = POOLGRAD_CHANNELS_FIRST;
   if (IsSingle(q.axis[1])) std::swap(q.axis[0], q.axis[1]);
-  return Settle(std::move(q), p);
+  return Settled(std::move(q), p);
 }
 
 bool FoldChannel(Problem* p) {
@@ -79,14 +79,16 @@ bool FoldChannel(Problem* p) {
   return true;
 }
 
-bool FoldToRows(Problem* p, poolgrad_op op) {
-  const bool folded = Fold(p, op);
-  if (p->bias || !IsSingle(p->axis[0]) || !IsSingle(p->axis[1]) || p->x_elements() == 0) return folded;
-  Problem q = *p;
-  q.axis[1] = PoolingNothing(p->batch * (p->channels_last() ? 1 : p->channels));
+std::optional<Problem> FoldedToRows(const Problem& p, poolgrad_op op) {
+  std::optional<Problem> folded = Folded(p, op);
+  const Problem& seen = folded ? *folded : p;
+  if (seen.bias || !IsSingle(seen.axis[0]) || !IsSingle(seen.axis[1]) || seen.x_elements() == 0) return folded;
+  Problem q = seen;
+  q.axis[1] = PoolingNothing(seen.batch * (seen.channels_last() ? 1 : seen.channels));
   q.batch = 1;
-  if (!p->channels_last()) q.channels = 1;
-  return Settle(std::move(q), p) || folded;
+  if (!seen.channels_last()) q.channels = 1;
+  std::optional<Problem> rows = Settled(std::move(q), seen);
+  return rows ? std::move(rows) : std::move(folded);
 }
 
 }  // namespace poolgrad

@@ -1,6 +1,8 @@
 // Problems that are the same work on the same bytes, in the form that kernels like best.
 #pragma once
 
+#include <optional>
+
 #include "spec/problem.h"
 
 namespace poolgrad {
@@ -19,13 +21,13 @@ namespace poolgrad {
 // their numbers; where `op` reads or writes routes, lines that would have had gaps between them are not joined. A bias
 // belongs to its channels: then nothing is folded.
 //
-// Whether anything was; then *p is the other problem.
-bool Fold(Problem* p, poolgrad_op op);
+// The other problem, if anything was.
+std::optional<Problem> Folded(const Problem& p, poolgrad_op op);
 
-// Only the last of these: a single channel that lies last, where its codes fill bytes.
+// Only the last of these: a single channel that lies last, where its codes fill bytes. Whether it was so.
 bool FoldChannel(Problem* p);
 
 // The same for kernels that would rather have many rows than many planes: signals become the rows of one image.
-bool FoldToRows(Problem* p, poolgrad_op op);
+std::optional<Problem> FoldedToRows(const Problem& p, poolgrad_op op);
 
 }  // namespace poolgrad

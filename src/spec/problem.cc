@@ -84,20 +84,21 @@ int64_t CountOutputs(const Axis& a, int64_t span, poolgrad_rounding rounding) {
 
 Status CheckPads(const poolgrad_problem& raw, const Dialect& dialect, const Axis& a, int i) {
   for (const auto& [name, pad] : {std::pair{"pad_lo", a.pad_lo}, std::pair{"pad_hi", a.pad_hi}}) {
-    const std::string entry = Entry(name, i);
     if (pad < 0 && !dialect.may_crop && raw.whole_in[i] == 0) {
-      return Bad(entry, pad,
+      return Bad(Entry(name, i), pad,
                  raw.dialect == POOLGRAD_DIALECT_DEFAULT
                      ? "padding must be at least 0; the jax dialect alone crops by negative padding"
                      : "padding must be at least 0");
     }
-    if (pad > kLargest || pad < -kLargest) return Bad(entry, pad, "padding may be at most 2^40");
+    if (pad > kLargest || pad < -kLargest) return Bad(Entry(name, i), pad, "padding may be at most 2^40");
     if (raw.padding != POOLGRAD_PAD_EXPLICIT || raw.whole_in[i] != 0) continue;
     if (dialect.pad_limit == Dialect::kHalfWindow && pad > a.extent() / 2) {
-      return Bad(entry, pad, "the torch dialect allows at most half of the window, " + std::to_string(a.extent() / 2));
+      return Bad(Entry(name, i), pad,
+                 "the torch dialect allows at most half of the window, " + std::to_string(a.extent() / 2));
     }
     if (dialect.pad_limit == Dialect::kUnderWindow && pad >= a.extent()) {
-      return Bad(entry, pad, "the tensorflow dialect wants less than the window, " + std::to_string(a.extent()));
+      return Bad(Entry(name, i), pad,
+                 "the tensorflow dialect wants less than the window, " + std::to_string(a.extent()));
     }
   }
   return {};

@@ -11,10 +11,10 @@
 namespace poolgrad::oracle {
 namespace {
 
-std::string Folded(const std::string& text, poolgrad_op op) {
-  const Problem p = *Resolve(*ParseProblem(text));
-  Problem q = p;
-  if (!Fold(&q, op)) return "as it is";
+std::string Says(const std::string& text, poolgrad_op op) {
+  const std::optional<Problem> folded = Folded(*Resolve(*ParseProblem(text)), op);
+  if (!folded) return "as it is";
+  const Problem& q = *folded;
   std::string says = q.channels_last() ? "last " : "first ";
   says += std::to_string(q.batch) + "x" + std::to_string(q.channels);
   for (int i = 3 - q.rank; i < 3; ++i) {
@@ -24,7 +24,7 @@ std::string Folded(const std::string& text, poolgrad_op op) {
 }
 
 TEST(Fold, MergesWhatPoolsNothing) {
-  const auto forward = [](const char* text) { return Folded(text, POOLGRAD_OP_FORWARD); };
+  const auto forward = [](const char* text) { return Says(text, POOLGRAD_OP_FORWARD); };
   EXPECT_EQ(forward("max f32 ncdhw 2x3x4x5x6 k1x2x2 s1x2x2"), "first 2x12 5k2x6k2");
   EXPECT_EQ(forward("max f32 ndhwc 2x4x5x6x3 k1x2x2 s1x2x2"), "last 8x3 5k2x6k2");
   EXPECT_EQ(forward("max f32 nchw 2x3x5x6 k1x2 s1x2"), "first 2x15 6k2");
@@ -39,7 +39,7 @@ TEST(Fold, MergesWhatPoolsNothing) {
 }
 
 TEST(Fold, LeavesWhatWouldChangeTheWork) {
-  const auto routed = [](const char* text) { return Folded(text, POOLGRAD_OP_BACKWARD); };
+  const auto routed = [](const char* text) { return Says(text, POOLGRAD_OP_BACKWARD); };
   EXPECT_EQ(routed("max f32 nchw 2x3x5x6 k2 s2"), "as it is");
   EXPECT_EQ(routed("max f32 nchw 2x3x5x6 k1 s1"), "as it is");
   EXPECT_EQ(routed("max f32 nchw 2x3x5x6 k2x1 s2x1 p0x0 relu bias"), "as it is");
@@ -69,11 +69,16 @@ TEST(Fold, GivesTheSameBytes) {
       const auto op = static_cast<poolgrad_op>(i);
       if (p->kind == POOLGRAD_AVERAGE && op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_BACKWARD) continue;
       if (IsInteger(p->dtype) && (op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X)) continue;
-      Problem q = *p;
-      if (round % 4 == 0 ? !FoldChannel(&q) : !Fold(&q, op)) continue;
+      const auto fold = [&](const Problem& whole) -> std::optional<Problem> {
+        if (round % 4 != 0) return Folded(whole, op);
+        Problem q = whole;
+        return FoldChannel(&q) ? std::optional(q) : std::nullopt;
+      };
+      const std::optional<Problem> other = fold(*p);
+      if (!other) continue;
+      const Problem& q = *other;
       ++folded;
-      Problem again = q;
-      EXPECT_FALSE(round % 4 == 0 ? FoldChannel(&again) : Fold(&again, op)) << FormatProblem(raw);
+      EXPECT_FALSE(fold(q)) << FormatProblem(raw);
       const Outcome expected = RunReference(*p, op, data, data.routes), got = RunReference(q, op, data, data.routes);
       ASSERT_EQ(expected.routes, got.routes) << FormatProblem(raw) << " " << Name(op);
       ASSERT_EQ(expected.result.size(), got.result.size());

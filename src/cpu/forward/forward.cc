@@ -148,7 +148,7 @@ Made Make<ForwardWay::kTables>(const Problem& p, poolgrad_op op, const Host& hos
 template <ForwardWay kWay>
 constexpr auto kMakeFolded =
     kWay == ForwardWay::kTransposed                              ? Make<kWay>
-    : kWay == ForwardWay::kValues || kWay == ForwardWay::kRoutes ? AsFolded<Make<kWay>, FoldToRows>
+    : kWay == ForwardWay::kValues || kWay == ForwardWay::kRoutes ? AsFolded<Make<kWay>, FoldedToRows>
                                                                  : AsFolded<Make<kWay>>;
 
 constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {

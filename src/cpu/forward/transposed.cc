@@ -192,11 +192,12 @@ constexpr const char* kLongRows = "rows are long enough for vectors along them";
 
 Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const int64_t inner = p.channels_last() ? p.channels : 1;
-  Problem folded = p;  // as the others see it
+  const auto fills_lanes = [](const Problem& q) { return q.channels_last() && q.channels >= 16; };
+  bool fills = fills_lanes(p);
 #ifndef POOLGRAD_SMALL
-  Fold(&folded, op);
+  if (const auto folded = Folded(p, op)) fills = fills_lanes(*folded);  // as the others see it
 #endif
-  if (folded.channels_last() && folded.channels >= 16) return "there are channels enough to fill lanes";
+  if (fills) return "there are channels enough to fill lanes";
   const int64_t planes = p.batch * p.channels / inner;
   const CpuTuning& tuning = Tuning();
   if (planes < tuning.transposed_planes) return "there are too few planes to fill lanes";

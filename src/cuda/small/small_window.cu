@@ -31,9 +31,9 @@ bool MovesAcross(const Problem& p) {
 
 // The problem as its kernels see it. Signals, and what can be seen as such: where channels are first, each is a row of
 // one plane; where they are last, they run down, so that what a thread has found serves the next output too.
-Problem Folded(const Problem& whole, poolgrad_op op) {
-  Problem p = whole;
-  if (MovesAcross(p) && Fold(&p, op) && p.channels >= int64_t{1} << 30) p = whole;
+Problem AsSeen(const Problem& whole, poolgrad_op op) {
+  std::optional<Problem> folded = MovesAcross(whole) ? Folded(whole, op) : std::nullopt;
+  Problem p = folded && folded->channels < int64_t{1} << 30 ? *std::move(folded) : whole;
   const auto single = [](const Axis& a) { return a.kernel == 1 && a.in == 1 && a.out == 1 && a.pad_lo == 0; };
   if (!single(p.axis[0]) || !single(p.axis[1])) return p;
   const int64_t planes = p.batch * p.channels;
@@ -206,7 +206,7 @@ void SetDeep(const Problem& p, Form* f) {
 }
 
 std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
-  const Problem p = Folded(whole, op);
+  const Problem p = AsSeen(whole, op);
   Form f{};
   if (p.routes.bits > 8 || !OfAxes(p, &f)) return {};
   f.size = static_cast<int>(SizeOf(p.dtype));
@@ -426,7 +426,7 @@ std::shared_ptr<const FormLaunch> MakeReady(const void* kernel, const Form& f, c
   if constexpr (std::is_same_v<Params, MarchParams>) {
     ready->grid = PrepareMarch(f, MarchProblem(p), IsBackward(op), &ready->params);
   } else {
-    ready->grid = Prepare(f, Folded(p, op), &ready->params);
+    ready->grid = Prepare(f, AsSeen(p, op), &ready->params);
   }
   if (ready->grid.blocks == 0) return nullptr;
   return ready;

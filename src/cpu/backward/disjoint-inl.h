@@ -1,18 +1,17 @@
-// bwd_disjoint: halves in windows that share no input, by vectors. Every input has one writer at most, so dx is written
-// once, zeros included, in the order it lies in memory: a vector of dx is dy where the code names its tap and 0
-// elsewhere.
+// bwd_disjoint: windows that share no input, f32 and halves, by vectors. Every input has one writer at most, so dx is
+// written once, zeros included, in the order it lies in memory: a vector of dx is dy where the code names its tap and 0
+// elsewhere. Where dx is large it goes past the caches (past-inl.h).
 //
 // Every axis is dealt out among its outputs: output o owns the inputs from its window's start to the next one's (the
 // first also those before, the last those after). A unit is a row of outputs with all input rows that it owns.
 //   channels last   vectors over channels, position after position; any window
 //   channels first  windows of up to four columns that tile the width: one vector per column, interleaved when stored
-// What is written are bits: dy as 0 + dy makes it (unpool: as it is) and the codes are spread to lanes of scratch
-// first. Everything else is bwd_scatter's, which copies such halves one by one: short rows, few channels, large
-// windows, wide ones channels first. This takes 0.6 to 0.7 of its time in 2x2, 2x1 and 2x3, 0.85 in 3x3 and as long in
-// 4x4 (AVX-512).
+// What is written are bits: dy as 0 + dy makes it (unpool, halves alone: as it is). Codes are spread to lanes of
+// scratch first, and halves. Everything else is bwd_scatter's, which adds or copies one by one: short rows, few
+// channels, large windows, wide ones channels first. It takes 1.3 to 2 times as long for f32 from the cache and 1.4 to 4
+// times from memory, for halves 1.0 to 1.7 (AVX-512; docs/performance/x86-avx512.md).
 //
-// Tried and left: dx written past the caches where it is larger than they are; it took 1.2 times as long (f32, AVX-512,
-// one thread). Lines of dx asked for ahead, as bwd_scatter does where it zeroes: no gain channels last.
+// Tried and left: lines of dx asked for ahead, as bwd_scatter does where it zeroes: no gain channels last.
 #if defined(POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
@@ -29,6 +28,7 @@
 #include "base/kept.h"
 #include "cpu/backward/backward.h"
 #include "cpu/backward/lanes-inl.h"
+#include "cpu/backward/past-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/tuning.h"
 
@@ -47,12 +47,14 @@ struct DisjointLayout {
   int64_t lanes;  // the channels, or 1
   int64_t piece;  // positions of outputs taken together
   bool one_row;   // channels first: all of dx is tiled without a gap
+  int64_t past;   // bytes of dx, at most, that go past the caches at once; 0: none
 };
 
 // Of outputs, channels first, and channels last: with fewer, a row or a position costs more than one by one. (2x2,
-// bf16, AVX-512: rows of 28 outputs 0.6 to 0.9 times as fast as bwd_scatter, 44 1.1, 56 1.4, 112 1.6.)
-inline constexpr int64_t kLeastColumns = 48;
-inline constexpr int64_t kLeastChannels = 32;
+// AVX-512, times as fast as bwd_scatter, from cache: bf16, rows of 28 outputs 0.6 to 1.0, 44 1.1, 56 1.4, 112 1.6; f32,
+// rows of 12 0.8, 16 1.1, 24 1.2, 28 1.8; 16 channels last 1.0, 3x3 0.6, 24 1.15 and 1.2.)
+inline constexpr int64_t kLeastColumns[] = {48, 24};   // of halves, and of f32
+inline constexpr int64_t kLeastChannels[] = {32, 24};
 inline constexpr int64_t kMostInputs = 20;  // for an output: with more, most of dx is only zeroed
 
 inline Range OwnedBy(const Axis& a, int64_t o) {
@@ -67,51 +69,84 @@ inline int64_t OwnTap(const Axis& a, int64_t o, int64_t i) {
   return tap < a.kernel ? std::max<int64_t>(tap, -1) : -1;
 }
 
+// Bits: an element's.
+template <class Bits>
 class Disjoint {
-  using Bits = uint16_t;
   using D = hn::ScalableTag<Bits>;
   using V = hn::Vec<D>;
-  static_assert(hn::MaxLanes(D()) <= kLeastChannels);
+  static_assert(hn::MaxLanes(D()) <= kLeastChannels[sizeof(Bits) / 4]);
 
  public:
   // With null scratch it only counts what it needs.
   Disjoint(const Problem& problem, const Args& args, const DisjointLayout& l, std::byte* scratch)
-      : p_(problem), args_(args), l_(l), in_(problem.width().in) {
-    ScratchTaker take(scratch);
+      : p_(problem),
+        args_(args),
+        l_(l),
+        dx_(static_cast<Bits*>(args.result)),
+        take_(scratch),
+        past_(l.past, take_) {
     const int64_t n = l.piece * l.lanes + kRowSlack;
-    all_values_ = take.Take<Bits>(n);
-    all_codes_ = take.Take<Bits>(kRowLead + 3 * n + kRowSlack) + kRowLead;
-    spare_ = all_codes_ + n;
-    bytes = take.used();
+    staged_values_ = take_.Take<Bits>(n);
+    codes_ = take_.Take<Bits>(kRowLead + 3 * n + kRowSlack) + kRowLead;
+    spare_ = codes_ + n;
+    bytes = take_.used();
   }
 
   int64_t bytes;
 
   void Run(int64_t begin, int64_t end) {
+    const int64_t columns = l_.lanes > 1 || p_.channels_last() ? 0 : p_.width().kernel;
+    if (l_.one_row) {
+      columns == 1 ? RunOneRow<1>(begin, end)
+      : columns == 2 ? RunOneRow<2>(begin, end)
+      : columns == 3 ? RunOneRow<3>(begin, end)
+                     : RunOneRow<4>(begin, end);
+    } else {
+      columns == 0 ? RunRows<0>(begin, end)
+      : columns == 1 ? RunRows<1>(begin, end)
+      : columns == 2 ? RunRows<2>(begin, end)
+      : columns == 3 ? RunRows<3>(begin, end)
+                     : RunRows<4>(begin, end);
+    }
+    past_.End();
+  }
+
+ private:
+  // kColumns: of a window, channels first; 0: channels last.
+  template <int kColumns>
+  HWY_NOINLINE void RunRows(int64_t begin, int64_t end) {
     const Axis* a = p_.axis;
     const int64_t together = std::max<int64_t>(1, l_.piece / a[2].out);  // rows that are read at once
-    if (l_.one_row) return RunOneRow(begin, end, together);
     int64_t oh = begin % a[1].out;
     int64_t od = begin / a[1].out % a[0].out;
     int64_t image = begin / a[1].out / a[0].out;
+    const int64_t row_size = a[2].in * l_.lanes;
+    // Where whole rows are written as they follow each other in memory, the last vector of each may reach into the next:
+    // up to here.
+    const bool in_order = a[0].in == 1 && l_.piece >= a[2].out;
+    const Bits* const limit = past_.used() ? reinterpret_cast<const Bits*>(past_.end())
+                              : in_order   ? dx_ + RowBehind(end) * row_size
+                                           : nullptr;
     for (int64_t unit = begin, ready = 0; unit < end; ++unit) {
       const Range depth = OwnedBy(a[0], od), height = OwnedBy(a[1], oh);
       for (int64_t ow = 0; ow < a[2].out; ow += l_.piece) {
         const Range outputs = {ow, std::min(ow + l_.piece, a[2].out)};
         if (ready == 0) Read(unit, std::min(together, end - unit), outputs);
-        values_ = all_values_ + ready * a[2].out * l_.lanes;
-        codes_ = all_codes_ + ready * a[2].out * l_.lanes;
+        const Range owned = {OwnedBy(a[2], outputs.begin).begin, OwnedBy(a[2], outputs.end - 1).end};
+        const Bits* const values = values_ + ready * a[2].out * l_.lanes;
+        const Bits* const codes = codes_ + ready * a[2].out * l_.lanes;
         for (int64_t d = depth.begin; d < depth.end; ++d) {
           const int64_t kd = OwnTap(a[0], od, d);
-          Bits* row =
-              static_cast<Bits*>(args_.result) + ((image * a[0].in + d) * a[1].in + height.begin) * a[2].in * l_.lanes;
-          for (int64_t h = height.begin; h < height.end; ++h, row += a[2].in * l_.lanes) {
+          Bits* row = dx_ + ((image * a[0].in + d) * a[1].in + height.begin) * row_size;
+          for (int64_t h = height.begin; h < height.end; ++h, row += row_size) {
             const int64_t kh = OwnTap(a[1], oh, h);
+            const int64_t tap = (kd * a[1].kernel + kh) * a[2].kernel;
+            const int64_t before = owned.begin * l_.lanes;
+            Bits* const to = Place(row + before, owned.size() * l_.lanes) - before;
             if (kd < 0 || kh < 0) {
-              Zero(row, {OwnedBy(a[2], outputs.begin).begin, OwnedBy(a[2], outputs.end - 1).end});
+              Zero(to, owned);
             } else {
-              const int64_t tap = (kd * a[1].kernel + kh) * a[2].kernel;
-              p_.channels_last() ? WriteLast(tap, outputs, row) : WriteFirst(tap, outputs, row);
+              WriteRow<kColumns>(values, codes, tap, outputs, to, a[2].in, limit);
             }
           }
         }
@@ -124,50 +159,78 @@ class Disjoint {
     }
   }
 
- private:
+  // The row of dx behind what units before `unit` own, where there is one slice.
+  int64_t RowBehind(int64_t unit) const {
+    const int64_t oh = unit % p_.height().out;
+    return unit / p_.height().out * p_.height().in + (oh == 0 ? 0 : OwnedBy(p_.height(), oh).begin);
+  }
+
   // Rows of dx that windows tile without a rest follow one another: one long row.
-  void RunOneRow(int64_t begin, int64_t end, int64_t together) {
+  template <int kColumns>
+  HWY_NOINLINE void RunOneRow(int64_t begin, int64_t end) {
     const Axis& w = p_.width();
+    const int64_t together = std::max<int64_t>(1, l_.piece / w.out);
     for (int64_t unit = begin; unit < end; unit += together) {
       const int64_t rows = std::min(together, end - unit);
       Read(unit, rows, {0, w.out});
-      values_ = all_values_;
-      codes_ = all_codes_;
-      in_ = rows * w.in;
-      WriteFirst(0, {0, rows * w.out}, static_cast<Bits*>(args_.result) + unit * w.in);
+      Bits* const row = dx_ + unit * w.in;
+      WriteColumns<kColumns>(values_, codes_, 0, {0, rows * w.out}, Place(row, rows * w.in), rows * w.in, nullptr);
     }
   }
 
+  // Where to write n elements of dx.
+  Bits* Place(Bits* dx, int64_t n) {
+    if (!past_.used()) return dx;
+    return reinterpret_cast<Bits*>(past_.Aside(reinterpret_cast<std::byte*>(dx), n * static_cast<int64_t>(sizeof(Bits))));
+  }
+
+  // Values as they are copied, with codes of as many bits beside them. Vectors read past their end.
   void Read(int64_t row, int64_t rows, Range ow) {
     const int64_t n = rows * ow.size() * l_.lanes;
-    const Bits* const source = static_cast<const Bits*>(args_.source) + (row * p_.width().out + ow.begin) * l_.lanes;
-    if (l_.unpool) {
-      std::memcpy(all_values_, source, static_cast<size_t>(n) * sizeof(Bits));
+    const int64_t first = (row * p_.width().out + ow.begin) * l_.lanes;
+    const Bits* const source = static_cast<const Bits*>(args_.source) + first;
+    values_ = staged_values_;
+    if (sizeof(Bits) == 4 && first + n + kRowSlack <= p_.y_elements()) {
+      values_ = source;
+    } else if (sizeof(Bits) == 4 || l_.unpool) {
+      std::memcpy(staged_values_, source, static_cast<size_t>(n) * sizeof(Bits));
     } else if (p_.dtype == POOLGRAD_F16) {
-      SpreadHalfBits<F16>(source, n, all_values_);
+      SpreadHalfBits<F16>(source, n, staged_values_);
     } else {
-      SpreadHalfBits<BF16>(source, n, all_values_);
+      SpreadHalfBits<BF16>(source, n, staged_values_);
     }
-    ReadRows(p_, args_.routes, row, rows, ow, 0, l_.lanes, all_codes_, spare_);
+    ReadRows(p_, args_.routes, row, rows, ow, 0, l_.lanes, codes_, spare_);
   }
 
   void Zero(Bits* row, Range w) const {
     if (w.size() > 0) std::memset(row + w.begin * l_.lanes, 0, static_cast<size_t>(w.size() * l_.lanes) * sizeof(Bits));
   }
 
-  static HWY_INLINE V Kept(const Bits* values, const Bits* codes, V tap) {
-    const D d;
-    return hn::IfThenElseZero(hn::Eq(hn::LoadU(d, codes), tap), hn::LoadU(d, values));
+  // What a sum makes of it: f32 here, halves when they are read.
+  template <class DAny>
+  static HWY_INLINE hn::Vec<DAny> Value(DAny d, const Bits* values) {
+    const auto bits = hn::LoadU(d, values);
+    if constexpr (sizeof(Bits) == 2) return bits;
+    const hn::RebindToFloat<hn::Repartition<uint32_t, DAny>> df;
+    return hn::BitCast(d, hn::Add(hn::BitCast(df, bits), hn::Zero(df)));
   }
 
-  void WriteLast(int64_t first_tap, Range ow, Bits* row) const {
+  template <int kColumns>
+  HWY_INLINE void WriteRow(const Bits* values, const Bits* codes, int64_t first_tap, Range ow, Bits* row, int64_t in,
+                           const Bits* limit) const {
+    if constexpr (kColumns == 0) {
+      WriteLast(values, codes, first_tap, ow, row);
+    } else {
+      WriteColumns<kColumns>(values, codes, first_tap, ow, row, in, limit);
+    }
+  }
+
+  HWY_INLINE void WriteLast(const Bits* values, const Bits* codes, int64_t first_tap, Range ow, Bits* row) const {
     const D d;
     const Axis& a = p_.width();
     const int64_t n = static_cast<int64_t>(hn::Lanes(d));
     const int64_t lanes = l_.lanes;
-    for (int64_t o = ow.begin; o < ow.end; ++o) {
-      const Bits* const values = values_ + (o - ow.begin) * lanes;
-      const Bits* const codes = codes_ + (o - ow.begin) * lanes;
+    for (int64_t o = ow.begin; o < ow.end; ++o, values += lanes, codes += lanes) {
       const Range owned = OwnedBy(a, o);
       for (int64_t w = owned.begin; w < owned.end; ++w) {
         const int64_t k = OwnTap(a, o, w);
@@ -177,42 +240,30 @@ class Disjoint {
         }
         Bits* const to = row + w * lanes;
         const V tap = hn::Set(d, static_cast<Bits>(first_tap + k));
+        const auto keep = [&](int64_t c) HWY_ATTR {
+          hn::StoreU(hn::IfThenElseZero(hn::Eq(hn::LoadU(d, codes + c), tap), Value(d, values + c)), d, to + c);
+        };
         int64_t c = 0;
-        for (; c + n <= lanes; c += n) hn::StoreU(Kept(values + c, codes + c, tap), d, to + c);
-        if (c < lanes) hn::StoreU(Kept(values + lanes - n, codes + lanes - n, tap), d, to + lanes - n);  // some again
+        for (; c + n <= lanes; c += n) keep(c);
+        if (c < lanes) keep(lanes - n);  // some again
       }
     }
   }
 
-  void WriteFirst(int64_t first_tap, Range ow, Bits* row) const {
-    const Axis& a = p_.width();
-    switch (a.kernel) {
-      case 1:
-        WriteColumns<1>(first_tap, ow, row);
-        break;
-      case 2:
-        WriteColumns<2>(first_tap, ow, row);
-        break;
-      case 3:
-        WriteColumns<3>(first_tap, ow, row);
-        break;
-      default:
-        WriteColumns<4>(first_tap, ow, row);
-    }
-    if (ow.end == a.out) Zero(row, {std::min(in_, ow.end * a.kernel), in_});
-  }
-
+  // `in`: columns of the row; vectors may reach behind it as far as `limit`.
   template <int kColumns>
-  HWY_NOINLINE void WriteColumns(int64_t first_tap, Range ow, Bits* HWY_RESTRICT row) const {
+  HWY_INLINE void WriteColumns(const Bits* values, const Bits* codes, int64_t first_tap, Range ow, Bits* row,
+                               int64_t in, const Bits* limit) const {
     // Short vectors: rows begin anywhere, and a store that crosses a line costs more than several that do not.
-    const hn::CappedTag<Bits, 16 / sizeof(Bits)> d;
+    constexpr int64_t kBytes = sizeof(Bits) == 2 || kColumns == 3 ? 32 : 64;
+    const hn::CappedTag<Bits, kBytes / sizeof(Bits)> d;
     using V4 = hn::Vec<decltype(d)>;
     const int64_t n = static_cast<int64_t>(hn::Lanes(d));
     V4 taps[kColumns];
     for (int k = 0; k < kColumns; ++k) taps[k] = hn::Set(d, static_cast<Bits>(first_tap + k));
     const auto write = [&](int64_t i, Bits* to) HWY_ATTR {
-      const V4 value = hn::LoadU(d, values_ + i);
-      const V4 code = hn::LoadU(d, codes_ + i);
+      const V4 value = Value(d, values + i);
+      const V4 code = hn::LoadU(d, codes + i);
       V4 kept[4] = {value, value, value, value};
       for (int k = 0; k < kColumns; ++k) kept[k] = hn::IfThenElseZero(hn::Eq(code, taps[k]), value);
       if constexpr (kColumns == 1) hn::StoreU(kept[0], d, to);
@@ -220,35 +271,40 @@ class Disjoint {
       if constexpr (kColumns == 3) hn::StoreInterleaved3(kept[0], kept[1], kept[2], d, to);
       if constexpr (kColumns == 4) hn::StoreInterleaved4(kept[0], kept[1], kept[2], kept[3], d, to);
     };
-    const int64_t end = std::min(ow.end * kColumns, in_);  // the last window may lie in the row in part
+    const int64_t end = std::min(ow.end * kColumns, in);  // the last window may lie in the row in part
+    Bits* to = row + ow.begin * kColumns;
+    Bits* const past = row + end;
     int64_t i = 0;
-    for (; (ow.begin + i + n) * kColumns <= end; i += n) write(i, row + (ow.begin + i) * kColumns);
-    const int64_t left = end - (ow.begin + i) * kColumns;
-    if (left > 0) {
+    for (; to + n * kColumns <= past || (to < past && to + n * kColumns <= limit); i += n, to += n * kColumns) write(i, to);
+    if (to < past) {
       HWY_ALIGN Bits rest[4 * hn::MaxLanes(d)];
       write(i, rest);
-      std::memcpy(row + (ow.begin + i) * kColumns, rest, static_cast<size_t>(left) * sizeof(Bits));
+      std::memcpy(to, rest, static_cast<size_t>(past - to) * sizeof(Bits));
     }
+    if (ow.end == p_.width().out && end < in) Zero(row, {end, in});
   }
 
   const Problem& p_;
   const Args& args_;
   const DisjointLayout& l_;
-  int64_t in_;  // columns of the row at work
-  Bits* all_values_;
-  Bits* all_codes_;
+  Bits* const dx_;
+  Bits* staged_values_;
+  Bits* codes_;
   Bits* spare_;
-  const Bits* values_ = nullptr;  // of the row at work
-  const Bits* codes_ = nullptr;
+  ScratchTaker take_;
+  PastCaches past_;
+  const Bits* values_ = nullptr;
 };
 
-inline void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
-  Disjoint(p, args, *static_cast<const DisjointLayout*>(args.layout), scratch).Run(begin, end);
+template <class Bits>
+void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
+  Disjoint<Bits>(p, args, *static_cast<const DisjointLayout*>(args.layout), scratch).Run(begin, end);
 }
 
 inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
-  if (SizeOf(p.dtype) != 2) return "it is for halves";
+  if (SizeOf(p.dtype) != 2 && op == POOLGRAD_OP_UNPOOL) return "it unpools halves alone";
+  if (SizeOf(p.dtype) != 2 && p.dtype != POOLGRAD_F32) return "it is for f32 and halves";
   if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
   if (p.routes.masks) return "the routes are sets of taps";
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to write";
@@ -262,13 +318,29 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   layout.unpool = op == POOLGRAD_OP_UNPOOL;
   layout.lanes = p.channels_last() ? p.channels : 1;
   layout.piece = std::max<int64_t>(1, 2 * Tuning().sums_piece / layout.lanes);
+  if (PastCaches::IsWorthIt(p)) {  // what is put aside stays in L1
+    const int64_t each = Tuning().past_aside / (w.stride * layout.lanes * SizeOf(p.dtype));
+    layout.piece = std::clamp<int64_t>(each, 1, layout.piece);
+  }
   const bool rows_alone = p.in_plane() == w.in && p.out_plane() == w.out && p.taps() == w.kernel;
   layout.one_row = !p.channels_last() && rows_alone && w.in == w.out * w.kernel && w.out <= layout.piece;
-  const bool wide = p.channels_last() ? p.channels >= kLeastChannels : layout.one_row || w.out >= kLeastColumns;
+  const int64_t f32 = SizeOf(p.dtype) / 4;
+  const bool wide =
+      p.channels_last() ? p.channels >= kLeastChannels[f32] : layout.one_row || w.out >= kLeastColumns[f32];
   if (!wide) return "bwd_scatter is faster for rows this short, or so few channels";
   if (p.x_elements() > kMostInputs * p.y_elements()) return "bwd_scatter is faster for windows this large";
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
-  Kernel kernel{RunDisjoint, images * p.depth().out * p.height().out, Disjoint(p, Args{}, layout, nullptr).bytes};
+  layout.past = 0;
+  if (PastCaches::IsWorthIt(p)) {
+    const int64_t gaps = w.in - (w.out - 1) * w.stride;
+    const int64_t columns =
+        layout.one_row ? layout.piece / w.out * w.in : std::min(w.in, layout.piece * w.stride + gaps);
+    layout.past = columns * layout.lanes * SizeOf(p.dtype);
+  }
+  const int64_t units = images * p.depth().out * p.height().out;
+  Kernel kernel = SizeOf(p.dtype) == 2
+                      ? Kernel{RunDisjoint<uint16_t>, units, Disjoint<uint16_t>(p, Args{}, layout, nullptr).bytes}
+                      : Kernel{RunDisjoint<uint32_t>, units, Disjoint<uint32_t>(p, Args{}, layout, nullptr).bytes};
   kernel.layout = KeptCopy(layout);
   return kernel.layout ? Made(kernel) : kNoMemory;
 }

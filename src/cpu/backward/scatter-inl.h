@@ -31,6 +31,7 @@
 
 #include "base/kept.h"
 #include "cpu/backward/backward.h"
+#include "cpu/backward/past-inl.h"
 #include "cpu/backward/places-inl.h"
 #include "cpu/backward/sums.h"
 #include "cpu/scratch.h"
@@ -44,7 +45,7 @@ struct ScatterForm {
   // n outputs from `source` on; `all`: every one of them has a place. `four` is for as many runs in step, which add to
   // images `plane` apart and all have places; null for copies, which wait for nothing.
   using AddFn = void (*)(std::byte* sums, int64_t plane, const std::byte* source, int64_t source_step,
-                         const uint32_t* places, int64_t step, int64_t n, bool all);
+                         const uint32_t* places, int64_t step, int64_t n, bool all, ZeroMeanwhile& meanwhile);
   AddFn one, four;
   void (*share)(std::byte* sum, const std::byte* source, int64_t ties);  // one of as many equal parts
   void (*leave)(const std::byte* sums, int64_t n, std::byte* dx);
@@ -53,6 +54,17 @@ struct ScatterForm {
 struct ScatterLayout : SumsLayout {
   const ScatterForm* form = nullptr;
 };
+
+HWY_INLINE void ZeroSome(ZeroMeanwhile& z) {
+  constexpr int64_t kLine = ZeroMeanwhile::kLine;
+  const hn::CappedTag<uint8_t, kLine> d;
+  for (int64_t k = std::min(z.lines_each, z.left / kLine); k > 0; --k, z.at += kLine, z.left -= kLine) {
+    for (int64_t i = 0; i < z.images; ++i) {
+      auto* const line = reinterpret_cast<uint8_t*>(z.at + i * z.apart);
+      for (int64_t b = 0; b < kLine; b += static_cast<int64_t>(hn::Lanes(d))) hn::StoreU(hn::Zero(d), d, line + b);
+    }
+  }
+}
 
 // T: the element type, or for unpool the unsigned integer of its size. S: what sums are made in; copies of halves,
 // where windows share no input, are what one sum would be.
@@ -78,7 +90,7 @@ struct ScatterOf {
   }
 
   // n values, less or equal kRun, as they are added: where they lie, or made so.
-  static constexpr int64_t kRun = 16;
+  static constexpr int64_t kRun = kFewOutputs;
   static HWY_INLINE const S* Values(const T* source, int64_t n, S* wide) {
     if constexpr (std::is_same_v<T, S> && !kHalfCopies) {
       return source;
@@ -100,12 +112,15 @@ struct ScatterOf {
 
   template <int kImages>
   static void Add(std::byte* sums_at, int64_t plane, const std::byte* from, int64_t source_step,
-                  const uint32_t* HWY_RESTRICT places, int64_t step, int64_t n, bool all) {
+                  const uint32_t* HWY_RESTRICT places, int64_t step, int64_t n, bool all,
+                  ZeroMeanwhile& shared_meanwhile) {
+    ZeroMeanwhile meanwhile = shared_meanwhile;
     const T* HWY_RESTRICT source = reinterpret_cast<const T*>(from);
     HWY_ALIGN S wide[kImages * kRun];
     S nowhere{};
     for (; n > 0; n -= kRun, source += kRun, places += kRun) {
       const int64_t run = std::min(n, kRun);
+      ZeroSome(meanwhile);
       S* sums[kImages];
       const S* values[kImages];
       const uint32_t* to[kImages];
@@ -126,11 +141,12 @@ struct ScatterOf {
         for (int64_t i = 0; i < run; ++i) Put(*(places[i] != kNoPlace ? sums[0] + places[i] : &nowhere), values[0][i]);
       }
     }
+    shared_meanwhile = meanwhile;
   }
 
   // The other way round: outputs take what lies at their places, or 0.
   static void Take(std::byte* from, int64_t, const std::byte* outputs, int64_t, const uint32_t* HWY_RESTRICT places,
-                   int64_t, int64_t n, bool) {
+                   int64_t, int64_t n, bool, ZeroMeanwhile&) {
     const T* const tx = reinterpret_cast<const T*>(from);
     T* HWY_RESTRICT ty = reinterpret_cast<T*>(const_cast<std::byte*>(outputs));
     for (int64_t i = 0; i < n; ++i) ty[i] = places[i] != kNoPlace ? tx[places[i]] : T{};
@@ -142,7 +158,11 @@ struct ScatterOf {
 
   static void Leave([[maybe_unused]] const std::byte* sums, [[maybe_unused]] int64_t n,
                     [[maybe_unused]] std::byte* dx) {
-    if constexpr (!std::is_same_v<T, S>) RoundRun<T>(reinterpret_cast<const S*>(sums), n, reinterpret_cast<T*>(dx));
+    if constexpr (std::is_same_v<T, S>) {
+      std::memcpy(dx, sums, static_cast<size_t>(n) * sizeof(T));
+    } else {
+      RoundRun<T>(reinterpret_cast<const S*>(sums), n, reinterpret_cast<T*>(dx));
+    }
   }
 
   static constexpr ScatterForm kForm = {Add<1>, kCopy ? nullptr : Add<kImagesInStep>, Share, Leave};
@@ -190,6 +210,7 @@ class Scatter {
         form_(*l.form),
         take_(scratch),
         sums(take_.Take<std::byte>(l.sums * l.sum_bytes)),
+        past_(l.past ? kMostLeaving : 0, take_),
         one_by_one_(problem.routes.masks || problem.taps() > kMostArithmeticTaps),
         places_(problem, l, take_),
         to_(take_.Take<uint32_t>(places_.capacity() * (l.whole ? 1 : l.group))),
@@ -203,11 +224,19 @@ class Scatter {
  public:
   std::byte* const sums;
 
+ private:
+  PastCaches past_;
+
+ public:
+
   void Begin(const Sums& s) {
     if (!one_by_one_) places_.Begin(s);
   }
 
-  void Leave(const std::byte* from, int64_t n, std::byte* dx) const { form_.leave(from, n, dx); }
+  void Leave(const std::byte* from, int64_t n, std::byte* dx, int64_t bytes_of_dx) {
+    form_.leave(from, n, past_.used() ? past_.Aside(dx, bytes_of_dx) : dx);
+  }
+  void End() { past_.End(); }
 
   void Add(const Sums& s, const Batch& b) {
     if (one_by_one_) return TapByTap(s, b);
@@ -217,9 +246,9 @@ class Scatter {
     if (b.whole) {
       const bool all = places_.Find(s, b, 0, b.images * b.rows, to_);
       if (b.images % kImagesInStep != 0 || !all || !form_.four)
-        return form_.one(first, 0, source, 0, to_, 0, b.images * n, all);
+        return form_.one(first, 0, source, 0, to_, 0, b.images * n, all, s.meanwhile);
       const int64_t quarter = b.images / kImagesInStep * n;
-      return form_.four(first, 0, source, quarter, to_, quarter, quarter, true);
+      return form_.four(first, 0, source, quarter, to_, quarter, quarter, true, s.meanwhile);
     }
     const int64_t source_step = p_.out_plane() * s.l.lanes;
     const int64_t step = places_.capacity();
@@ -227,17 +256,18 @@ class Scatter {
     bool every = true;
     for (int64_t i = 0; i < b.images; ++i) every &= all[i] = places_.Find(s, b, i, b.rows, to_ + i * step);
     if (b.images == kImagesInStep && every && form_.four)
-      return form_.four(first, s.plane, source, source_step, to_, step, n, true);
+      return form_.four(first, s.plane, source, source_step, to_, step, n, true, s.meanwhile);
     for (int64_t i = 0; i < b.images; ++i) {
       std::byte* const sums_at = first + i * s.plane * s.l.sum_bytes;
       const std::byte* const from = source + i * source_step * s.l.bytes;
       const uint32_t* const places = to_ + i * step;
       if (s.flat()) {
-        form_.one(sums_at, 0, from, 0, places, 0, n, all[i]);
+        form_.one(sums_at, 0, from, 0, places, 0, n, all[i], s.meanwhile);
         continue;
       }
       for (int64_t r = 0; r < b.ow.size(); ++r) {
-        form_.one(sums_at, 0, from + r * s.l.lanes * s.l.bytes, 0, places + r * s.lanes, 0, s.lanes, all[i]);
+        form_.one(sums_at, 0, from + r * s.l.lanes * s.l.bytes, 0, places + r * s.lanes, 0, s.lanes, all[i],
+                  s.meanwhile);
       }
     }
   }
@@ -315,6 +345,7 @@ inline void RunScatter(const Problem& p, const Args& of_run, int64_t begin, int6
   }
   Scatter scatter(p, layout, scratch);
   Sums(p, args, layout, scatter.sums).Run(begin, end, scatter);
+  scatter.End();
 }
 
 // Places and positions are numbers of 32 bits.
@@ -337,9 +368,11 @@ inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
   const ScatterForm* const form = ScatterFormOf(p, op);
   if (!form) return kNoVectors;
-  const bool staged = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
-  const ScatterLayout layout = {LayOutSums(p, host, !staged, staged ? 4 : SizeOf(p.dtype), op == POOLGRAD_OP_GATHER),
-                                form};
+  const bool rounds = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
+  const bool past = PastCaches::IsWorthIt(p) && op != POOLGRAD_OP_GATHER;
+  ScatterLayout layout = {
+      LayOutSums(p, host, !rounds && !past, rounds ? 4 : SizeOf(p.dtype), op == POOLGRAD_OP_GATHER), form};
+  layout.past = past;
   if (SpansTooMuch(p, layout)) return "the windows span too much";
   Kernel kernel{RunScatter, layout.units(), Scatter(p, layout, nullptr).bytes};
   // Every task zeroes its sums first.

@@ -34,6 +34,7 @@ inline constexpr int64_t kLanesApart = 16;  // outputs that meet others only so 
 inline constexpr int64_t kSeldomMeet = 8;   // nor those of which so many inputs share one
 inline constexpr int64_t kMostlyZeros = 4;  // inputs for an output: what is done to each input is most of the work then
 inline constexpr int64_t kLeastBlock = 64;
+inline constexpr int64_t kMostLeaving = 1024;  // bytes of dx at once
 
 // One axis of a box: the inputs that it owns and the outputs over them.
 struct Span {
@@ -52,6 +53,7 @@ inline Span SpanOf(const Axis& a, int64_t band, int64_t index, bool reads) {
 
 struct SumsLayout {
   bool direct = false;               // into dx
+  bool past = false;                 // what leaves goes past the caches
   bool reads = false;                // nothing is added: outputs take what lies at their places
   int64_t bytes = 1, sum_bytes = 1;  // of an element, and of a sum
   int64_t lanes = 1;                 // elements of a position that lie next to each other: the channels, or 1
@@ -185,10 +187,28 @@ struct Batch {
   bool whole;
 };
 
+// dx that is zeroed while outputs before it are added, line by line: all at once, it would wait for memory, and leave the
+// first-level cache again.
+struct ZeroMeanwhile {
+  static constexpr int64_t kLine = 64;
+  std::byte* at = nullptr;
+  int64_t left = 0;       // bytes of an image
+  int64_t images = 0;
+  int64_t apart = 0;      // bytes from image to image
+  int64_t lines_each = 0;  // for every few outputs
+
+  void Finish() {
+    for (int64_t i = 0; i < images; ++i) std::memset(at + i * apart, 0, static_cast<size_t>(left));
+    *this = {};
+  }
+};
+inline constexpr int64_t kFewOutputs = 16;
+
 // A walk over the outputs of units. What adds is the caller's:
 //   void Begin(const Sums&)                a box begins
 //   void Add(const Sums&, const Batch&)    the next outputs, in order
-//   void Leave(const std::byte* sums, int64_t n, std::byte* dx)    rounds n sums that are done, if they are not in dx
+//   void Leave(const std::byte* sums, int64_t n, std::byte* dx, int64_t bytes)    rounds n sums that are done, if they
+//                                                                                  are not in dx
 // Types are known by their size alone, so that all of them share this code.
 class Sums {
  public:
@@ -198,7 +218,7 @@ class Sums {
   template <class Adder>
   void Run(int64_t begin, int64_t end, Adder& adder) {
     if (!l.direct) Clear(scratch_, l.sums);
-    for (int64_t unit = begin; unit < end; ++unit) RunUnit(unit, adder);
+    for (int64_t unit = begin; unit < end; ++unit) RunUnit(unit, unit + 1 < end, adder);
   }
 
   // ---- What adders ask.
@@ -211,6 +231,7 @@ class Sums {
   int64_t lane, lanes;    // the block's first lane, and how many
   int64_t step[3];        // sums from place to place along an axis
   int64_t plane;          // and from image to image
+  mutable ZeroMeanwhile meanwhile;
 
   // The sum of input (d, h, w) of image i, in the box.
   std::byte* At(int64_t i, int64_t d, int64_t h, int64_t w) const {
@@ -242,7 +263,7 @@ class Sums {
 
  private:
   template <class Adder>
-  void RunUnit(int64_t unit, Adder& adder) {
+  void RunUnit(int64_t unit, bool others, Adder& adder) {
     int64_t index[3];
     for (int i = 2; i >= 0; --i) {
       index[i] = unit % l.bands[i];
@@ -264,6 +285,17 @@ class Sums {
     } else {
       LayStaged();
     }
+    if (l.direct && !l.reads && l.blocks * l.bands[0] * l.bands[1] * l.bands[2] == 1) {
+      // Units follow each other in memory: small ones are zeroed while the one before is added.
+      const int64_t bytes = plane * l.bytes;
+      if (l.group * bytes <= Tuning().sums_zeroed) {
+        if (!zeroed_) ZeroAhead(sums_, images * bytes);
+        const int64_t next = others ? std::min(l.group, l.images - image - images) : 0;
+        if (next > 0) ZeroNext(sums_ + images * bytes, next * bytes, 1, p.out_plane() * lanes * CeilDiv(images, 4));
+        zeroed_ = others;
+        begun_ = span[l.roll].in.end;
+      }
+    }
     if (covered) {
       adder.Begin(*this);
       if (l.whole) {
@@ -278,6 +310,7 @@ class Sums {
         Roll(adder);
       }
     }
+    meanwhile.Finish();
     Finish(adder, span[l.roll].in.end);
   }
 
@@ -319,6 +352,10 @@ class Sums {
       return Pieces(adder, 0, 0, 1);
     }
     const auto clip = [&](int64_t place) { return std::clamp(place, in.begin, in.end); };
+    if (l.direct && !l.reads && begun_ < in.end && flat() && span[2].in.size() == p.axis[2].in &&
+        (l.roll == 1 || span[1].in.size() == p.axis[1].in)) {
+      return RollAhead(adder);
+    }
     for (int64_t o = out.begin; o < out.end;) {
       // As many slices of outputs as there is room for.
       const int64_t first = clip(r.start(o));
@@ -333,6 +370,39 @@ class Sums {
       }
       o = past;
     }
+  }
+
+  // Slices without gaps, which are zeroed while the outputs before them are added.
+  template <class Adder>
+  void RollAhead(Adder& adder) {
+    const Axis& r = p.axis[l.roll];
+    const Range in = span[l.roll].in, out = span[l.roll].out;
+    const Range rows = l.roll == 1 ? Range{0, 1} : span[1].out;
+    const int64_t outputs = rows.size() * span[2].out.size() * lanes;
+    const int64_t some = std::max<int64_t>(1, l.piece_elements() / outputs);
+    const auto needed = [&](int64_t past) { return std::clamp(r.start(past - 1) + r.extent(), in.begin, in.end); };
+    for (int64_t o = out.begin, past; o < out.end; o = past) {
+      past = std::min(o + some, out.end);
+      MakeRoom(adder, in.begin, needed(past));
+      const int64_t next = needed(std::min(past + some, out.end));
+      if (past < out.end && next > begun_) {
+        ZeroNext(sums_ + (begun_ * step[l.roll]) * l.bytes, (next - begun_) * step[l.roll] * l.bytes, images,
+                 (past - o) * outputs);
+      }
+      if (l.roll == 1) {
+        Pieces(adder, 0, o, past);
+      } else {
+        for (int64_t od = o; od < past; ++od) Pieces(adder, od, rows.begin, rows.end);
+      }
+      if (meanwhile.images > 0) begun_ = next;
+      meanwhile.Finish();
+    }
+  }
+
+  // `outputs`: of one image, that are added meanwhile.
+  void ZeroNext(std::byte* at, int64_t bytes, int64_t of_images, int64_t outputs) {
+    const int64_t lines = CeilDiv(bytes, ZeroMeanwhile::kLine);
+    meanwhile = {at, bytes, of_images, plane * l.bytes, CeilDiv(lines, std::max<int64_t>(1, outputs / kFewOutputs))};
   }
 
   // Outputs along the width whose windows lie in the box: pieces of long rows end there, so that only short ones have
@@ -447,11 +517,11 @@ class Sums {
   // n sums, side by side.
   template <class Adder>
   void Leave(Adder& adder, std::byte* from, int64_t n, std::byte* dx) const {
-    const int64_t block = 1024 / l.bytes;
+    const int64_t block = kMostLeaving / l.bytes;
     for (int64_t i = 0; i < n; i += block) {
       const int64_t some = std::min(n - i, block);
-      AskFor(dx + i * l.bytes, Ahead(), some * l.bytes);
-      adder.Leave(from + i * l.sum_bytes, some, dx + i * l.bytes);
+      if (!l.past) AskFor(dx + i * l.bytes, Ahead(), some * l.bytes);
+      adder.Leave(from + i * l.sum_bytes, some, dx + i * l.bytes, some * l.bytes);
       Clear(from + i * l.sum_bytes, some);
     }
   }
@@ -463,6 +533,7 @@ class Sums {
   bool ring_ = false;   // and they are fewer than the box has
   Range inside_ = {};
   int64_t begun_ = 0;  // slices before are zeroed, if direct
+  bool zeroed_ = false;  // the next unit is zeroed already
   int64_t done_ = 0;   // slices before have left, if staged
 };
 

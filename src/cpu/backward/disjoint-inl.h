@@ -332,9 +332,10 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
   layout.past = 0;
   if (PastCaches::IsWorthIt(p)) {
-    const int64_t gaps = w.in - (w.out - 1) * w.stride;
+    // The first output owns what lies before its window, too, the last what lies behind.
+    const int64_t ends = std::max<int64_t>(0, w.start(0)) + std::max<int64_t>(0, w.in - w.start(w.out - 1));
     const int64_t columns =
-        layout.one_row ? layout.piece / w.out * w.in : std::min(w.in, layout.piece * w.stride + gaps);
+        layout.one_row ? layout.piece / w.out * w.in : std::min(w.in, layout.piece * w.stride + ends);
     layout.past = columns * layout.lanes * SizeOf(p.dtype);
   }
   const int64_t units = images * p.depth().out * p.height().out;

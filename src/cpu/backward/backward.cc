@@ -1,7 +1,7 @@
 // The backward side of the CPU kernels, fastest first. Which type has which kernel on which instruction set:
 //
 //                     f32 f16 bf16        f64               i8 u8 i32        what for
-//   bwd_disjoint      f16 bf16 but SSE4   -                 -                windows that share no input
+//   bwd_disjoint      all but SSE4        -                 halves (unpool)  windows that share no input
 //   bwd_scatter       all                 all               all (unpool)     any window, also sets of ties
 //   bwd_average_apart all                 all               -                averages, windows that share no input
 //   bwd_average       all; SSE4 f32 alone but SSE4          -                averages (forward/table.h)

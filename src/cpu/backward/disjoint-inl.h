@@ -8,8 +8,8 @@
 //   channels first  windows of up to four columns that tile the width: one vector per column, interleaved when stored
 // What is written are bits: dy as 0 + dy makes it (unpool, halves alone: as it is). Codes are spread to lanes of
 // scratch first, and halves. Everything else is bwd_scatter's, which adds or copies one by one: short rows, few
-// channels, large windows, wide ones channels first. It takes 1.3 to 2 times as long for f32 from the cache and 1.4 to 4
-// times from memory, for halves 1.0 to 1.7 (AVX-512; docs/performance/x86-avx512.md).
+// channels, large windows, wide ones channels first. It takes 1.3 to 2 times as long for f32 from the cache and 1.4 to
+// 4 times from memory, for halves 1.0 to 1.7 (AVX-512; docs/performance/x86-avx512.md).
 //
 // Tried and left: lines of dx asked for ahead, as bwd_scatter does where it zeroes: no gain channels last.
 #if defined(POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -53,7 +53,7 @@ struct DisjointLayout {
 // Of outputs, channels first, and channels last: with fewer, a row or a position costs more than one by one. (2x2,
 // AVX-512, times as fast as bwd_scatter, from cache: bf16, rows of 28 outputs 0.6 to 1.0, 44 1.1, 56 1.4, 112 1.6; f32,
 // rows of 12 0.8, 16 1.1, 24 1.2, 28 1.8; 16 channels last 1.0, 3x3 0.6, 24 1.15 and 1.2.)
-inline constexpr int64_t kLeastColumns[] = {48, 24};   // of halves, and of f32
+inline constexpr int64_t kLeastColumns[] = {48, 24};  // of halves, and of f32
 inline constexpr int64_t kLeastChannels[] = {32, 24};
 inline constexpr int64_t kMostInputs = 20;  // for an output: with more, most of dx is only zeroed
 
@@ -79,12 +79,7 @@ class Disjoint {
  public:
   // With null scratch it only counts what it needs.
   Disjoint(const Problem& problem, const Args& args, const DisjointLayout& l, std::byte* scratch)
-      : p_(problem),
-        args_(args),
-        l_(l),
-        dx_(static_cast<Bits*>(args.result)),
-        take_(scratch),
-        past_(l.past, take_) {
+      : p_(problem), args_(args), l_(l), dx_(static_cast<Bits*>(args.result)), take_(scratch), past_(l.past, take_) {
     const int64_t n = l.piece * l.lanes + kRowSlack;
     staged_values_ = take_.Take<Bits>(n);
     codes_ = take_.Take<Bits>(kRowLead + 3 * n + kRowSlack) + kRowLead;
@@ -97,12 +92,12 @@ class Disjoint {
   void Run(int64_t begin, int64_t end) {
     const int64_t columns = l_.lanes > 1 || p_.channels_last() ? 0 : p_.width().kernel;
     if (l_.one_row) {
-      columns == 1 ? RunOneRow<1>(begin, end)
+      columns == 1   ? RunOneRow<1>(begin, end)
       : columns == 2 ? RunOneRow<2>(begin, end)
       : columns == 3 ? RunOneRow<3>(begin, end)
                      : RunOneRow<4>(begin, end);
     } else {
-      columns == 0 ? RunRows<0>(begin, end)
+      columns == 0   ? RunRows<0>(begin, end)
       : columns == 1 ? RunRows<1>(begin, end)
       : columns == 2 ? RunRows<2>(begin, end)
       : columns == 3 ? RunRows<3>(begin, end)
@@ -121,8 +116,8 @@ class Disjoint {
     int64_t od = begin / a[1].out % a[0].out;
     int64_t image = begin / a[1].out / a[0].out;
     const int64_t row_size = a[2].in * l_.lanes;
-    // Where whole rows are written as they follow each other in memory, the last vector of each may reach into the next:
-    // up to here.
+    // Where whole rows are written as they follow each other in memory, the last vector of each may reach into the
+    // next: up to here.
     const bool in_order = a[0].in == 1 && l_.piece >= a[2].out;
     const Bits* const limit = past_.used() ? reinterpret_cast<const Bits*>(past_.end())
                               : in_order   ? dx_ + RowBehind(end) * row_size
@@ -181,7 +176,8 @@ class Disjoint {
   // Where to write n elements of dx.
   Bits* Place(Bits* dx, int64_t n) {
     if (!past_.used()) return dx;
-    return reinterpret_cast<Bits*>(past_.Aside(reinterpret_cast<std::byte*>(dx), n * static_cast<int64_t>(sizeof(Bits))));
+    return reinterpret_cast<Bits*>(
+        past_.Aside(reinterpret_cast<std::byte*>(dx), n * static_cast<int64_t>(sizeof(Bits))));
   }
 
   // Values as they are copied, with codes of as many bits beside them. Vectors read past their end.
@@ -211,7 +207,7 @@ class Disjoint {
   static HWY_INLINE hn::Vec<DAny> Value(DAny d, const Bits* values) {
     const auto bits = hn::LoadU(d, values);
     if constexpr (sizeof(Bits) == 2) return bits;
-    const hn::RebindToFloat<hn::Repartition<uint32_t, DAny>> df;
+    const hn::RebindToFloat<hn::Repartition<uint32_t, DAny> > df;
     return hn::BitCast(d, hn::Add(hn::BitCast(df, bits), hn::Zero(df)));
   }
 
@@ -275,7 +271,8 @@ class Disjoint {
     Bits* to = row + ow.begin * kColumns;
     Bits* const past = row + end;
     int64_t i = 0;
-    for (; to + n * kColumns <= past || (to < past && to + n * kColumns <= limit); i += n, to += n * kColumns) write(i, to);
+    for (; to + n * kColumns <= past || (to < past && to + n * kColumns <= limit); i += n, to += n * kColumns)
+      write(i, to);
     if (to < past) {
       HWY_ALIGN Bits rest[4 * hn::MaxLanes(d)];
       write(i, rest);

@@ -119,8 +119,6 @@ HWY_INLINE void BestOfLanes(const S* const* planes, const Window<S>& window, Bes
   const S* x2 = planes[2];
   const S* x3 = planes[3];
   Best<S, true> a, b, c, e;
-  a.key[0] = b.key[0] = c.key[0] = e.key[0] = hn::Set(hn::ScalableTag<S>(), LowestKey<S>());
-  a.code = b.code = c.code = e.code = hn::Zero(du);
   for (int64_t i = 0; i < window.count; ++i) {
     const int64_t from = window.vectors[i].from;
     const auto code = hn::Add(hn::Iota(du, 0), hn::Set(du, window.vectors[i].code));
@@ -128,6 +126,14 @@ HWY_INLINE void BestOfLanes(const S* const* planes, const Window<S>& window, Bes
                key1 = LoadKey<S, MaxFlow::kRawToKeys, 1>(x1 + from, watch);
     const auto key2 = LoadKey<S, MaxFlow::kRawToKeys, 2>(x2 + from, watch),
                key3 = LoadKey<S, MaxFlow::kRawToKeys, 3>(x3 + from, watch);
+    if (i == 0) {  // not from the lowest key, with which zeros held as bits would tie
+      a.key[0] = key0;
+      b.key[0] = key1;
+      c.key[0] = key2;
+      e.key[0] = key3;
+      a.code = b.code = c.code = e.code = code;
+      continue;
+    }
     a.Meet(&key0, code);
     b.Meet(&key1, code);
     c.Meet(&key2, code);

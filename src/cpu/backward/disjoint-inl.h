@@ -9,7 +9,7 @@
 // What is written are bits: dy as 0 + dy makes it (unpool, halves alone: as it is). Codes are spread to lanes of
 // scratch first, and halves. Everything else is bwd_scatter's, which adds or copies one by one: short rows, few
 // channels, large windows, wide ones channels first. It takes 1.3 to 2 times as long for f32 from the cache and 1.4 to
-// 4 times from memory, for halves 1.0 to 1.7 (AVX-512; docs/performance/x86-avx512.md).
+// 3 times from memory, for halves 1.0 to 1.7 (AVX-512; docs/performance/x86-avx512.md).
 //
 // Tried and left: lines of dx asked for ahead, as bwd_scatter does where it zeroes: no gain channels last.
 #if defined(POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_) == defined(HWY_TARGET_TOGGLE)

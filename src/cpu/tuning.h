@@ -33,7 +33,7 @@ struct CpuTuning {
   int64_t sums_zeroed = 128 << 10;
   // From so many bytes of dx on it is written past the caches (backward/past-inl.h), and so much is put aside for it.
   int64_t past_caches = 8 << 20;
-  int64_t past_aside = 8 << 10;
+  int64_t past_aside = 2 << 10;
 
   // Averages and tables (lanes/layout.h): what is transposed at once, and how much of it is kept.
   int64_t lanes_tile = 16 << 10;

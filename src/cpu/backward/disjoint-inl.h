@@ -42,12 +42,15 @@ inline Made MakeDisjoint(const Problem&, poolgrad_op, const Host&) { return "bwd
 
 #else
 
+inline constexpr int64_t kVectorBytes = hn::MaxLanes(hn::ScalableTag<uint8_t>());
+
 struct DisjointLayout {
   bool unpool;
   int64_t lanes;  // the channels, or 1
   int64_t piece;  // positions of outputs taken together
   bool one_row;   // channels first: all of dx is tiled without a gap
   int64_t past;   // bytes of dx, at most, that go past the caches at once; 0: none
+  bool streams;   // channels last, whole vectors: where dx is aligned they go past the caches by themselves
 };
 
 // Of outputs, channels first, and channels last: with fewer, a row or a position costs more than one by one. (2x2,
@@ -79,10 +82,16 @@ class Disjoint {
  public:
   // With null scratch it only counts what it needs.
   Disjoint(const Problem& problem, const Args& args, const DisjointLayout& l, std::byte* scratch)
-      : p_(problem), args_(args), l_(l), dx_(static_cast<Bits*>(args.result)), take_(scratch), past_(l.past, take_) {
+      : p_(problem),
+        args_(args),
+        l_(l),
+        dx_(static_cast<Bits*>(args.result)),
+        take_(scratch),
+        past_(l.past, take_),
+        streams_(l.streams && reinterpret_cast<uintptr_t>(dx_) % kVectorBytes == 0) {
     const int64_t n = l.piece * l.lanes + kRowSlack;
     staged_values_ = take_.Take<Bits>(n);
-    codes_ = take_.Take<Bits>(kRowLead + 3 * n + kRowSlack) + kRowLead;
+    codes_ = take_.Take<uint8_t>(kRowLead + 3 * n + kRowSlack) + kRowLead;
     spare_ = codes_ + n;
     bytes = take_.used();
   }
@@ -90,7 +99,7 @@ class Disjoint {
   int64_t bytes;
 
   void Run(int64_t begin, int64_t end) {
-    const int64_t columns = l_.lanes > 1 || p_.channels_last() ? 0 : p_.width().kernel;
+    const int64_t columns = p_.channels_last() ? 0 : p_.width().kernel;
     if (l_.one_row) {
       columns == 1   ? RunOneRow<1>(begin, end)
       : columns == 2 ? RunOneRow<2>(begin, end)
@@ -104,6 +113,7 @@ class Disjoint {
                      : RunRows<4>(begin, end);
     }
     past_.End();
+    if (streams_) hwy::FlushStream();
   }
 
  private:
@@ -129,7 +139,7 @@ class Disjoint {
         if (ready == 0) Read(unit, std::min(together, end - unit), outputs);
         const Range owned = {OwnedBy(a[2], outputs.begin).begin, OwnedBy(a[2], outputs.end - 1).end};
         const Bits* const values = values_ + ready * a[2].out * l_.lanes;
-        const Bits* const codes = codes_ + ready * a[2].out * l_.lanes;
+        const uint8_t* const codes = codes_ + ready * a[2].out * l_.lanes;
         for (int64_t d = depth.begin; d < depth.end; ++d) {
           const int64_t kd = OwnTap(a[0], od, d);
           Bits* row = dx_ + ((image * a[0].in + d) * a[1].in + height.begin) * row_size;
@@ -211,17 +221,24 @@ class Disjoint {
     return hn::BitCast(d, hn::Add(hn::BitCast(df, bits), hn::Zero(df)));
   }
 
+  template <class DAny>
+  static HWY_INLINE hn::Vec<DAny> CodesOf(DAny d, const uint8_t* codes) {
+    return hn::PromoteTo(d, hn::LoadU(hn::Rebind<uint8_t, DAny>(), codes));
+  }
+
   template <int kColumns>
-  HWY_INLINE void WriteRow(const Bits* values, const Bits* codes, int64_t first_tap, Range ow, Bits* row, int64_t in,
+  HWY_INLINE void WriteRow(const Bits* values, const uint8_t* codes, int64_t first_tap, Range ow, Bits* row, int64_t in,
                            const Bits* limit) const {
     if constexpr (kColumns == 0) {
-      WriteLast(values, codes, first_tap, ow, row);
+      streams_ ? WriteLast<true>(values, codes, first_tap, ow, row)
+               : WriteLast<false>(values, codes, first_tap, ow, row);
     } else {
       WriteColumns<kColumns>(values, codes, first_tap, ow, row, in, limit);
     }
   }
 
-  HWY_INLINE void WriteLast(const Bits* values, const Bits* codes, int64_t first_tap, Range ow, Bits* row) const {
+  template <bool kStream>
+  HWY_INLINE void WriteLast(const Bits* values, const uint8_t* codes, int64_t first_tap, Range ow, Bits* row) const {
     const D d;
     const Axis& a = p_.width();
     const int64_t n = static_cast<int64_t>(hn::Lanes(d));
@@ -237,7 +254,12 @@ class Disjoint {
         Bits* const to = row + w * lanes;
         const V tap = hn::Set(d, static_cast<Bits>(first_tap + k));
         const auto keep = [&](int64_t c) HWY_ATTR {
-          hn::StoreU(hn::IfThenElseZero(hn::Eq(hn::LoadU(d, codes + c), tap), Value(d, values + c)), d, to + c);
+          const V kept = hn::IfThenElseZero(hn::Eq(CodesOf(d, codes + c), tap), Value(d, values + c));
+          if constexpr (kStream) {
+            hn::Stream(kept, d, to + c);
+          } else {
+            hn::StoreU(kept, d, to + c);
+          }
         };
         int64_t c = 0;
         for (; c + n <= lanes; c += n) keep(c);
@@ -248,7 +270,7 @@ class Disjoint {
 
   // `in`: columns of the row; vectors may reach behind it as far as `limit`.
   template <int kColumns>
-  HWY_INLINE void WriteColumns(const Bits* values, const Bits* codes, int64_t first_tap, Range ow, Bits* row,
+  HWY_INLINE void WriteColumns(const Bits* values, const uint8_t* codes, int64_t first_tap, Range ow, Bits* row,
                                int64_t in, const Bits* limit) const {
     // Short vectors: rows begin anywhere, and a store that crosses a line costs more than several that do not.
     constexpr int64_t kBytes = sizeof(Bits) == 2 || kColumns == 3 ? 32 : 64;
@@ -259,7 +281,7 @@ class Disjoint {
     for (int k = 0; k < kColumns; ++k) taps[k] = hn::Set(d, static_cast<Bits>(first_tap + k));
     const auto write = [&](int64_t i, Bits* to) HWY_ATTR {
       const V4 value = Value(d, values + i);
-      const V4 code = hn::LoadU(d, codes + i);
+      const V4 code = CodesOf(d, codes + i);
       V4 kept[4] = {value, value, value, value};
       for (int k = 0; k < kColumns; ++k) kept[k] = hn::IfThenElseZero(hn::Eq(code, taps[k]), value);
       if constexpr (kColumns == 1) hn::StoreU(kept[0], d, to);
@@ -286,10 +308,11 @@ class Disjoint {
   const DisjointLayout& l_;
   Bits* const dx_;
   Bits* staged_values_;
-  Bits* codes_;
-  Bits* spare_;
+  uint8_t* codes_;
+  uint8_t* spare_;
   ScratchTaker take_;
   PastCaches past_;
+  const bool streams_;
   const Bits* values_ = nullptr;
 };
 
@@ -307,7 +330,7 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to write";
   if (p.by_table()) return "it needs windows at regular distances";
   if (!p.disjoint()) return "windows share inputs";
-  if (p.taps() >= 1 << 16) return "a tap's number does not fit a lane";
+  if (p.routes.bits > 8) return "a tap's number does not fit a byte";
   const Axis& w = p.width();
   const bool tiles = w.kernel <= 4 && w.stride == w.kernel && w.dilation == 1 && w.pad_lo == 0;
   if (!p.channels_last() && !tiles) return "windows of up to four columns do not tile the width";
@@ -315,7 +338,10 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   layout.unpool = op == POOLGRAD_OP_UNPOOL;
   layout.lanes = p.channels_last() ? p.channels : 1;
   layout.piece = std::max<int64_t>(1, 2 * Tuning().sums_piece / layout.lanes);
-  if (PastCaches::IsWorthIt(p)) {  // what is put aside stays in L1
+  bool past = PastCaches::IsWorthIt(p);
+  layout.streams = past && p.channels_last() && p.channels * SizeOf(p.dtype) % kVectorBytes == 0;
+  past = past && !layout.streams;
+  if (past) {  // what is put aside stays in L1
     const int64_t each = Tuning().past_aside / (w.stride * layout.lanes * SizeOf(p.dtype));
     layout.piece = std::clamp<int64_t>(each, 1, layout.piece);
   }
@@ -328,7 +354,7 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   if (p.x_elements() > kMostInputs * p.y_elements()) return "bwd_scatter is faster for windows this large";
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
   layout.past = 0;
-  if (PastCaches::IsWorthIt(p)) {
+  if (past) {
     // The first output owns what lies before its window, too, the last what lies behind.
     const int64_t ends = std::max<int64_t>(0, w.start(0)) + std::max<int64_t>(0, w.in - w.start(w.out - 1));
     const int64_t columns =

@@ -1,9 +1,11 @@
 // Codes into places: where, from the place of the first output's window on, every output of a piece adds.
 //
-// By vectors: few taps are looked up; a code of more is divided by the window's width and height in f32 (exact below
-// kMostArithmeticTaps), and its parts are weighed with the steps of the sums. Along the axes where windows reach over
-// the border of the box, every place is looked at, so that a code that names a tap outside, or none, gets no place.
-// Routes may hold anything.
+// By vectors: a code is divided by the window's width and height, and its parts are weighed with the steps of the sums.
+// Along the axes where windows reach over the border of the box, every place is looked at, so that a code that names a
+// tap outside, or none, gets no place. Routes may hold anything.
+//
+// Places are numbers of 16 bits where codes are bytes and the piece reaches no further, which is nearly always: half as
+// many vectors, and half of what is stored and loaded again. Everything else has 32 bits.
 #if defined(POOLGRAD_CPU_BACKWARD_PLACES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
@@ -15,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "cpu/backward/lanes-inl.h"
 #include "cpu/backward/sums.h"
@@ -24,26 +27,32 @@ HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
-inline constexpr uint32_t kNoPlace = 0xFFFFFFFFu;
 inline constexpr int64_t kMostArithmeticTaps = 1 << 20;
 
+template <class Place>
+inline constexpr Place kNoPlace = static_cast<Place>(-1);
+
+// Place: uint16_t or uint32_t. All arithmetic wraps around; what is looked at, and what it becomes, does not.
+template <class Place>
 class Places {
-  using DU = hn::ScalableTag<uint32_t>;
-  using DI = hn::RebindToSigned<DU>;
-  using VU = hn::Vec<DU>;
-  using VI = hn::Vec<DI>;
-  static constexpr int64_t kTable = hn::MaxLanes(DU());
+  static constexpr bool kShort = sizeof(Place) == 2;
+  using Code = std::conditional_t<kShort, uint8_t, uint32_t>;
+  using D = hn::ScalableTag<Place>;
+  using V = hn::Vec<D>;
 
  public:
-  Places(const Problem& problem, const SumsLayout& l, ScratchTaker& take)
-      : p_(problem), capacity_(l.piece_elements() + kRowSlack) {
-    ramp_ = take.Take<uint32_t>(capacity_);
-    for (int32_t*& at : at_) at = take.Take<int32_t>(capacity_);
-    for (int i = 0; i < 3; ++i) sizes_[i] = take.Take<int32_t>(problem.axis[i].table ? capacity_ : 0);
-    codes_ = take.Take<uint32_t>(kRowLead + 3 * capacity_ + kRowSlack) + kRowLead;
+  // `used`: else it takes no memory.
+  Places(const Problem& problem, const SumsLayout& l, bool used, ScratchTaker& take)
+      : p_(problem), capacity_(used ? l.piece_elements() + kRowSlack : 0) {
+    ramp_ = take.Take<Place>(capacity_);
+    for (Place*& at : at_) at = take.Take<Place>(capacity_);
+    for (int i = 0; i < 3; ++i) sizes_[i] = take.Take<Place>(problem.axis[i].table ? capacity_ : 0);
+    codes_ = take.Take<Code>(used ? kRowLead + 3 * capacity_ + kRowSlack : 0) + kRowLead;
   }
 
+  bool used() const { return capacity_ > 0; }
   int64_t capacity() const { return capacity_; }
+  int64_t bytes() const { return capacity_ * static_cast<int64_t>(sizeof(Place)); }
 
   void Begin(const Sums& s) {
     for (int i = 0; i < 3; ++i) {
@@ -57,49 +66,39 @@ class Places {
     std::copy_n(s.step, 3, steps_);
     const int64_t first[] = {0, 0, 0};
     FindRamps(s, first);
-    for (int64_t t = 0; t < std::min(p_.taps(), kTable); ++t) {
-      int64_t tap = t;
-      uint32_t place = 0;
-      for (int i = 2; i >= 0; --i) {
-        const int64_t k = tap % p_.axis[i].kernel * p_.axis[i].dilation;
-        tap /= p_.axis[i].kernel;
-        table_[i][t] = static_cast<int32_t>(k);
-        place += static_cast<uint32_t>(k * s.step[i]);
-      }
-      table_places_[t] = place;
-    }
   }
 
   // Of `rows` rows from the batch's first on, of its image i. Returns whether every output has one.
-  bool Find(const Sums& s, const Batch& b, int64_t i, int64_t rows, uint32_t* to) {
+  bool Find(const Sums& s, const Batch& b, int64_t i, int64_t rows, Place* to) {
     const int64_t row = ((s.image + b.image + i) * p_.depth().out + b.od) * p_.height().out + b.oh;
     Job job{};
     job.n = rows * b.ow.size() * s.lanes;
     const Sums::Origin origin = s.OriginOf(b);
-    job.from = static_cast<uint32_t>(origin.from);
-    job.ring = static_cast<uint32_t>(origin.ring);
+    job.from = static_cast<Place>(origin.from);
+    job.ring = static_cast<Place>(origin.ring);
     const int64_t o[] = {b.od, b.oh, b.ow.begin};
     const int64_t last[] = {b.od, b.oh + rows - 1, b.ow.end - 1};
     if (p_.by_table() && !std::equal(o, o + 3, first_)) FindRamps(s, o);
     for (int axis = 0; axis < 3; ++axis) {
       const Axis& a = p_.axis[axis];
       const Range in = s.span[axis].in;
-      job.start[axis] = static_cast<int32_t>(a.start(o[axis]) - in.begin);
-      job.size[axis] = static_cast<uint32_t>(in.size());
+      job.start[axis] = static_cast<Place>(a.start(o[axis]) - in.begin);
+      job.size[axis] = static_cast<Place>(in.size());
       job.over[axis] = b.whole ? over_[axis]
                                : over_[axis] && (a.table || a.start(o[axis]) < in.begin ||
                                                  a.start(last[axis]) + a.extent() > in.end);
     }
-    if (p_.routes.bits <= 8) return FindAll(s, b, row, rows, job, reinterpret_cast<uint8_t*>(codes_), to);
-    return FindAll(s, b, row, rows, job, codes_, to);
+    ReadRows(p_, s.args.routes, row, rows, b.ow, s.lane, s.lanes, codes_, codes_ + capacity_);
+    const bool any_over = job.over[0] || job.over[1] || job.over[2];
+    return any_over ? Vectors<true>(job, to) : Vectors<false>(job, to);
   }
 
  private:
   struct Job {
     int64_t n;
-    int32_t start[3];  // of the first output's window, from the box's first input on
-    uint32_t size[3];
-    uint32_t from, ring;
+    Place start[3];  // of the first output's window, from the box's first input on
+    Place size[3];
+    Place from, ring;
     bool over[3];  // whether windows reach over the border
   };
 
@@ -108,12 +107,11 @@ class Places {
   // `first` is the piece's first output: windows by table are not alike, so that they are counted out for every piece.
   void FindRamps(const Sums& s, const int64_t* first) {
     std::copy_n(first, 3, first_);
-    const DU du;
-    const DI di;
+    const D d;
     const Axis* a = p_.axis;
     const auto output = [&](int axis, int64_t o) { return std::min(first[axis] + o, a[axis].out - 1); };
     const auto size = [&](int axis, int64_t o) {
-      return hn::Set(di, static_cast<int32_t>(a[axis].size(output(axis, o))));
+      return hn::Set(d, static_cast<Place>(a[axis].size(output(axis, o))));
     };
     // Positions along an axis are only looked at where boxes have borders that windows reach over.
     for (int i = 0; i < 3; ++i) {
@@ -121,11 +119,11 @@ class Places {
           a[i].table || s.l.bands[i] > 1 || a[i].start(0) < 0 || a[i].start(a[i].out - 1) + a[i].extent() > a[i].in;
     }
     int64_t n = s.lanes;
-    for (int64_t c = 0; c < n; c += static_cast<int64_t>(hn::Lanes(du))) {
-      hn::StoreU(hn::Iota(du, static_cast<uint32_t>(c)), du, ramp_ + c);
+    for (int64_t c = 0; c < n; c += static_cast<int64_t>(hn::Lanes(d))) {
+      hn::StoreU(hn::Iota(d, static_cast<Place>(c)), d, ramp_ + c);
       for (int i = 0; i < 3; ++i) {
-        hn::StoreU(hn::Zero(di), di, at_[i] + c);
-        if (a[i].table) hn::StoreU(size(i, 0), di, sizes_[i] + c);
+        hn::StoreU(hn::Zero(d), d, at_[i] + c);
+        if (a[i].table) hn::StoreU(size(i, 0), d, sizes_[i] + c);
       }
     }
     const int64_t positions = std::min(s.l.piece, a[2].out);
@@ -150,125 +148,103 @@ class Places {
 
   // The first n outputs once more, from output `to` on: `place` further on, which is `at` along this axis. Windows by
   // table have their own size there.
-  HWY_INLINE void Repeat(int64_t n, int64_t to, int64_t place, int axis, int64_t at, VI size) const {
-    const DU du;
-    const DI di;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(du));
-    const VU further = hn::Set(du, static_cast<uint32_t>(place));
+  HWY_INLINE void Repeat(int64_t n, int64_t to, int64_t place, int axis, int64_t at, V size) const {
+    const D d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    const V further = hn::Set(d, static_cast<Place>(place));
     for (int64_t k = 0; k < n; k += lanes) {
-      hn::StoreU(hn::Add(hn::LoadU(du, ramp_ + k), further), du, ramp_ + to + k);
+      hn::StoreU(hn::Add(hn::LoadU(d, ramp_ + k), further), d, ramp_ + to + k);
     }
     for (int i = 0; i < 3; ++i) {
       if (!looked_at_[i]) continue;
-      const VI on = hn::Set(di, i == axis ? static_cast<int32_t>(at) : 0);
+      const V on = hn::Set(d, i == axis ? static_cast<Place>(at) : Place{0});
       for (int64_t k = 0; k < n; k += lanes) {
-        hn::StoreU(hn::Add(hn::LoadU(di, at_[i] + k), on), di, at_[i] + to + k);
-        if (p_.axis[i].table) hn::StoreU(i == axis ? size : hn::LoadU(di, sizes_[i] + k), di, sizes_[i] + to + k);
+        hn::StoreU(hn::Add(hn::LoadU(d, at_[i] + k), on), d, at_[i] + to + k);
+        if (p_.axis[i].table) hn::StoreU(i == axis ? size : hn::LoadU(d, sizes_[i] + k), d, sizes_[i] + to + k);
       }
     }
   }
 
-  template <class Code>
-  bool FindAll(const Sums& s, const Batch& b, int64_t row, int64_t rows, const Job& job, Code* codes,
-               uint32_t* to) const {
-    ReadRows(p_, s.args.routes, row, rows, b.ow, s.lane, s.lanes, codes, codes + capacity_);
-    const bool any_over = job.over[0] || job.over[1] || job.over[2];
-    if (p_.taps() <= static_cast<int64_t>(hn::Lanes(DU()))) {
-      return any_over ? Vectors<true, true>(job, codes, to) : Vectors<true, false>(job, codes, to);
+  // codes / n, rounded down; whatever is no code, anything. A byte has no code of 255.
+  static HWY_INLINE V ReciprocalOf(int64_t n) {
+    const D d;
+    if constexpr (kShort) {
+      return hn::Set(d, static_cast<Place>(n < 128 ? CeilDiv(1 << 15, n) : 0));  // all or none of the taps, from 128 on
+    } else {
+      return hn::BitCast(d, hn::Set(hn::RebindToFloat<D>(), 1.0f / static_cast<float>(n)));
     }
-    return any_over ? Vectors<false, true>(job, codes, to) : Vectors<false, false>(job, codes, to);
+  }
+  static HWY_INLINE V Divided(V codes, V reciprocal) {
+    const D d;
+    if constexpr (kShort) {
+      return hn::MulHigh(hn::Add(codes, codes), reciprocal);
+    } else {
+      const hn::RebindToFloat<D> df;
+      const hn::RebindToSigned<D> di;
+      const auto middle = hn::Add(hn::ConvertTo(df, hn::BitCast(di, codes)), hn::Set(df, 0.5f));
+      return hn::BitCast(d, hn::ConvertTo(di, hn::Mul(middle, hn::BitCast(df, reciprocal))));
+    }
   }
 
-  template <bool kLookUp, bool kOver, class Code>
-  HWY_NOINLINE bool Vectors(const Job& job, const Code* HWY_RESTRICT codes, uint32_t* HWY_RESTRICT to) const {
-    const DU du;
-    const DI di;
-    const hn::RebindToFloat<DU> df;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(du));
+  template <bool kOver>
+  HWY_NOINLINE bool Vectors(const Job& job, Place* HWY_RESTRICT to) const {
+    const D d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    const auto same = [&](int64_t n) HWY_ATTR { return hn::Set(d, static_cast<Place>(n)); };
     const Axis* a = p_.axis;
-    const VU taps = hn::Set(du, static_cast<uint32_t>(p_.taps()));
-    const VU none = hn::Set(du, kNoPlace);
-    const VU from = hn::Set(du, job.from), ring = hn::Set(du, job.ring);
+    const Code* const codes = codes_;
+    const V taps = same(p_.taps());
+    const V from = same(job.from), ring = same(job.ring);
     const bool deep = a[0].kernel > 1;
-    const VU table = hn::LoadU(du, table_places_);
-    const VI table0 = hn::LoadU(di, table_[0]), table1 = hn::LoadU(di, table_[1]), table2 = hn::LoadU(di, table_[2]);
-    const auto half = hn::Set(df, 0.5f);
-    const auto per_row = hn::Set(df, 1.0f / static_cast<float>(a[2].kernel));
-    const auto per_slice = hn::Set(df, 1.0f / static_cast<float>(a[2].kernel * a[1].kernel));
-    const VI kernel2 = hn::Set(di, static_cast<int32_t>(a[2].kernel)),
-             kernel1 = hn::Set(di, static_cast<int32_t>(a[1].kernel));
-    const VI dilation0 = hn::Set(di, static_cast<int32_t>(a[0].dilation));
-    const VI dilation1 = hn::Set(di, static_cast<int32_t>(a[1].dilation));
-    const VI dilation2 = hn::Set(di, static_cast<int32_t>(a[2].dilation));
-    const VI weight2 = hn::Set(di, static_cast<int32_t>(a[2].dilation * steps_[2]));
-    const VI weight1 =
-        hn::Set(di, static_cast<int32_t>(a[1].dilation * steps_[1] - a[2].kernel * a[2].dilation * steps_[2]));
-    const VI weight0 =
-        hn::Set(di, static_cast<int32_t>(a[0].dilation * steps_[0] - a[1].kernel * a[1].dilation * steps_[1]));
-    const auto inside = [&](int axis, VI tap, int64_t at) HWY_ATTR {
-      const VI place = hn::Add(hn::Add(tap, hn::Set(di, job.start[axis])), hn::LoadU(di, at_[axis] + at));
-      const auto in_box = hn::Lt(hn::BitCast(du, place), hn::Set(du, job.size[axis]));
-      if (!a[axis].table) return in_box;
-      return hn::And(in_box, hn::RebindMask(du, hn::Lt(tap, hn::LoadU(di, sizes_[axis] + at))));
+    const V per_row = ReciprocalOf(a[2].kernel), per_slice = ReciprocalOf(a[2].kernel * a[1].kernel);
+    const V weight2 = same(a[2].dilation * steps_[2]);
+    const V weight1 = same(a[1].dilation * steps_[1] - a[2].kernel * a[2].dilation * steps_[2]);
+    const V weight0 = same(a[0].dilation * steps_[0] - a[1].kernel * a[1].dilation * steps_[1]);
+    const auto inside = [&](int axis, V tap, int64_t at) HWY_ATTR {
+      const V begins = hn::Add(hn::LoadU(d, at_[axis] + at), same(job.start[axis]));
+      const auto in_box = hn::Lt(hn::Add(hn::Mul(tap, same(a[axis].dilation)), begins), same(job.size[axis]));
+      return a[axis].table ? hn::And(in_box, hn::Lt(tap, hn::LoadU(d, sizes_[axis] + at))) : in_box;
     };
     auto all = hn::Eq(taps, taps);
     for (int64_t at = 0; at < job.n; at += lanes) {
-      VU code;
-      if constexpr (sizeof(Code) == 4) {
-        code = hn::LoadU(du, codes + at);
+      V code;
+      if constexpr (kShort) {
+        code = hn::PromoteTo(d, hn::LoadU(hn::Rebind<Code, D>(), codes + at));
       } else {
-        code = hn::PromoteTo(du, hn::LoadU(hn::Rebind<Code, DU>(), codes + at));
+        code = hn::LoadU(d, codes + at);
       }
       auto valid = hn::Lt(code, taps);
-      VU place;
-      if constexpr (kLookUp) {
-        const auto index = hn::IndicesFromVec(du, hn::And(code, hn::Set(du, static_cast<uint32_t>(lanes - 1))));
-        place = hn::TableLookupLanes(table, index);
-        if constexpr (kOver) {
-          const auto signed_index =
-              hn::IndicesFromVec(di, hn::BitCast(di, hn::And(code, hn::Set(du, static_cast<uint32_t>(lanes - 1)))));
-          if (job.over[2]) valid = hn::And(valid, inside(2, hn::TableLookupLanes(table2, signed_index), at));
-          if (job.over[1]) valid = hn::And(valid, inside(1, hn::TableLookupLanes(table1, signed_index), at));
-          if (job.over[0]) valid = hn::And(valid, inside(0, hn::TableLookupLanes(table0, signed_index), at));
-        }
-      } else {
-        const VI number = hn::BitCast(di, code);
-        const auto middle = hn::Add(hn::ConvertTo(df, number), half);
-        const VI row = hn::ConvertTo(di, hn::Mul(middle, per_row));
-        const VI slice = deep ? hn::ConvertTo(di, hn::Mul(middle, per_slice)) : hn::Zero(di);
-        VI sum = hn::Add(hn::Mul(number, weight2), hn::Mul(row, weight1));
-        if (deep) sum = hn::Add(sum, hn::Mul(slice, weight0));
-        place = hn::BitCast(du, sum);
-        if constexpr (kOver) {
-          const VI column = hn::Sub(number, hn::Mul(row, kernel2));
-          const VI height = deep ? hn::Sub(row, hn::Mul(slice, kernel1)) : row;
-          if (job.over[2]) valid = hn::And(valid, inside(2, hn::Mul(column, dilation2), at));
-          if (job.over[1]) valid = hn::And(valid, inside(1, hn::Mul(height, dilation1), at));
-          if (job.over[0]) valid = hn::And(valid, inside(0, hn::Mul(slice, dilation0), at));
-        }
+      const V row = Divided(code, per_row);
+      const V slice = deep ? Divided(code, per_slice) : hn::Zero(d);
+      V place = hn::Add(hn::Mul(code, weight2), hn::Mul(row, weight1));
+      if (deep) place = hn::Add(place, hn::Mul(slice, weight0));
+      if constexpr (kOver) {
+        const auto rest = [&](V number, V quotient, int64_t n)
+                              HWY_ATTR { return hn::Sub(number, hn::Mul(quotient, same(n))); };
+        if (job.over[2]) valid = hn::And(valid, inside(2, rest(code, row, a[2].kernel), at));
+        if (job.over[1]) valid = hn::And(valid, inside(1, deep ? rest(row, slice, a[1].kernel) : row, at));
+        if (job.over[0]) valid = hn::And(valid, inside(0, slice, at));
       }
-      place = hn::Add(place, hn::LoadU(du, ramp_ + at));
+      place = hn::Add(place, hn::LoadU(d, ramp_ + at));
       if (job.ring != 0) {
         place = hn::Add(place, from);
         place = hn::Min(place, hn::Sub(place, ring));
       }
-      hn::StoreU(hn::IfThenElse(valid, place, none), du, to + at);
-      if (at + lanes > job.n) valid = hn::Or(valid, hn::Not(hn::FirstN(du, static_cast<size_t>(job.n - at))));
+      hn::StoreU(hn::IfThenElse(valid, place, same(kNoPlace<Place>)), d, to + at);
+      if (at + lanes > job.n) valid = hn::Or(valid, hn::Not(hn::FirstN(d, static_cast<size_t>(job.n - at))));
       all = hn::And(all, valid);
     }
-    return hn::AllTrue(du, all);
+    return hn::AllTrue(d, all);
   }
 
   const Problem& p_;
   const int64_t capacity_;
-  uint32_t* ramp_;     // places
-  int32_t* at_[3];     // positions
-  int32_t* sizes_[3];  // of windows, by table
-  uint32_t* codes_;
+  Place* ramp_;      // places
+  Place* at_[3];     // positions
+  Place* sizes_[3];  // of windows, by table
+  Code* codes_;
   int64_t lanes_ = 0, steps_[3] = {}, first_[3] = {};  // of the ramps
   bool over_[3] = {}, looked_at_[3] = {};
-  HWY_ALIGN uint32_t table_places_[kTable] = {};
-  HWY_ALIGN int32_t table_[3][kTable] = {};
 };
 
 }  // namespace HWY_NAMESPACE

@@ -26,6 +26,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -45,15 +46,22 @@ namespace HWY_NAMESPACE {
 struct ScatterForm {
   // n outputs from `source` on; `all`: every one of them has a place. `four` is for as many runs in step, which add to
   // images `plane` apart and all have places; null for copies, which wait for nothing.
+  template <class Place>
   using AddFn = void (*)(std::byte* sums, int64_t plane, const std::byte* source, int64_t source_step,
-                         const uint32_t* places, int64_t step, int64_t n, bool all, ZeroMeanwhile& meanwhile);
-  AddFn one, four;
+                         const Place* places, int64_t step, int64_t n, bool all, ZeroMeanwhile& meanwhile);
+  template <class Place>
+  struct Adds {
+    AddFn<Place> one, four;
+  };
+  Adds<uint16_t> near;
+  Adds<uint32_t> far;
   void (*share)(std::byte* sum, const std::byte* source, int64_t ties);  // one of as many equal parts
   void (*leave)(const std::byte* sums, int64_t n, std::byte* dx);
 };
 
 struct ScatterLayout : SumsLayout {
   const ScatterForm* form = nullptr;
+  bool near = false;  // places have 16 bits
 };
 
 HWY_INLINE void ZeroSome(ZeroMeanwhile& z) {
@@ -111,9 +119,9 @@ struct ScatterOf {
     return wide;
   }
 
-  template <int kImages>
+  template <int kImages, class Place>
   static void Add(std::byte* sums_at, int64_t plane, const std::byte* from, int64_t source_step,
-                  const uint32_t* HWY_RESTRICT places, int64_t step, int64_t n, bool all,
+                  const Place* HWY_RESTRICT places, int64_t step, int64_t n, bool all,
                   ZeroMeanwhile& shared_meanwhile) {
     ZeroMeanwhile meanwhile = shared_meanwhile;
     const T* HWY_RESTRICT source = reinterpret_cast<const T*>(from);
@@ -124,7 +132,7 @@ struct ScatterOf {
       ZeroSome(meanwhile);
       S* sums[kImages];
       const S* values[kImages];
-      const uint32_t* to[kImages];
+      const Place* to[kImages];
       _Pragma("GCC unroll 4") for (int m = 0; m < kImages; ++m) {
         sums[m] = reinterpret_cast<S*>(sums_at) + m * plane;
         __builtin_prefetch(reinterpret_cast<const std::byte*>(source + m * source_step) + kBytesAhead);
@@ -140,18 +148,20 @@ struct ScatterOf {
         for (int64_t i = 0; i < run; ++i) add(i);
       } else {
         // Across the edge of a box nobody foresees which outputs have a place: the others add where nobody looks.
-        for (int64_t i = 0; i < run; ++i) Put(*(places[i] != kNoPlace ? sums[0] + places[i] : &nowhere), values[0][i]);
+        for (int64_t i = 0; i < run; ++i)
+          Put(*(places[i] != kNoPlace<Place> ? sums[0] + places[i] : &nowhere), values[0][i]);
       }
     }
     shared_meanwhile = meanwhile;
   }
 
   // The other way round: outputs take what lies at their places, or 0.
-  static void Take(std::byte* from, int64_t, const std::byte* outputs, int64_t, const uint32_t* HWY_RESTRICT places,
+  template <class Place>
+  static void Take(std::byte* from, int64_t, const std::byte* outputs, int64_t, const Place* HWY_RESTRICT places,
                    int64_t, int64_t n, bool, ZeroMeanwhile&) {
     const T* const tx = reinterpret_cast<const T*>(from);
     T* HWY_RESTRICT ty = reinterpret_cast<T*>(const_cast<std::byte*>(outputs));
-    for (int64_t i = 0; i < n; ++i) ty[i] = places[i] != kNoPlace ? tx[places[i]] : T{};
+    for (int64_t i = 0; i < n; ++i) ty[i] = places[i] != kNoPlace<Place> ? tx[places[i]] : T{};
   }
 
   static void Share(std::byte* sum, const std::byte* source, int64_t ties) {
@@ -167,8 +177,10 @@ struct ScatterOf {
     }
   }
 
-  static constexpr ScatterForm kForm = {Add<1>, kCopy ? nullptr : Add<kImagesInStep>, Share, Leave};
-  static constexpr ScatterForm kTaking = {Take, nullptr, nullptr, nullptr};
+  template <class Place>
+  static constexpr ScatterForm::Adds<Place> kAdds = {Add<1, Place>, kCopy ? nullptr : Add<kImagesInStep, Place>};
+  static constexpr ScatterForm kForm = {kAdds<uint16_t>, kAdds<uint32_t>, Share, Leave};
+  static constexpr ScatterForm kTaking = {{Take<uint16_t>, nullptr}, {Take<uint32_t>, nullptr}, nullptr, nullptr};
 };
 
 // Of copies, which are bits: unpool and gather.
@@ -214,8 +226,9 @@ class Scatter {
         sums(take_.Take<std::byte>(l.sums * l.sum_bytes)),
         past_(l.past ? kMostLeaving : 0, take_),
         one_by_one_(problem.routes.masks || problem.taps() > kMostArithmeticTaps),
-        places_(problem, l, take_),
-        to_(take_.Take<uint32_t>(places_.capacity() * (l.whole ? 1 : l.group))),
+        near_(problem, l, l.near, take_),
+        far_(problem, l, !l.near, take_),
+        to_(take_.Take<std::byte>((near_.bytes() + far_.bytes()) * (l.whole ? 1 : l.group))),
         bytes(take_.used()) {}
 
  private:
@@ -231,7 +244,8 @@ class Scatter {
 
  public:
   void Begin(const Sums& s) {
-    if (!one_by_one_) places_.Begin(s);
+    if (one_by_one_) return;
+    near_.used() ? near_.Begin(s) : far_.Begin(s);
   }
 
   void Leave(const std::byte* from, int64_t n, std::byte* dx, int64_t bytes_of_dx) {
@@ -241,39 +255,45 @@ class Scatter {
 
   void Add(const Sums& s, const Batch& b) {
     if (one_by_one_) return TapByTap(s, b);
+    near_.used() ? AddAll(s, b, near_, form_.near) : AddAll(s, b, far_, form_.far);
+  }
+
+ private:
+  template <class Place>
+  void AddAll(const Sums& s, const Batch& b, Places<Place>& places_of, const ScatterForm::Adds<Place>& adds) const {
+    auto* const all_places = reinterpret_cast<Place*>(to_);
     const int64_t n = b.rows * b.ow.size() * s.lanes;
     const std::byte* const source = s.Source(s.OutputOf(b.image, b.od, b.oh, b.ow.begin));
     std::byte* const first = s.OriginOf(b).sums;
     if (b.whole) {
-      const bool all = places_.Find(s, b, 0, b.images * b.rows, to_);
-      if (b.images % kImagesInStep != 0 || !all || !form_.four)
-        return form_.one(first, 0, source, 0, to_, 0, b.images * n, all, s.meanwhile);
+      const bool all = places_of.Find(s, b, 0, b.images * b.rows, all_places);
+      if (b.images % kImagesInStep != 0 || !all || !adds.four)
+        return adds.one(first, 0, source, 0, all_places, 0, b.images * n, all, s.meanwhile);
       const int64_t quarter = b.images / kImagesInStep * n;
-      return form_.four(first, 0, source, quarter, to_, quarter, quarter, true, s.meanwhile);
+      return adds.four(first, 0, source, quarter, all_places, quarter, quarter, true, s.meanwhile);
     }
     const int64_t source_step = p_.out_plane() * s.l.lanes;
-    const int64_t step = places_.capacity();
+    const int64_t step = places_of.capacity();
     bool all[kImagesInStep];
     bool every = true;
-    for (int64_t i = 0; i < b.images; ++i) every &= all[i] = places_.Find(s, b, i, b.rows, to_ + i * step);
-    if (b.images == kImagesInStep && every && form_.four)
-      return form_.four(first, s.plane, source, source_step, to_, step, n, true, s.meanwhile);
+    for (int64_t i = 0; i < b.images; ++i) every &= all[i] = places_of.Find(s, b, i, b.rows, all_places + i * step);
+    if (b.images == kImagesInStep && every && adds.four)
+      return adds.four(first, s.plane, source, source_step, all_places, step, n, true, s.meanwhile);
     for (int64_t i = 0; i < b.images; ++i) {
       std::byte* const sums_at = first + i * s.plane * s.l.sum_bytes;
       const std::byte* const from = source + i * source_step * s.l.bytes;
-      const uint32_t* const places = to_ + i * step;
+      const Place* const places = all_places + i * step;
       if (s.flat()) {
-        form_.one(sums_at, 0, from, 0, places, 0, n, all[i], s.meanwhile);
+        adds.one(sums_at, 0, from, 0, places, 0, n, all[i], s.meanwhile);
         continue;
       }
       for (int64_t r = 0; r < b.ow.size(); ++r) {
-        form_.one(sums_at, 0, from + r * s.l.lanes * s.l.bytes, 0, places + r * s.lanes, 0, s.lanes, all[i],
-                  s.meanwhile);
+        adds.one(sums_at, 0, from + r * s.l.lanes * s.l.bytes, 0, places + r * s.lanes, 0, s.lanes, all[i],
+                 s.meanwhile);
       }
     }
   }
 
- private:
   // Where a tap of output (od, oh, ow) of image i, lane c, adds; null where it is none, or outside the box.
   std::byte* PlaceOf(const Sums& s, int64_t i, int64_t od, int64_t oh, int64_t ow, int64_t c, int64_t tap) const {
     if (tap >= p_.taps()) return nullptr;
@@ -330,8 +350,9 @@ class Scatter {
   }
 
   const bool one_by_one_;
-  Places places_;
-  uint32_t* const to_;
+  Places<uint16_t> near_;
+  Places<uint32_t> far_;  // one of them is used
+  std::byte* const to_;
 
  public:
   const int64_t bytes;
@@ -349,19 +370,26 @@ inline void RunScatter(const Problem& p, const Args& of_run, int64_t begin, int6
   scatter.End();
 }
 
-// Places and positions are numbers of 32 bits.
-inline bool SpansTooMuch(const Problem& p, const SumsLayout& l) {
-  constexpr double kMost = 1 << 30;
-  double box = static_cast<double>(l.block * (l.whole ? l.group : 1));
-  for (int i = 0; i < 3; ++i) {
+// More than the furthest place, and than the furthest position along an axis, from the first output of a piece on.
+inline double ReachOf(const Problem& p, const SumsLayout& l) {
+  const auto d = [](int64_t n) { return static_cast<double>(n); };
+  const auto size = [&](int i) { return l.direct ? p.axis[i].in : l.band[i]; };
+  const double images = l.whole ? d(l.piece / p.out_plane()) : 1;
+  const int64_t columns = std::min(l.piece, p.axis[2].out);
+  const int64_t rows = l.roll == 2 ? 1 : std::min(std::max<int64_t>(1, l.piece / columns), p.axis[1].out);
+  const int64_t outputs[] = {l.whole ? p.axis[0].out : 1, l.whole ? p.axis[1].out : rows, columns};
+  double step = d(l.direct ? l.lanes : l.block), reach = step, most = 0;
+  for (int i = 2; i >= 0; --i) {
     const Axis& a = p.axis[i];
-    if (static_cast<double>(a.extent()) +
-            static_cast<double>(a.stride) * static_cast<double>(std::min(a.out, l.piece)) >
-        kMost)
-      return true;
-    box *= static_cast<double>(std::max(l.band[i], a.extent()));
+    const double all = std::abs(d(a.start(0))) + std::abs(d(a.start(a.out - 1)));
+    const double moved = a.table ? all : d(a.stride) * d(outputs[i] - 1);
+    const double window = (d(a.kernel) - 1) * d(a.dilation) + 1;
+    reach += (moved + window) * step;
+    most = std::max(most, 2 * window + (l.reads || l.band[i] == a.in ? d(a.in) + all : d(l.band[i])));
+    step *= d(size(i));
   }
-  return box > kMost;
+  const double plane = l.direct ? 0 : d(l.sums) / d(l.group);  // of a ring: twice, before it is taken off
+  return std::max(most, reach + (images - 1) * step + 2 * plane);
 }
 
 inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
@@ -372,9 +400,11 @@ inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
   const bool rounds = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
   const bool past = PastCaches::IsWorthIt(p) && op != POOLGRAD_OP_GATHER;
   ScatterLayout layout = {LayOutSums(p, host, !rounds && !past, rounds ? 4 : SizeOf(p.dtype), op == POOLGRAD_OP_GATHER),
-                          form};
+                          form, false};
   layout.past = past;
-  if (SpansTooMuch(p, layout)) return "the windows span too much";
+  const double reach = ReachOf(p, layout);
+  if (reach >= 1 << 30) return "the windows span too much";
+  layout.near = reach < kNoPlace<uint16_t> && p.routes.bits <= 8;
   Kernel kernel{RunScatter, layout.units(), Scatter(p, layout, nullptr).bytes};
   // Every task zeroes its sums first.
   if (layout.sums * host.tasks > p.x_elements() / 8) kernel.tasks_per_thread = 1;

@@ -384,7 +384,7 @@ inline double ReachOf(const Problem& p, const SumsLayout& l) {
     const double all = std::abs(d(a.start(0))) + std::abs(d(a.start(a.out - 1)));
     const double moved = a.table ? all : d(a.stride) * d(outputs[i] - 1);
     const double window = (d(a.kernel) - 1) * d(a.dilation) + 1;
-    reach += (moved + window) * step;
+    reach += (moved + window - 1) * step;
     most = std::max(most, 2 * window + (l.reads || l.band[i] == a.in ? d(a.in) + all : d(l.band[i])));
     step *= d(size(i));
   }

@@ -36,7 +36,6 @@ inline constexpr Place kNoPlace = static_cast<Place>(-1);
 template <class Place>
 class Places {
   static constexpr bool kShort = sizeof(Place) == 2;
-  using Code = std::conditional_t<kShort, uint8_t, uint32_t>;
   using D = hn::ScalableTag<Place>;
   using V = hn::Vec<D>;
 
@@ -47,7 +46,7 @@ class Places {
     ramp_ = take.Take<Place>(capacity_);
     for (Place*& at : at_) at = take.Take<Place>(capacity_);
     for (int i = 0; i < 3; ++i) sizes_[i] = take.Take<Place>(problem.axis[i].table ? capacity_ : 0);
-    codes_ = take.Take<Code>(used ? kRowLead + 3 * capacity_ + kRowSlack : 0) + kRowLead;
+    codes_ = take.Take<Place>(used ? kRowLead + 3 * capacity_ + kRowSlack : 0) + kRowLead;
   }
 
   bool used() const { return capacity_ > 0; }
@@ -88,9 +87,8 @@ class Places {
                                : over_[axis] && (a.table || a.start(o[axis]) < in.begin ||
                                                  a.start(last[axis]) + a.extent() > in.end);
     }
-    ReadRows(p_, s.args.routes, row, rows, b.ow, s.lane, s.lanes, codes_, codes_ + capacity_);
-    const bool any_over = job.over[0] || job.over[1] || job.over[2];
-    return any_over ? Vectors<true>(job, to) : Vectors<false>(job, to);
+    if (kShort || p_.routes.bits <= 8) return FindAll(s, b, row, rows, job, reinterpret_cast<uint8_t*>(codes_), to);
+    if constexpr (!kShort) return FindAll(s, b, row, rows, job, codes_, to);
   }
 
  private:
@@ -186,13 +184,19 @@ class Places {
     }
   }
 
-  template <bool kOver>
-  HWY_NOINLINE bool Vectors(const Job& job, Place* HWY_RESTRICT to) const {
+  template <class Code>
+  bool FindAll(const Sums& s, const Batch& b, int64_t row, int64_t rows, const Job& job, Code* codes, Place* to) const {
+    ReadRows(p_, s.args.routes, row, rows, b.ow, s.lane, s.lanes, codes, codes + capacity_);
+    const bool any_over = job.over[0] || job.over[1] || job.over[2];
+    return any_over ? Vectors<true>(job, codes, to) : Vectors<false>(job, codes, to);
+  }
+
+  template <bool kOver, class Code>
+  HWY_NOINLINE bool Vectors(const Job& job, const Code* HWY_RESTRICT codes, Place* HWY_RESTRICT to) const {
     const D d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
     const auto same = [&](int64_t n) HWY_ATTR { return hn::Set(d, static_cast<Place>(n)); };
     const Axis* a = p_.axis;
-    const Code* const codes = codes_;
     const V taps = same(p_.taps());
     const V from = same(job.from), ring = same(job.ring);
     const bool deep = a[0].kernel > 1;
@@ -208,7 +212,7 @@ class Places {
     auto all = hn::Eq(taps, taps);
     for (int64_t at = 0; at < job.n; at += lanes) {
       V code;
-      if constexpr (kShort) {
+      if constexpr (sizeof(Code) == 1) {
         code = hn::PromoteTo(d, hn::LoadU(hn::Rebind<Code, D>(), codes + at));
       } else {
         code = hn::LoadU(d, codes + at);
@@ -239,10 +243,10 @@ class Places {
 
   const Problem& p_;
   const int64_t capacity_;
-  Place* ramp_;      // places
-  Place* at_[3];     // positions
-  Place* sizes_[3];  // of windows, by table
-  Code* codes_;
+  Place* ramp_;                                        // places
+  Place* at_[3];                                       // positions
+  Place* sizes_[3];                                    // of windows, by table
+  Place* codes_;                                       // or bytes
   int64_t lanes_ = 0, steps_[3] = {}, first_[3] = {};  // of the ramps
   bool over_[3] = {}, looked_at_[3] = {};
 };

@@ -48,7 +48,8 @@ struct DisjointLayout {
   bool unpool;
   int64_t lanes;  // the channels, or 1
   int64_t piece;  // positions of outputs taken together
-  bool one_row;   // channels first: all of dx is tiled without a gap
+  bool tiled;     // windows tile the height and the depth, from the first input on
+  bool join;      // and in one row each, with nothing left over: channels first, dx is one row
   int64_t past;   // bytes of dx, at most, that go past the caches at once; 0: none
   bool streams;   // channels last, whole vectors: where dx is aligned they go past the caches by themselves
 };
@@ -57,6 +58,7 @@ struct DisjointLayout {
 // AVX-512, times as fast as bwd_scatter, from cache: bf16, rows of 28 outputs 0.6 to 1.0, 44 1.1, 56 1.4, 112 1.6; f32,
 // rows of 12 0.8, 16 1.1, 24 1.2, 28 1.8; 16 channels last 1.0, 3x3 0.6, 24 1.15 and 1.2.)
 inline constexpr int64_t kLeastColumns[] = {48, 24};  // of halves, and of f32
+inline constexpr int64_t kLeastTiled[] = {20, 12};     // where windows tile the height and the depth
 inline constexpr int64_t kLeastChannels[] = {32, 24};
 inline constexpr int64_t kMostInputs = 20;  // for an output: with more, most of dx is only zeroed
 
@@ -100,24 +102,22 @@ class Disjoint {
 
   void Run(int64_t begin, int64_t end) {
     const int64_t columns = p_.channels_last() ? 0 : p_.width().kernel;
-    if (l_.one_row) {
-      columns == 1   ? RunOneRow<1>(begin, end)
-      : columns == 2 ? RunOneRow<2>(begin, end)
-      : columns == 3 ? RunOneRow<3>(begin, end)
-                     : RunOneRow<4>(begin, end);
-    } else {
-      columns == 0   ? RunRows<0>(begin, end)
-      : columns == 1 ? RunRows<1>(begin, end)
-      : columns == 2 ? RunRows<2>(begin, end)
-      : columns == 3 ? RunRows<3>(begin, end)
-                     : RunRows<4>(begin, end);
-    }
+    columns == 0   ? RunUnits<0>(begin, end)
+    : columns == 1 ? RunUnits<1>(begin, end)
+    : columns == 2 ? RunUnits<2>(begin, end)
+    : columns == 3 ? RunUnits<3>(begin, end)
+                   : RunUnits<4>(begin, end);
     past_.End();
     if (streams_) hwy::FlushStream();
   }
 
  private:
   // kColumns: of a window, channels first; 0: channels last.
+  template <int kColumns>
+  void RunUnits(int64_t begin, int64_t end) {
+    l_.tiled ? RunTiled<kColumns>(begin, end) : RunRows<kColumns>(begin, end);
+  }
+
   template <int kColumns>
   HWY_NOINLINE void RunRows(int64_t begin, int64_t end) {
     const Axis* a = p_.axis;
@@ -129,9 +129,7 @@ class Disjoint {
     // Where whole rows are written as they follow each other in memory, the last vector of each may reach into the
     // next: up to here.
     const bool in_order = a[0].in == 1 && l_.piece >= a[2].out;
-    const Bits* const limit = past_.used() ? reinterpret_cast<const Bits*>(past_.end())
-                              : in_order   ? dx_ + RowBehind(end) * row_size
-                                           : nullptr;
+    const Bits* const limit = LimitOf(in_order ? dx_ + RowBehind(end) * row_size : nullptr);
     for (int64_t unit = begin, ready = 0; unit < end; ++unit) {
       const Range depth = OwnedBy(a[0], od), height = OwnedBy(a[1], oh);
       for (int64_t ow = 0; ow < a[2].out; ow += l_.piece) {
@@ -170,17 +168,59 @@ class Disjoint {
     return unit / p_.height().out * p_.height().in + (oh == 0 ? 0 : OwnedBy(p_.height(), oh).begin);
   }
 
-  // Rows of dx that windows tile without a rest follow one another: one long row.
   template <int kColumns>
-  HWY_NOINLINE void RunOneRow(int64_t begin, int64_t end) {
-    const Axis& w = p_.width();
+  HWY_NOINLINE void RunTiled(int64_t begin, int64_t end) {
+    const Axis &d = p_.depth(), &h = p_.height(), &w = p_.width();
+    const int64_t in = w.in * l_.lanes, out = w.out * l_.lanes;
     const int64_t together = std::max<int64_t>(1, l_.piece / w.out);
+    const bool in_order = d.kernel == 1 && d.in == d.out;
+    int64_t oh = begin % h.out;
+    int64_t od = begin / h.out % d.out;
+    int64_t image = begin / h.out / d.out;
+    const auto row_of = [&](int64_t slice, int64_t row) { return dx_ + ((image * d.in + slice) * h.in + row) * in; };
+    const auto zero = [&](Bits* row, int64_t rows) {
+      for (; rows > 0; --rows, row += in) Zero(Place(row, in), {0, w.in});
+    };
     for (int64_t unit = begin; unit < end; unit += together) {
       const int64_t rows = std::min(together, end - unit);
       Read(unit, rows, {0, w.out});
-      Bits* const row = dx_ + unit * w.in;
-      WriteColumns<kColumns>(values_, codes_, 0, {0, rows * w.out}, Place(row, rows * w.in), rows * w.in, nullptr);
+      if (l_.join) {
+        Bits* const row = dx_ + unit * in;
+        WriteRow<kColumns>(values_, codes_, 0, {0, rows * w.out}, Place(row, rows * in), rows * w.in,
+                           LimitOf(dx_ + end * in));
+        continue;
+      }
+      for (int64_t r = 0, some; r < rows; r += some) {  // of one slice
+        some = std::min(rows - r, h.out - oh);
+        const bool last = oh + some == h.out;
+        const int64_t past = last ? h.in : std::min((oh + some) * h.kernel, h.in);
+        for (int64_t k = 0; k < std::min(d.kernel, d.in - od * d.kernel); ++k) {
+          const int64_t slice = od * d.kernel + k;
+          const Bits* const limit = LimitOf(in_order ? dx_ + RowBehind(end) * in : row_of(slice, past));
+          Bits* row = row_of(slice, oh * h.kernel);
+          for (int64_t i = 0; i < some; ++i) {
+            const int64_t tap_rows = std::min(h.kernel, h.in - (oh + i) * h.kernel);
+            for (int64_t t = 0; t < tap_rows; ++t, row += in) {
+              WriteRow<kColumns>(values_ + (r + i) * out, codes_ + (r + i) * out, (k * h.kernel + t) * w.kernel,
+                                 {0, w.out}, Place(row, in), w.in, limit);
+            }
+          }
+          if (last) zero(row, h.in - h.out * h.kernel);
+        }
+        oh += some;
+        if (!last) continue;
+        oh = 0;
+        if (++od < d.out) continue;
+        od = 0;
+        zero(row_of(d.out * d.kernel, 0), (d.in - d.out * d.kernel) * h.in);
+        ++image;
+      }
     }
+  }
+
+  // How far vectors may reach behind a row: in dx as far as it is written next.
+  const Bits* LimitOf(const Bits* next) const {
+    return past_.used() ? reinterpret_cast<const Bits*>(past_.end()) : next;
   }
 
   // Where to write n elements of dx.
@@ -300,7 +340,12 @@ class Disjoint {
       write(i, rest);
       std::memcpy(to, rest, static_cast<size_t>(past - to) * sizeof(Bits));
     }
-    if (ow.end == p_.width().out && end < in) Zero(row, {end, in});
+    if (end == in || ow.end < p_.width().out) return;
+    if (past + n <= limit && in - end <= n) {
+      hn::StoreU(hn::Zero(d), d, past);
+    } else {
+      Zero(row, {end, in});
+    }
   }
 
   const Problem& p_;
@@ -345,11 +390,15 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
     const int64_t each = Tuning().past_aside / (w.stride * layout.lanes * SizeOf(p.dtype));
     layout.piece = std::clamp<int64_t>(each, 1, layout.piece);
   }
-  const bool rows_alone = p.in_plane() == w.in && p.out_plane() == w.out && p.taps() == w.kernel;
-  layout.one_row = !p.channels_last() && rows_alone && w.in == w.out * w.kernel && w.out <= layout.piece;
+  const auto tiled = [](const Axis& a) {
+    return (a.stride == a.kernel || a.out == 1) && a.dilation == 1 && a.pad_lo == 0;
+  };
+  const auto whole = [](const Axis& a) { return a.kernel == 1 && a.in == a.out; };
+  layout.tiled = tiled(p.depth()) && tiled(p.height()) && w.out <= layout.piece;
+  layout.join = layout.tiled && !p.channels_last() && whole(p.depth()) && whole(p.height()) && w.in == w.out * w.kernel;
   const int64_t f32 = SizeOf(p.dtype) / 4;
-  const bool wide =
-      p.channels_last() ? p.channels >= kLeastChannels[f32] : layout.one_row || w.out >= kLeastColumns[f32];
+  const bool wide = p.channels_last() ? p.channels >= kLeastChannels[f32]
+                                      : layout.join || w.out >= (layout.tiled ? kLeastTiled : kLeastColumns)[f32];
   if (!wide) return "bwd_scatter is faster for rows this short, or so few channels";
   if (p.x_elements() > kMostInputs * p.y_elements()) return "bwd_scatter is faster for windows this large";
   const int64_t images = p.channels_last() ? p.batch : p.batch * p.channels;
@@ -357,8 +406,7 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   if (past) {
     // The first output owns what lies before its window, too, the last what lies behind.
     const int64_t ends = std::max<int64_t>(0, w.start(0)) + std::max<int64_t>(0, w.in - w.start(w.out - 1));
-    const int64_t columns =
-        layout.one_row ? layout.piece / w.out * w.in : std::min(w.in, layout.piece * w.stride + ends);
+    const int64_t columns = layout.join ? layout.piece / w.out * w.in : std::min(w.in, layout.piece * w.stride + ends);
     layout.past = columns * layout.lanes * SizeOf(p.dtype);
   }
   const int64_t units = images * p.depth().out * p.height().out;

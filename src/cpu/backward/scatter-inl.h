@@ -44,11 +44,18 @@ namespace HWY_NAMESPACE {
 
 // How elements of one type are added, or copied: all that depends on the type. Steps and planes count elements.
 struct ScatterForm {
+  // Of what is added, what is asked for before every few outputs: of each image in step one line, so far apart.
+  struct Ahead {
+    const std::byte* from;
+    int64_t apart, step;  // bytes
+  };
+
   // n outputs from `source` on; `all`: every one of them has a place. `four` is for as many runs in step, which add to
   // images `plane` apart and all have places; null for copies, which wait for nothing.
   template <class Place>
   using AddFn = void (*)(std::byte* sums, int64_t plane, const std::byte* source, int64_t source_step,
-                         const Place* places, int64_t step, int64_t n, bool all, ZeroMeanwhile& meanwhile);
+                         const Ahead& ahead, const Place* places, int64_t step, int64_t n, bool all,
+                         ZeroMeanwhile& meanwhile);
   template <class Place>
   struct Adds {
     AddFn<Place> one, four;
@@ -121,13 +128,14 @@ struct ScatterOf {
 
   template <int kImages, class Place>
   static void Add(std::byte* sums_at, int64_t plane, const std::byte* from, int64_t source_step,
-                  const Place* HWY_RESTRICT places, int64_t step, int64_t n, bool all,
+                  const ScatterForm::Ahead& ahead, const Place* HWY_RESTRICT places, int64_t step, int64_t n, bool all,
                   ZeroMeanwhile& shared_meanwhile) {
     ZeroMeanwhile meanwhile = shared_meanwhile;
     const T* HWY_RESTRICT source = reinterpret_cast<const T*>(from);
     HWY_ALIGN S wide[kImages * kRun];
     S nowhere{};
-    for (; n > 0; n -= kRun, source += kRun, places += kRun) {
+    const std::byte* next = ahead.from;
+    for (; n > 0; n -= kRun, source += kRun, places += kRun, next += ahead.step) {
       const int64_t run = std::min(n, kRun);
       ZeroSome(meanwhile);
       S* sums[kImages];
@@ -135,7 +143,7 @@ struct ScatterOf {
       const Place* to[kImages];
       _Pragma("GCC unroll 4") for (int m = 0; m < kImages; ++m) {
         sums[m] = reinterpret_cast<S*>(sums_at) + m * plane;
-        __builtin_prefetch(reinterpret_cast<const std::byte*>(source + m * source_step) + kBytesAhead);
+        __builtin_prefetch(next + m * ahead.apart);
         values[m] = Values(source + m * source_step, run, wide + m * kRun);
         to[m] = places + m * step;
       }
@@ -157,8 +165,8 @@ struct ScatterOf {
 
   // The other way round: outputs take what lies at their places, or 0.
   template <class Place>
-  static void Take(std::byte* from, int64_t, const std::byte* outputs, int64_t, const Place* HWY_RESTRICT places,
-                   int64_t, int64_t n, bool, ZeroMeanwhile&) {
+  static void Take(std::byte* from, int64_t, const std::byte* outputs, int64_t, const ScatterForm::Ahead&,
+                   const Place* HWY_RESTRICT places, int64_t, int64_t n, bool, ZeroMeanwhile&) {
     const T* const tx = reinterpret_cast<const T*>(from);
     T* HWY_RESTRICT ty = reinterpret_cast<T*>(const_cast<std::byte*>(outputs));
     for (int64_t i = 0; i < n; ++i) ty[i] = places[i] != kNoPlace<Place> ? tx[places[i]] : T{};
@@ -263,33 +271,46 @@ class Scatter {
   void AddAll(const Sums& s, const Batch& b, Places<Place>& places_of, const ScatterForm::Adds<Place>& adds) const {
     auto* const all_places = reinterpret_cast<Place*>(to_);
     const int64_t n = b.rows * b.ow.size() * s.lanes;
+    const int64_t bytes = s.l.bytes, few = kFewOutputs * bytes;
     const std::byte* const source = s.Source(s.OutputOf(b.image, b.od, b.oh, b.ow.begin));
     std::byte* const first = s.OriginOf(b).sums;
+    const auto add_one = [&](std::byte* sums, const std::byte* from, const Place* places, int64_t count, bool all) {
+      adds.one(sums, 0, from, 0, {from + kBytesAhead, 0, few}, places, 0, count, all, s.meanwhile);
+    };
+    // Of images in step, which are short, the next ones, as they follow each other in memory.
+    const auto add_four = [&](int64_t plane, int64_t image, int64_t begun, int64_t step, int64_t count) {
+      const bool near = kImagesInStep * image * bytes <= Tuning().sums_cache_2;
+      const ScatterForm::Ahead next = {source + (kImagesInStep * image + (kImagesInStep - 1) * begun) * bytes, few,
+                                       kImagesInStep * few};
+      const ScatterForm::Ahead own = {source + kBytesAhead, image * bytes, few};
+      adds.four(first, plane, source, image, near ? next : own, all_places, step, count, true, s.meanwhile);
+    };
     if (b.whole) {
       const bool all = places_of.Find(s, b, 0, b.images * b.rows, all_places);
       if (b.images % kImagesInStep != 0 || !all || !adds.four)
-        return adds.one(first, 0, source, 0, all_places, 0, b.images * n, all, s.meanwhile);
+        return add_one(first, source, all_places, b.images * n, all);
       const int64_t quarter = b.images / kImagesInStep * n;
-      return adds.four(first, 0, source, quarter, all_places, quarter, quarter, true, s.meanwhile);
+      return add_four(0, quarter, 0, quarter, quarter);
     }
-    const int64_t source_step = p_.out_plane() * s.l.lanes;
+    const int64_t image = p_.out_plane() * s.l.lanes;
     const int64_t step = places_of.capacity();
     bool all[kImagesInStep];
     bool every = true;
     for (int64_t i = 0; i < b.images; ++i) every &= all[i] = places_of.Find(s, b, i, b.rows, all_places + i * step);
-    if (b.images == kImagesInStep && every && adds.four)
-      return adds.four(first, s.plane, source, source_step, all_places, step, n, true, s.meanwhile);
+    if (b.images == kImagesInStep && every && adds.four) {
+      const int64_t begun = s.OutputOf(0, b.od, b.oh, b.ow.begin) - s.OutputOf(0, 0, 0, 0);
+      return add_four(s.plane, image, begun * s.l.lanes, step, n);
+    }
     for (int64_t i = 0; i < b.images; ++i) {
-      std::byte* const sums_at = first + i * s.plane * s.l.sum_bytes;
-      const std::byte* const from = source + i * source_step * s.l.bytes;
+      std::byte* const sums = first + i * s.plane * s.l.sum_bytes;
+      const std::byte* const from = source + i * image * bytes;
       const Place* const places = all_places + i * step;
       if (s.flat()) {
-        adds.one(sums_at, 0, from, 0, places, 0, n, all[i], s.meanwhile);
+        add_one(sums, from, places, n, all[i]);
         continue;
       }
       for (int64_t r = 0; r < b.ow.size(); ++r) {
-        adds.one(sums_at, 0, from + r * s.l.lanes * s.l.bytes, 0, places + r * s.lanes, 0, s.lanes, all[i],
-                 s.meanwhile);
+        add_one(sums, from + r * s.l.lanes * bytes, places + r * s.lanes, s.lanes, all[i]);
       }
     }
   }

@@ -31,6 +31,7 @@ struct CpuTuning {
   int64_t sums_least = 16 << 10;
   int64_t sums_piece = 2048;
   int64_t sums_zeroed = 128 << 10;
+  int64_t sums_near = 0xFFFF;  // places that reach no further have 16 bits
   // From so many bytes of dx on it is written past the caches (backward/past-inl.h), and so much is put aside for it.
   int64_t past_caches = 8 << 20;
   int64_t past_aside = 2 << 10;

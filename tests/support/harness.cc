@@ -170,6 +170,7 @@ CpuTuning SmallTuning(int64_t size) {
   t.sums_least = 64 << size;
   t.sums_piece = 32 << size;
   t.sums_zeroed = 1024 << size;
+  t.sums_near = 1024 << size;
   t.past_caches = 2048 << size;
   t.past_aside = 64 << size;
   t.lanes_tile = 64 << (2 * size);

@@ -425,7 +425,7 @@ inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
   layout.past = past;
   const double reach = ReachOf(p, layout);
   if (reach >= 1 << 30) return "the windows span too much";
-  layout.near = reach < kNoPlace<uint16_t> && p.routes.bits <= 8;
+  layout.near = reach < static_cast<double>(Tuning().sums_near) && p.routes.bits <= 8;
   Kernel kernel{RunScatter, layout.units(), Scatter(p, layout, nullptr).bytes};
   // Every task zeroes its sums first.
   if (layout.sums * host.tasks > p.x_elements() / 8) kernel.tasks_per_thread = 1;

@@ -47,6 +47,7 @@ struct Host {
   int64_t simd = 0;  // the instruction set, as Highway numbers them; 0: none that was built
   int threads = 1;   // that a run may have, and is worth
   int64_t tasks = threads > 1 ? int64_t{threads} * kTasksPerThread : 1;  // that it is worth
+  int64_t whole_bytes = 0;  // of x, where the problem is a piece of a larger one
 };
 
 // Runs units [begin, end). Source and result have at least one element each (only the reference sees less). `scratch`

@@ -58,7 +58,7 @@ struct DisjointLayout {
 // AVX-512, times as fast as bwd_scatter, from cache: bf16, rows of 28 outputs 0.6 to 1.0, 44 1.1, 56 1.4, 112 1.6; f32,
 // rows of 12 0.8, 16 1.1, 24 1.2, 28 1.8; 16 channels last 1.0, 3x3 0.6, 24 1.15 and 1.2.)
 inline constexpr int64_t kLeastColumns[] = {48, 24};  // of halves, and of f32
-inline constexpr int64_t kLeastTiled[] = {20, 12};     // where windows tile the height and the depth
+inline constexpr int64_t kLeastTiled[] = {20, 12};    // where windows tile the height and the depth
 inline constexpr int64_t kLeastChannels[] = {32, 24};
 inline constexpr int64_t kMostInputs = 20;  // for an output: with more, most of dx is only zeroed
 
@@ -366,7 +366,7 @@ void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end,
   Disjoint<Bits>(p, args, *static_cast<const DisjointLayout*>(args.layout), scratch).Run(begin, end);
 }
 
-inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
+inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
   if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
   if (SizeOf(p.dtype) != 2 && op == POOLGRAD_OP_UNPOOL) return "it unpools halves alone";
   if (SizeOf(p.dtype) != 2 && p.dtype != POOLGRAD_F32) return "it is for f32 and halves";
@@ -383,7 +383,7 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host&) {
   layout.unpool = op == POOLGRAD_OP_UNPOOL;
   layout.lanes = p.channels_last() ? p.channels : 1;
   layout.piece = std::max<int64_t>(1, 2 * Tuning().sums_piece / layout.lanes);
-  bool past = PastCaches::IsWorthIt(p);
+  bool past = PastCaches::IsWorthIt(p, host);
   layout.streams = past && p.channels_last() && p.channels * SizeOf(p.dtype) % kVectorBytes == 0;
   past = past && !layout.streams;
   if (past) {  // what is put aside stays in L1

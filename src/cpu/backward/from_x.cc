@@ -132,7 +132,8 @@ const char* AddShape(const Problem& p, const Host& host, int64_t images, const B
   if (!b.covered()) return nullptr;
   Shape s = layout->ShapeOf(p, images, b);
   if (layout->Find(s)) return nullptr;
-  const Host one{host.simd};  // thread for a piece
+  Host one{host.simd};  // thread for a piece
+  one.whole_bytes = p.x_bytes();
   if (!MakeFirst(ForwardAlgorithms(), s.forward, POOLGRAD_OP_FORWARD_ROUTES, one, &s.find)) {
     return "no vector kernel finds its routes";
   }

@@ -17,6 +17,7 @@
 
 #include "cpu/scratch.h"
 #include "cpu/tuning.h"
+#include "spec/kernel.h"
 #include "spec/problem.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,7 +29,9 @@ class PastCaches {
   static constexpr int64_t kLine = 64;
 
  public:
-  static bool IsWorthIt(const Problem& p) { return HWY_ARCH_X86 && p.x_bytes() >= Tuning().past_caches; }
+  static bool IsWorthIt(const Problem& p, const Host& host) {
+    return HWY_ARCH_X86 && std::max(p.x_bytes(), host.whole_bytes) >= Tuning().past_caches;
+  }
 
   // `most`: bytes that are put aside at once; 0: none are.
   PastCaches(int64_t most, ScratchTaker& take)

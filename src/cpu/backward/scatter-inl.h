@@ -419,7 +419,7 @@ inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
   const ScatterForm* const form = ScatterFormOf(p, op);
   if (!form) return kNoVectors;
   const bool rounds = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
-  const bool past = PastCaches::IsWorthIt(p) && op != POOLGRAD_OP_GATHER;
+  const bool past = PastCaches::IsWorthIt(p, host) && op != POOLGRAD_OP_GATHER;
   ScatterLayout layout = {LayOutSums(p, host, !rounds && !past, rounds ? 4 : SizeOf(p.dtype), op == POOLGRAD_OP_GATHER),
                           form, false};
   layout.past = past;

@@ -419,10 +419,15 @@ inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
   const ScatterForm* const form = ScatterFormOf(p, op);
   if (!form) return kNoVectors;
   const bool rounds = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
-  const bool past = PastCaches::IsWorthIt(p, host) && op != POOLGRAD_OP_GATHER;
-  ScatterLayout layout = {LayOutSums(p, host, !rounds && !past, rounds ? 4 : SizeOf(p.dtype), op == POOLGRAD_OP_GATHER),
-                          form, false};
-  layout.past = past;
+  const auto laid_out = [&](bool past) {
+    const int64_t sum_bytes = rounds ? 4 : SizeOf(p.dtype);
+    ScatterLayout l = {LayOutSums(p, host, !rounds && !past, sum_bytes, op == POOLGRAD_OP_GATHER), form, false};
+    l.past = past;
+    return l;
+  };
+  ScatterLayout layout = laid_out(PastCaches::IsWorthIt(p, host) && op != POOLGRAD_OP_GATHER);
+  // What could be added straight into dx is not kept elsewhere before it leaves unless that stays in a cache.
+  if (layout.past && !rounds && layout.sums * layout.sum_bytes > 8 * Tuning().sums_cache_2) layout = laid_out(false);
   const double reach = ReachOf(p, layout);
   if (reach >= 1 << 30) return "the windows span too much";
   layout.near = reach < static_cast<double>(Tuning().sums_near) && p.routes.bits <= 8;

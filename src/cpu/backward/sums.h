@@ -158,7 +158,7 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
   if (l.units() < host.tasks) cut(CeilDiv(host.tasks, others), windows, tuning.sums_least);
   // A thread that has nothing else to do may do more twice. (Two of them, one image: 28x28 with 3x3/1 1.3 times as
   // fast, 56x56 with 5x5/1 1.4; 14x14, which would be cut at half of it, no faster.)
-  if (l.units() < host.threads) cut(CeilDiv(host.threads, others), 4 * reach, tuning.sums_least);
+  if (l.units() < host.threads) cut(CeilDiv(host.threads, others), CeilDiv(48 * reach, 12 + inputs), tuning.sums_least);
   // Blocks need no window twice, but are runs of dx and of codes, and take up to 1.6 times as long.
   if (4 * l.units() <= host.threads) {
     const int64_t fair = CeilDiv(l.lanes, CeilDiv(host.threads, l.units() / l.blocks));

@@ -143,22 +143,36 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
   l.blocks = CeilDiv(l.lanes, l.block);
   l.groups = CeilDiv(l.images, l.group);
 
-  // Enough units for the threads, as far as windows across the cuts allow it. A signal (only the width is left) does
-  // not roll: its bands fit the cache.
-  const auto cut = [&](int64_t bands, int64_t least, int64_t least_bytes) {  // of about the same size
-    least = std::max<int64_t>(least, least_bytes / (sum_bytes * slice()));
-    bands = std::clamp<int64_t>(bands, 1, std::max<int64_t>(1, r.in / least));
+  // Bands of about the same size. A signal (only the width is left) does not roll: its bands fit the cache.
+  const auto cut = [&](int64_t bands) {
     l.band[l.roll] = CeilDiv(r.in, bands);
     l.bands[l.roll] = CeilDiv(r.in, l.band[l.roll]);
   };
-  const int64_t windows = CeilDiv(96 * reach, 12 + inputs);  // an output takes about as long as 12 inputs
-  const int64_t fit = std::max<int64_t>(1, tuning.sums_cache / (sum_bytes * slice() * l.group));
-  if (l.roll == 2) cut(CeilDiv(r.in, fit), windows, 0);
-  const int64_t others = l.units() / l.bands[l.roll];
-  if (l.units() < host.tasks) cut(CeilDiv(host.tasks, others), windows, tuning.sums_least);
-  // A thread that has nothing else to do may do more twice. (Two of them, one image: 28x28 with 3x3/1 1.3 times as
-  // fast, 56x56 with 5x5/1 1.4; 14x14, which would be cut at half of it, no faster.)
-  if (l.units() < host.threads) cut(CeilDiv(host.threads, others), CeilDiv(48 * reach, 12 + inputs), tuning.sums_least);
+  constexpr int64_t kOutput = 12;  // an output takes about as long as so many inputs
+  if (l.roll == 2) {
+    const int64_t fit = std::max<int64_t>(1, tuning.sums_cache / (sum_bytes * slice() * l.group));
+    cut(std::clamp<int64_t>(CeilDiv(r.in, fit), 1, std::max<int64_t>(1, r.in * (kOutput + inputs) / (96 * reach))));
+  }
+  // Else as many as keep the threads busy for the shortest time, windows across the cuts being done twice; and more,
+  // where that costs little, since no two take the same time. What is done by all counts as much as what one does,
+  // since threads share processors.
+  if (l.units() < host.tasks) {
+    const int64_t others = l.units() / l.bands[l.roll];
+    const int64_t least = std::max<int64_t>(1, tuning.sums_least / (sum_bytes * slice()));
+    const int64_t most = std::min(CeilDiv(host.tasks, others), r.in / least);
+    const auto time = [&](int64_t bands) {
+      const int64_t band = CeilDiv(r.in, bands), units = others * bands;
+      const int64_t one = inputs * band + kOutput * (band + (bands > 1 ? reach : 0));
+      return CeilDiv(units, host.threads) * one + units * one / host.threads;
+    };
+    int64_t chosen = l.bands[l.roll], shortest = time(chosen);
+    for (int64_t bands = chosen + 1; bands <= most; ++bands) {
+      const int64_t taken = time(bands);
+      if (taken <= shortest + shortest / 32) chosen = bands;
+      shortest = std::min(shortest, taken);
+    }
+    cut(chosen);
+  }
   // Blocks need no window twice, but are runs of dx and of codes, and take up to 1.6 times as long.
   if (4 * l.units() <= host.threads) {
     const int64_t fair = CeilDiv(l.lanes, CeilDiv(host.threads, l.units() / l.blocks));

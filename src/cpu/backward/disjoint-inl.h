@@ -90,6 +90,9 @@ class Disjoint {
         dx_(static_cast<Bits*>(args.result)),
         take_(scratch),
         past_(l.past, take_),
+        rule_(l.unpool                        ? HalfRule{0x7FFF, 0, 0xFFFF}
+              : problem.dtype == POOLGRAD_F16 ? kHalfSum<F16>
+                                              : kHalfSum<BF16>),
         streams_(l.streams && reinterpret_cast<uintptr_t>(dx_) % kVectorBytes == 0) {
     const int64_t n = l.piece * l.lanes + kRowSlack;
     staged_values_ = take_.Take<Bits>(n);
@@ -235,15 +238,9 @@ class Disjoint {
     const int64_t n = rows * ow.size() * l_.lanes;
     const int64_t first = (row * p_.width().out + ow.begin) * l_.lanes;
     const Bits* const source = static_cast<const Bits*>(args_.source) + first;
-    values_ = staged_values_;
-    if (sizeof(Bits) == 4 && first + n + kRowSlack <= p_.y_elements()) {
-      values_ = source;
-    } else if (sizeof(Bits) == 4 || l_.unpool) {
-      std::memcpy(staged_values_, source, static_cast<size_t>(n) * sizeof(Bits));
-    } else if (p_.dtype == POOLGRAD_F16) {
-      SpreadHalfBits<F16>(source, n, staged_values_);
-    } else {
-      SpreadHalfBits<BF16>(source, n, staged_values_);
+    values_ = source;
+    if (first + n + kRowSlack > p_.y_elements()) {
+      values_ = std::copy_n(source, n, staged_values_) - n;
     }
     ReadRows(p_, args_.routes, row, rows, ow, 0, l_.lanes, codes_, spare_);
   }
@@ -252,13 +249,16 @@ class Disjoint {
     if (w.size() > 0) std::memset(row + w.begin * l_.lanes, 0, static_cast<size_t>(w.size() * l_.lanes) * sizeof(Bits));
   }
 
-  // What a sum makes of it: f32 here, halves when they are read.
+  // What a sum makes of it, as HalfAsSum does for halves; unpool leaves it as it is.
   template <class DAny>
-  static HWY_INLINE hn::Vec<DAny> Value(DAny d, const Bits* values) {
+  HWY_INLINE hn::Vec<DAny> Value(DAny d, const Bits* values) const {
     const auto bits = hn::LoadU(d, values);
-    if constexpr (sizeof(Bits) == 2) return bits;
-    const hn::RebindToFloat<hn::Repartition<uint32_t, DAny> > df;
-    return hn::BitCast(d, hn::Add(hn::BitCast(df, bits), hn::Zero(df)));
+    if constexpr (sizeof(Bits) == 4) {
+      const hn::RebindToFloat<DAny> df;
+      return hn::BitCast(d, hn::Add(hn::BitCast(df, bits), hn::Zero(df)));
+    } else {
+      return HalfAsSum(d, bits, rule_);
+    }
   }
 
   template <class DAny>
@@ -279,31 +279,63 @@ class Disjoint {
 
   template <bool kStream>
   HWY_INLINE void WriteLast(const Bits* values, const uint8_t* codes, int64_t first_tap, Range ow, Bits* row) const {
-    const D d;
     const Axis& a = p_.width();
-    const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-    const int64_t lanes = l_.lanes;
-    for (int64_t o = ow.begin; o < ow.end; ++o, values += lanes, codes += lanes) {
+    for (int64_t o = ow.begin, past; o < ow.end; o = past) {
+      const Bits* const from = values + (o - ow.begin) * l_.lanes;
+      const uint8_t* const named = codes + (o - ow.begin) * l_.lanes;
       const Range owned = OwnedBy(a, o);
+      const int64_t start = a.start(o);
+      past = o + 1;
+      if (a.dilation == 1 && start >= 0 && start + a.kernel <= a.in) {  // and so some that follow
+        past = std::min(ow.end, o + (a.in - a.kernel - start) / a.stride + 1);
+        Zero(row, {owned.begin, start});
+        WriteWindows<kStream>(from, named, first_tap, past - o, a.kernel, row + start * l_.lanes);
+        Zero(row, {a.start(past - 1) + a.kernel, OwnedBy(a, past - 1).end});
+        continue;
+      }
       for (int64_t w = owned.begin; w < owned.end; ++w) {
         const int64_t k = OwnTap(a, o, w);
         if (k < 0) {
           Zero(row, {w, w + 1});
-          continue;
+        } else {
+          WriteWindows<kStream>(from, named, first_tap + k, 1, 1, row + w * l_.lanes);
         }
-        Bits* const to = row + w * lanes;
+      }
+    }
+  }
+
+  // `kernel` taps each, and what lies between them. In a function of its own, so that its loops have the registers.
+  template <bool kStream>
+  HWY_NOINLINE void WriteWindows(const Bits* HWY_RESTRICT values, const uint8_t* HWY_RESTRICT codes, int64_t first_tap,
+                                 int64_t windows, int64_t kernel, Bits* HWY_RESTRICT to) const {
+    const D d;
+    const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+    const int64_t lanes = l_.lanes, gap = p_.width().stride - kernel;
+    for (; windows > 0; --windows, values += lanes, codes += lanes) {
+      for (int64_t k = 0; k < kernel; ++k, to += lanes) {
         const V tap = hn::Set(d, static_cast<Bits>(first_tap + k));
-        const auto keep = [&](int64_t c) HWY_ATTR {
-          const V kept = hn::IfThenElseZero(hn::Eq(CodesOf(d, codes + c), tap), Value(d, values + c));
+        const auto kept = [&](int64_t c) HWY_ATTR {
+          return hn::IfThenElseZero(hn::Eq(CodesOf(d, codes + c), tap), Value(d, values + c));
+        };
+        const auto put = [&](V v, int64_t c) HWY_ATTR {
           if constexpr (kStream) {
-            hn::Stream(kept, d, to + c);
+            hn::Stream(v, d, to + c);
           } else {
-            hn::StoreU(kept, d, to + c);
+            hn::StoreU(v, d, to + c);
           }
         };
         int64_t c = 0;
-        for (; c + n <= lanes; c += n) keep(c);
-        if (c < lanes) keep(lanes - n);  // some again
+        for (; c + 2 * n <= lanes; c += 2 * n) {  // stores in pairs
+          const V first = kept(c), second = kept(c + n);
+          put(first, c);
+          put(second, c + n);
+        }
+        for (; c + n <= lanes; c += n) put(kept(c), c);
+        if (c < lanes) put(kept(lanes - n), lanes - n);  // some again
+      }
+      if (gap > 0 && windows > 1) {
+        std::memset(to, 0, static_cast<size_t>(gap * lanes) * sizeof(Bits));
+        to += gap * lanes;
       }
     }
   }
@@ -357,6 +389,7 @@ class Disjoint {
   uint8_t* spare_;
   ScratchTaker take_;
   PastCaches past_;
+  const HalfRule rule_;
   const bool streams_;
   const Bits* values_ = nullptr;
 };

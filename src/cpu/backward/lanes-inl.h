@@ -13,6 +13,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -43,18 +44,6 @@ void SpreadSum(const void* from, int64_t count, void* to) {
   int64_t i = 0;
   for (; i + n <= count; i += n) hn::StoreU(hn::Add(LoadWide(d, source + i), zero), d, out + i);
   for (; i < count; ++i) out[i] = Widen(source[i]) + V{0};
-}
-
-template <class T>
-void SpreadHalfBits(const void* from, int64_t count, void* to) {
-  const hn::ScalableTag<uint16_t> d;
-  const hn::CappedTag<uint16_t, 1> d1;
-  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
-  const uint16_t* source = static_cast<const uint16_t*>(from);
-  uint16_t* out = static_cast<uint16_t*>(to);
-  int64_t i = 0;
-  for (; i + n <= count; i += n) hn::StoreU(HalfAsSum<T>(d, hn::LoadU(d, source + i)), d, out + i);
-  for (; i < count; ++i) out[i] = hn::GetLane(HalfAsSum<T>(d1, hn::Set(d1, source[i])));
 }
 
 // ---- Sums to dx, each rounded once.
@@ -99,72 +88,37 @@ void RoundRun(const Wide<T>* HWY_RESTRICT from, int64_t n, T* HWY_RESTRICT to) {
 
 // ---- Codes of one line, one per lane.
 
-// 16 codes, a byte each, stored one per Code.
-template <class Code, class V8>
-HWY_INLINE void StoreSpread(V8 codes, Code* to) {
-  const hn::FixedTag<uint8_t, 16> d8;
-  const auto zero = hn::Zero(d8);
-  if constexpr (sizeof(Code) == 1) {
-    hn::StoreU(codes, d8, to);
-  } else {
-    const hn::FixedTag<uint16_t, 8> d16;
-    const auto store16 = [&](auto half, Code* at) HWY_ATTR {
-      if constexpr (sizeof(Code) == 2) {
-        hn::StoreU(half, d16, at);
-      } else {
-        const hn::FixedTag<uint32_t, 4> d32;
-        const auto zero16 = hn::BitCast(d16, zero);
-        hn::StoreU(hn::BitCast(d32, hn::InterleaveLower(d16, half, zero16)), d32, at);
-        hn::StoreU(hn::BitCast(d32, hn::InterleaveUpper(d16, half, zero16)), d32, at + 4);
-      }
-    };
-    store16(hn::BitCast(d16, hn::InterleaveLower(d8, codes, zero)), to);
-    store16(hn::BitCast(d16, hn::InterleaveUpper(d8, codes, zero)), to + 8);
-  }
-}
-
-// 32 packed codes of kBits (2, 4 or 8) each: 4 * kBits bytes from `from`.
-template <int kBits, class Code>
-HWY_INLINE void Spread32(const uint8_t* from, Code* to) {
-  const hn::FixedTag<uint8_t, 16> d8;
-  if constexpr (kBits == 8) {
-    StoreSpread(hn::LoadU(d8, from), to);
-    StoreSpread(hn::LoadU(d8, from + 16), to + 16);
-  } else {
-    const auto low_nibble = hn::Set(d8, 15);
-    const auto shift4 = [&](auto v) HWY_ATTR {
-      const hn::FixedTag<uint16_t, 8> d16;
-      return hn::And(hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, v))), low_nibble);
-    };
-    if constexpr (kBits == 4) {
-      const auto packed = hn::LoadU(d8, from);
-      const auto even = hn::And(packed, low_nibble);
-      const auto odd = shift4(packed);
-      StoreSpread(hn::InterleaveLower(d8, even, odd), to);
-      StoreSpread(hn::InterleaveUpper(d8, even, odd), to + 16);
-    } else {
-      uint64_t bytes;
-      std::memcpy(&bytes, from, sizeof(bytes));
-      const auto packed = hn::BitCast(d8, hn::Set(hn::FixedTag<uint64_t, 2>(), bytes));
-      const auto nibbles = hn::InterleaveLower(d8, hn::And(packed, low_nibble), shift4(packed));
-      const hn::FixedTag<uint16_t, 8> d16;
-      const auto three = hn::Set(d8, 3);
-      const auto even = hn::And(nibbles, three);
-      const auto odd = hn::And(hn::BitCast(d8, hn::ShiftRight<2>(hn::BitCast(d16, nibbles))), three);
-      StoreSpread(hn::InterleaveLower(d8, even, odd), to);
-      StoreSpread(hn::InterleaveUpper(d8, even, odd), to + 16);
-    }
-  }
+// A vector of codes, a byte each, of as many packed ones of kBits (2 or 4). A byte's codes are moved to the bytes of a
+// lane that is as wide as they are many.
+template <int kBits, class D8 = hn::ScalableTag<uint8_t>>
+HWY_INLINE hn::Vec<D8> Unpacked(const uint8_t* from) {
+  using Lane = std::conditional_t<kBits == 4, uint16_t, uint32_t>;
+  const hn::Repartition<Lane, D8> d;
+  auto v = hn::PromoteTo(d, hn::LoadU(hn::Rebind<uint8_t, decltype(d)>(), from));
+  if constexpr (kBits == 2) v = hn::Or(v, hn::ShiftLeft<12>(v));
+  v = hn::Or(v, hn::ShiftLeft<8 - kBits>(v));
+  return hn::And(hn::BitCast(D8(), v), hn::Set(D8(), uint8_t{(1 << kBits) - 1}));
 }
 
 template <int kBits, class Code>
 void SpreadPacked(const uint8_t* from, int64_t count, Code* to) {
+  const hn::ScalableTag<uint8_t> d8;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d8));
+  const auto spread = [&](const uint8_t* packed, int64_t i) HWY_ATTR {
+    if constexpr (sizeof(Code) == 1) {
+      hn::StoreU(Unpacked<kBits>(packed), d8, to + i);
+    } else {
+      HWY_ALIGN uint8_t bytes[hn::MaxLanes(d8)];
+      hn::Store(Unpacked<kBits>(packed), d8, bytes);
+      std::copy_n(bytes, n, to + i);
+    }
+  };
   int64_t i = 0;
-  for (; i + 32 <= count; i += 32) Spread32<kBits>(from + i * kBits / 8, to + i);
+  for (; i + n <= count; i += n) spread(from + i * kBits / 8, i);
   if (i < count) {
-    uint8_t bytes[4 * kBits] = {};
-    std::memcpy(bytes, from + i * kBits / 8, static_cast<size_t>((count - i) * kBits + 7) / 8);
-    Spread32<kBits>(bytes, to + i);
+    uint8_t last[hn::MaxLanes(d8)] = {};
+    std::memcpy(last, from + i * kBits / 8, static_cast<size_t>((count - i) * kBits + 7) / 8);
+    spread(last, i);
   }
 }
 
@@ -189,7 +143,7 @@ void SpreadCodes(int bits, const uint8_t* from, int64_t count, Code* to) {
     case 4:
       return SpreadPacked<4>(from, count, to);
     case 8:
-      return SpreadPacked<8>(from, count, to);
+      return SpreadWide<Code, uint8_t>(from, count, to);
     case 16:
       return SpreadWide<Code, uint16_t>(from, count, to);
     default:

@@ -123,16 +123,26 @@ HWY_INLINE void StoreNarrow(D d, hn::Vec<D> value, T* to) {
   }
 }
 
-// The bits of a half that 0 + value, rounded back, would have: -0 becomes +0 and a NaN becomes quiet.
-template <class T, class D>
-HWY_INLINE hn::Vec<D> HalfAsSum(D d, hn::Vec<D> bits) {
-  constexpr int16_t kInfinity = std::is_same_v<T, BF16> ? 0x7F80 : 0x7C00;
-  constexpr uint16_t kQuiet = std::is_same_v<T, BF16> ? 0x0040 : 0x0200;
+// What makes of a half's bits what 0 + value, rounded back, would have: -0 becomes +0 and a NaN becomes quiet.
+struct HalfRule {
+  int16_t infinity;
+  uint16_t quiet, zero;  // the bit that makes a NaN quiet; the magnitude that becomes +0
+};
+template <class T>
+inline constexpr HalfRule kHalfSum =
+    std::is_same_v<T, BF16> ? HalfRule{0x7F80, 0x0040, 0} : HalfRule{0x7C00, 0x0200, 0};
+
+template <class D>
+HWY_INLINE hn::Vec<D> HalfAsSum(D d, hn::Vec<D> bits, HalfRule rule) {
   const hn::RebindToSigned<D> di;
   const auto magnitude = hn::And(bits, hn::Set(d, 0x7FFF));
-  const auto nan = hn::RebindMask(d, hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, kInfinity)));
-  const auto quiet = hn::Or(bits, hn::IfThenElseZero(nan, hn::Set(d, kQuiet)));
-  return hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(d)), quiet);
+  const auto nan = hn::RebindMask(d, hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, rule.infinity)));
+  const auto quiet = hn::Or(bits, hn::IfThenElseZero(nan, hn::Set(d, rule.quiet)));
+  return hn::IfThenZeroElse(hn::Eq(magnitude, hn::Set(d, rule.zero)), quiet);
+}
+template <class T, class D>
+HWY_INLINE hn::Vec<D> HalfAsSum(D d, hn::Vec<D> bits) {
+  return HalfAsSum(d, bits, kHalfSum<T>);
 }
 
 // The first n elements, others 0; nothing beyond them is touched. Vectors of 16 bytes are made of two words.

@@ -143,7 +143,8 @@ void SpreadCodes(int bits, const uint8_t* from, int64_t count, Code* to) {
     case 4:
       return SpreadPacked<4>(from, count, to);
     case 8:
-      return SpreadWide<Code, uint8_t>(from, count, to);
+      std::copy_n(from, count, to);
+      return;
     case 16:
       return SpreadWide<Code, uint16_t>(from, count, to);
     default:

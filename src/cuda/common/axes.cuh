@@ -8,8 +8,9 @@ namespace poolgrad::cuda {
 struct WindowAxis {
   int in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, pad = 0;
   // The inputs that a tile's windows reach, numbered from 0: window o's tap k is number o * per_output + k * per_tap.
-  // Usually they are all inputs from the first window's start on; where windows leave gaps (`packed`), only the taps.
-  int per_output = 1, per_tap = 1;
+  // Usually they are all inputs from the first window's start on, or every `step`th, where all windows skip the others;
+  // where windows leave gaps (`packed`), only the taps.
+  int per_output = 1, per_tap = 1, step = 1;
   bool packed = false;
   // The outputs with a tap on one input: from the first on every `every`th, each with its tap `tap_step` lower.
   int every = 1, tap_step = 1;
@@ -23,11 +24,11 @@ struct WindowAxis {
   __host__ __device__ int extent() const { return (kernel - 1) * dilation + 1; }
   // How many inputs `outputs` windows one after the other reach.
   int64_t reach(int64_t outputs) const {
-    return packed ? outputs * kernel : (outputs - 1) * stride + int64_t{kernel - 1} * dilation + 1;
+    return packed ? outputs * kernel : (outputs - 1) * per_output + int64_t{kernel - 1} * per_tap + 1;
   }
   // The input that has number `row` in a tile whose first window is `first`.
   __device__ int place(int first, int row) const {
-    if (!packed) return start(first) + row;
+    if (!packed) return start(first) + row * step;
     uint32_t tap = static_cast<uint32_t>(row);
     const int o = static_cast<int>(by_kernel.take(&tap));
     return start(first + o) + static_cast<int>(tap) * dilation;
@@ -74,9 +75,10 @@ __host__ __device__ constexpr WindowAxis WindowOf(int kernel, int stride, int di
   }
   a.every = dilation / common;
   a.tap_step = stride / common;
-  a.packed = stride > kernel;
-  a.per_output = a.packed ? kernel : stride;
-  a.per_tap = a.packed ? 1 : dilation;
+  a.step = common;
+  a.packed = stride / common > kernel;
+  a.per_output = a.packed ? kernel : stride / common;
+  a.per_tap = a.packed ? 1 : dilation / common;
   a.by_kernel = FastDiv(kernel), a.by_stride = FastDiv(stride), a.by_dilation = FastDiv(dilation);
   return a;
 }

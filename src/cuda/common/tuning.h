@@ -67,6 +67,9 @@ inline constexpr int kRowsThreads = 256;
 inline constexpr int kRowsBlocks = 4, kRoutesBlocks = 3;
 inline constexpr int kRowsAtOnce = 4, kVectorRowsAtOnce = 2, kOutputsAtOnce = 4, kVectorOutputsAtOnce = 1;
 inline constexpr int64_t kRowsBytes = 40 << 10;
+// Where windows share so few rows that a thread has whole ones: how many do, and outputs of a thread at once.
+inline constexpr double kApartShared = 1;
+inline constexpr int kApartAtOnce = 4, kVectorApartAtOnce = 1;
 // Any window, backward: most threads of a block, blocks of so many on a multiprocessor, which bounds the registers, and
 // outputs of a row to a lane; of kernels that know their window, blocks, and the most and least outputs.
 inline constexpr int kSumsThreads = 128, kSumsBlocks = 4, kSumsEach = 4;
@@ -120,6 +123,8 @@ inline constexpr double kTableFirstBackward = 4, kTableLastBackward[] = {2.1, 1.
 // overlap in all where it has no more than the first.
 inline constexpr int64_t kTableSparse = 60, kTableUncompiled[] = {6, 8}, kTableUncompiledTaps[] = {16, 128};
 inline constexpr double kTableUncompiledAll = 2.3;
+// Backward, nothing compiled: the same of windows that share no input, channels first, and last.
+inline constexpr double kTablePut = 2, kTablePutLast = 20;
 // Compiled for their axes: columns of a window that are loaded at once, channels first and last.
 inline constexpr int kTableKnownRow = 40, kTableKnownPacks = 8;
 // Backward of averages: inputs to an output down a column from which they are not added again for each.

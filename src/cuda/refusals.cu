@@ -1,6 +1,7 @@
 // What all tiled kernels ask of a problem, and why those whose windows are loops do not take one; and what the plans of
 // large windows keep.
 #include <algorithm>
+#include <cstdlib>
 
 #include "cuda/any/any_tiles.h"
 #include "cuda/compiled.h"
@@ -168,6 +169,14 @@ bool LargeAndApart(const Problem& p, poolgrad_op op) {
   return all <= (meet ? kTableMeeting : (one ? 2 : 1) * kTableOverlapping) && p.taps() >= kTableLargeForward;
 }
 
+// Windows that share no input and are so large that most of dx is 0, many channels last, if a few rows of inputs fit.
+bool PutsLast(const Problem& p) {
+  static const double least = std::getenv("LASTPUT") ? std::atof(std::getenv("LASTPUT")) : kTablePutLast;
+  const int64_t row = p.axis[2].in * p.channels * SizeOf(p.dtype);
+  return IsOrdinary(p) && p.channels_last() && !IsDilated(p) && MostOverlapping(p) <= 1 &&
+         static_cast<double>(p.in_plane()) >= least * static_cast<double>(p.out_plane()) && row <= staged_bytes;
+}
+
 // Windows that hardly overlap, where nothing is compiled for them. Backward, channels first: putting takes half as long
 // as gathering (3x3/3 in f32 0.26 of copy to 0.48, 4x4/4 0.30 to 0.61). With routes, channels last: a thread has all of
 // a window (3x3/3 in f32 and bf16 0.48 0.32 to 0.75 0.45, 2x1 0.27 0.20 to 0.46 0.23; 27x27/27 would lose, 0.73 0.40
@@ -176,11 +185,15 @@ bool ApartUncompiled(const Problem& p, poolgrad_op op) {
   if (op == POOLGRAD_OP_FORWARD || !RefuseCompilingFor(p)) return false;
   const bool last = p.channels_last() && p.channels > 1;
   if (IsForward(op)) {
-    if (!last || p.taps() > kTableUncompiledTaps[1]) return false;
+    static const bool whole = std::getenv("LAST") && std::atoi(std::getenv("LAST")) == 0;
+    if (whole || !last || p.taps() > kTableUncompiledTaps[1]) return false;
     return MostOverlapping(p) <= kTableApart ||
            (p.taps() <= kTableUncompiledTaps[0] && AllOverlapping(p) <= kTableUncompiledAll);
   }
-  return !last && MostOverlapping(p) <= kTableFirstBackward &&
+  if (last) return PutsLast(p);
+  static const double put = std::getenv("PUT") ? std::atof(std::getenv("PUT")) : kTablePut;
+  if (MostOverlapping(p) <= 1 && !IsDilated(p) && p.in_plane() >= put * p.out_plane()) return true;
+  return MostOverlapping(p) <= kTableFirstBackward &&
          p.in_plane() >= kTableUncompiled[SizeOf(p.dtype) == 2] * p.out_plane();
 }
 
@@ -221,8 +234,11 @@ const char* RefuseGather(const Problem& p) {
   if (const char* reason = RefuseAny(p)) return reason;
   if (p.routes.bits > 8) return "the window has more taps than a byte holds";
   const Covers covers(p);
-  const int64_t most = p.channels_last() || p.dtype != POOLGRAD_F32 ? 30 : kGatherFloats;
-  return covers.width > 5 || covers.all > most ? "many windows overlap; adding in their order is faster" : nullptr;
+  static const bool old = std::getenv("DILATED") && std::atoi(std::getenv("DILATED")) == 0;
+  const bool deep = !old && p.axis[0].kernel > 1;
+  const int64_t most = p.channels_last() || p.dtype != POOLGRAD_F32 || deep ? 30 : kGatherFloats;
+  const bool few = covers.all <= most || (!old && IsDilated(p) && AllOverlapping(p) <= kGatherDilated);
+  return covers.width > 5 || !few ? "many windows overlap; adding in their order is faster" : nullptr;
 }
 
 }  // namespace poolgrad::cuda

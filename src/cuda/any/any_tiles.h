@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "cuda/any/sums.cuh"
 #include "cuda/common/axes.cuh"
@@ -64,14 +63,21 @@ struct RowsShape {
   int64_t Padded(int64_t n) const { return n <= 2 ? n : Whole(n); }
 };
 
-// Whether windows share so few rows of inputs that a thread may as well reduce all that its own have.
-inline bool SharesFewRows(const WindowAxis (&axis)[3]) {
-  static const double most = std::getenv("APART") ? std::atof(std::getenv("APART")) : kApartShared;
+// Threads that have `each` outputs of a column of their own (apart.cuh).
+inline int64_t ApartThreads(const WindowAxis (&axis)[3], const RowsShape& shape, int64_t each) {
+  const int64_t columns = shape.last ? axis[2].out : shape.Whole(axis[2].out);
+  return columns * shape.Padded(shape.units) * CeilDiv(axis[1].out, each) * axis[0].out * shape.planes;
+}
+
+// Whether windows share so few rows of inputs that a thread may as well reduce all that its own have, there are threads
+// enough, and what they read beside one another stays in the L1 until all of it was asked for.
+inline bool RunsApart(const WindowAxis (&axis)[3], const RowsShape& shape, int64_t each, int64_t planes, bool routes) {
   double shared = 1;
   for (int i = 0; i < 2; ++i) {
     if (axis[i].out > 1) shared *= static_cast<double>(axis[i].kernel) / axis[i].per_output;
   }
-  return shared <= most;
+  return shared <= kApartShared[routes] && ApartThreads(axis, shape, each) >= apart_fewest &&
+         std::min<int64_t>(each, axis[1].out) * planes * axis[2].stride <= kApartReach;
 }
 
 inline RowsTile ChooseRowsTile(const WindowAxis (&axis)[3], const RowsShape& shape) {

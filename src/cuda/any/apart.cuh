@@ -1,8 +1,8 @@
 // Forward for windows that share few rows, or none, any type and layout: a thread has whole windows.
 //
-// Where windows do not overlap along the height and the depth, nothing is gained by reducing rows for others (rows.cuh),
-// and nobody has to wait for anybody: a thread goes through the rows of its windows, some outputs one below the other
-// so that their loads overlap; neighbouring threads have neighbouring outputs. No shared memory, no tiles.
+// Where windows do not overlap along the height and the depth, nothing is gained by reducing rows for others
+// (rows.cuh), and nobody has to wait for anybody: a thread goes through the rows of its windows, some outputs one below
+// the other so that their loads overlap; neighbouring threads have neighbouring outputs. No shared memory, no tiles.
 #pragma once
 
 #include "cuda/any/row.cuh"
@@ -106,8 +106,8 @@ struct WholeWindows {
       if (left_over) Row::Exact(p, at, left_over, codes);
     }
     if constexpr (kRoutes) {
-      const int64_t bit = static_cast<int64_t>(at.ow) * p.route_column_bits +
-                          static_cast<int64_t>(at.c) * U::kPlaceElements * p.bits;
+      const int64_t bit =
+          static_cast<int64_t>(at.ow) * p.route_column_bits + static_cast<int64_t>(at.c) * U::kPlaceElements * p.bits;
       uint8_t* routes = p.routes + at.plane * p.route_plane + at.od * p.route_depth +
                         static_cast<int64_t>(at.oh) * p.route_row + (bit >> 3);
       if constexpr (kV > 1) {

@@ -170,8 +170,7 @@ struct WindowRows {
     for (int n = 0; n < kOutputs * kCount; ++n) {
       const int j = n / kCount, e = n % kCount;
       if (!(mask >> j & 1u) || (kPlanes && e == 1 && !at.second)) continue;
-      const T* plane =
-          p.x + (at.plane + (kPlanes ? e : 0)) * p.x_plane + at.c * U::kPlaceElements + (kPlanes ? 0 : e);
+      const T* plane = p.x + (at.plane + (kPlanes ? e : 0)) * p.x_plane + at.c * U::kPlaceElements + (kPlanes ? 0 : e);
       T* y = p.y ? RowOf(p, at.y, j) + (kPlanes ? e * p.y_plane : e) : nullptr;
       // Planes of one row each were taken for rows of one plane.
       if (p.rows_are_planes)

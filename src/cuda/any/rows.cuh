@@ -202,9 +202,9 @@ struct RowsThenColumns {
                               at.plane < p.planes && at.od < p.axis[0].out;
       at.oh = tile.first[1] + static_cast<int>(group) * kOutputs;
       at.y = Row::RowOf(p,
-                   p.y + at.plane * p.y_plane + at.od * p.y_depth + static_cast<int64_t>(tile.ow) * p.column +
-                       tile.c * U::kPlaceElements,
-                   at.oh);
+                        p.y + at.plane * p.y_plane + at.od * p.y_depth + static_cast<int64_t>(tile.ow) * p.column +
+                            tile.c * U::kPlaceElements,
+                        at.oh);
       uint8_t* routes = p.routes + at.plane * p.route_plane + at.od * p.route_depth +
                         static_cast<int64_t>(at.oh) * p.route_row + (bit >> 3);
       const int rows = (plane * p.rows[0] + od * p.axis[0].per_output) * p.rows[1];

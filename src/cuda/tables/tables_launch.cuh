@@ -326,7 +326,7 @@ std::shared_ptr<const void> MakeTableJob(const Problem& original, bool forward) 
   job->params = MakeTableParams<T>(p);
   job->planes = IsGlobal(p) && p.kind == POOLGRAD_AVERAGE && !p.channels_last();
   if (job->planes && job->params.gradient_divisor == 0) job->params.gradient_divisor = static_cast<int>(p.in_plane());
-  job->scatters = !forward && !job->clears && (Scatters(p) || PutsLast(p)) && CutScatter(p, *job);
+  job->scatters = !forward && !job->clears && (Scatters(p) || Puts(p)) && CutScatter(p, *job);
   if (job->clears) {
     CutCleared(p, *job);
   } else if (p.channels_last() && !job->scatters) {
@@ -397,8 +397,8 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
   int64_t blocks = job.blocks;
   int threads = job.threads;
   size_t shared_bytes = job.shared_bytes;
-  if (job.puts) {
-    return Launch(last ? TablePut<T, true> : TablePut<T, false>, blocks, threads, shared_bytes, stream, v);
+  if (job.scatters && job.puts) {
+    return Launch(last ? TablePut<T, true> : TablePut<T, false>, blocks, kTablePutThreads, shared_bytes, stream, v);
   }
   if (job.scatters) {
     return Launch(last ? TableScatter<T, true> : TableScatter<T, false>, blocks, threads, shared_bytes, stream, v);

@@ -1,5 +1,5 @@
-// Maxima of windows that share no input, backward, channels first or few of them last: every output has its target to
-// itself. A block clears its piece of dx in shared memory and puts there what the outputs that reach it give.
+// Maxima of windows that share no input, backward, channels first or last in no whole vectors: every output has its
+// target to itself. A block clears its piece of dx in shared memory and puts there what the outputs that reach it give.
 #pragma once
 
 #include "cuda/tables/tables.cuh"
@@ -9,7 +9,7 @@ namespace poolgrad::cuda {
 inline constexpr int kPutAtOnce = 4;  // outputs of a thread
 
 template <class T, bool kLast>
-__global__ void __launch_bounds__(kTableThreads) TablePut(const __grid_constant__ TableParams<T> p) {
+__global__ void __launch_bounds__(kTablePutThreads) TablePut(const __grid_constant__ TableParams<T> p) {
   extern __shared__ __align__(16) unsigned char table_shared[];
   const Piece piece(p.cut, p.axis[0].in, p.axis[1].in);
   const BlockOutputs a(p, piece);

@@ -168,19 +168,35 @@ bool LargeAndApart(const Problem& p, poolgrad_op op) {
   return all <= (meet ? kTableMeeting : (one ? 2 : 1) * kTableOverlapping) && p.taps() >= kTableLargeForward;
 }
 
-// Windows that hardly overlap, where nothing is compiled for them. Backward, channels first: putting takes half as long
-// as gathering (3x3/3 in f32 0.26 of copy to 0.48, 4x4/4 0.30 to 0.61). With routes, channels last: a thread has all of
-// a window (3x3/3 in f32 and bf16 0.48 0.32 to 0.75 0.45, 2x1 0.27 0.20 to 0.46 0.23; 27x27/27 would lose, 0.73 0.40
-// to 0.54 0.35), and small ones may overlap a little (3x3/2 0.30 0.24 to 0.45 0.23, 1x2/1 0.40 0.31 to 0.46 0.44).
+// Windows that share no input, where nothing is compiled for them, if dx is mostly 0 and a row of it fits. Channels
+// last in whole vectors: gathering moves 16 bytes at once, putting one element (2x2/3 in bf16 of 192 0.45 times as
+// fast, of 29 3x3/3 1.8; 4x4/4 in f32 of 32 0.85, 4x4x4/5 of 321 3.6).
+bool Puts(const Problem& p) {
+  const bool last = p.channels_last() && p.channels > 1;
+  const int64_t place = (last ? p.channels : 1) * SizeOf(p.dtype);
+  return IsOrdinary(p) && RefuseCompilingFor(p) && !IsDilated(p) && MostOverlapping(p) <= 1 &&
+         !(last && place % 16 == 0) && p.axis[2].in * place <= staged_bytes &&
+         static_cast<double>(p.in_plane()) >=
+             kTablePut[last][SizeOf(p.dtype) == 2] * static_cast<double>(p.out_plane());
+}
+
+// Windows that hardly overlap, where nothing is compiled for them. Backward, channels first or few that are last:
+// scattering takes half as long as gathering (3x3/3 in f32 0.26 of copy to 0.48, 4x4/4 0.30 to 0.61). With routes,
+// channels last: a thread has all of a window (3x3/3 in f32 0.48 to 0.75, 2x1 0.27 to 0.46; 27x27/27 would lose, 0.73
+// to 0.54), and small ones may overlap a little (3x3/2 0.30 to 0.45, 1x2/1 0.40 to 0.46). Halves that do not lie in
+// whole vectors are faster in pairs of samples by rows.cuh and apart.cuh (3x3/2 of 3 1.2 times, 1x1 of 53 1.2, 4x4x4/5
+// 0.64).
 bool ApartUncompiled(const Problem& p, poolgrad_op op) {
   if (op == POOLGRAD_OP_FORWARD || !RefuseCompilingFor(p)) return false;
   const bool last = p.channels_last() && p.channels > 1;
   if (IsForward(op)) {
-    if (!last || p.taps() > kTableUncompiledTaps[1]) return false;
-    return MostOverlapping(p) <= kTableApart ||
-           (p.taps() <= kTableUncompiledTaps[0] && AllOverlapping(p) <= kTableUncompiledAll);
+    const bool small = p.taps() <= kTableUncompiledTaps[0];
+    const bool pairs = SizeOf(p.dtype) == 2 && p.channels % 8 != 0 && p.batch > 1;
+    if (!last || p.taps() > kTableUncompiledTaps[1] || (small && pairs)) return false;
+    return MostOverlapping(p) <= kTableApart || (small && AllOverlapping(p) <= kTableUncompiledAll);
   }
-  return !last && MostOverlapping(p) <= kTableFirstBackward &&
+  if (Puts(p)) return true;
+  return (!last || HasFewOddChannels(p)) && MostOverlapping(p) <= kTableFirstBackward &&
          p.in_plane() >= kTableUncompiled[SizeOf(p.dtype) == 2] * p.out_plane();
 }
 
@@ -221,8 +237,10 @@ const char* RefuseGather(const Problem& p) {
   if (const char* reason = RefuseAny(p)) return reason;
   if (p.routes.bits > 8) return "the window has more taps than a byte holds";
   const Covers covers(p);
-  const int64_t most = p.channels_last() || p.dtype != POOLGRAD_F32 ? 30 : kGatherFloats;
-  return covers.width > 5 || covers.all > most ? "many windows overlap; adding in their order is faster" : nullptr;
+  const bool deep = p.axis[0].kernel > 1;
+  const int64_t most = p.channels_last() || p.dtype != POOLGRAD_F32 || deep ? 30 : kGatherFloats;
+  const bool few = covers.all <= most || (IsDilated(p) && AllOverlapping(p) <= kGatherDilated);
+  return covers.width > 5 || !few ? "many windows overlap; adding in their order is faster" : nullptr;
 }
 
 }  // namespace poolgrad::cuda

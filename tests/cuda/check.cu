@@ -492,7 +492,7 @@ int Main(int argc, char** argv) {
   // tiles; most by kernels compiled ahead, some by kernels compiled for them. None of it may change a bit.
   const int64_t usual = cuda::enough_threads, staged = cuda::staged_bytes, tile = cuda::separable_tile;
   const int64_t cleared = cuda::table_cleared, large = cuda::table_large_backward, last = cuda::table_large_last;
-  const int64_t columns = cuda::table_unrolled_columns;
+  const int64_t columns = cuda::table_unrolled_columns, apart = cuda::apart_fewest;
   struct Phase {
     bool long_strips, compiled, marching, tables;  // tables: only windows by table and averages
     int until;                                     // of 100 problems
@@ -512,6 +512,7 @@ int Main(int argc, char** argv) {
     cuda::table_unrolled_columns = phase.tables && phase.long_strips ? 0 : columns;
     cuda::separable_tile = phase.long_strips ? 16 : tile;
     cuda::table_cleared = phase.long_strips ? 2 : cleared;
+    cuda::apart_fewest = phase.long_strips ? 0 : apart;
     cuda::table_large_backward = phase.long_strips ? 4 : large;
     cuda::table_large_last = phase.long_strips ? 4 : last;
     cuda::bytes_worth_compiling = phase.compiled ? 0 : int64_t{1} << 60;
@@ -538,7 +539,7 @@ int Main(int argc, char** argv) {
   cuda::march_always = false;
   cuda::separable_tile = tile;
   cuda::table_cleared = cleared, cuda::table_large_backward = large, cuda::table_large_last = last;
-  cuda::table_unrolled_columns = columns;
+  cuda::table_unrolled_columns = columns, cuda::apart_fewest = apart;
   CheckGraphAndStreams();
   CheckErrors();
   CheckPlan("max f32 nhwc 2x20x20x8 k3 s2 p1 cuda");

@@ -49,6 +49,9 @@ inline poolgrad_problem AnyWindow(Random& r) {
     p.in[p.rank - 1] = Pick(r, 1000, 12000);
     p.batch = Pick(r, 1, 3), p.channels = PickSmall(r, 9);
   }
+  if (Chance(r, 4)) {  // one tap that leaves nothing out
+    for (int i = 0; i < p.rank; ++i) p.kernel[i] = p.stride[i] = 1, p.pad_lo[i] = p.pad_hi[i] = 0;
+  }
   if (Chance(r, 20)) p.rounding = static_cast<int32_t>(Pick(r, 1, 5));
   if (Chance(r, 30)) p.nan = static_cast<int32_t>(Pick(r, 1, 5));
   if (Chance(r, 10)) p.route_bits = 8 << Pick(r, 0, 2);

@@ -4,11 +4,25 @@
 #include <algorithm>
 
 #include "cuda/any/any_tiles.h"
+#include "cuda/any/apart.cuh"
 #include "cuda/any/rows.cuh"
 #include "cuda/any/sums_launch.h"
 #include "cuda/fast.h"
 
 namespace poolgrad::cuda {
+
+// A thread for every kOutputs outputs of a column.
+template <class T, int kV, bool kPlanes>
+cudaError_t LaunchApart(RowsParams<T> s, const RowsShape& shape, void* stream) {
+  constexpr int64_t kEach = WholeWindows<T, kV, kPlanes, true>::kOutputs;
+  const int64_t units = shape.Padded(shape.units), columns = shape.last ? s.axis[2].out : shape.Whole(s.axis[2].out);
+  s.by_units = FastDiv(units), s.by_line = FastDiv(columns * units);
+  s.tiles_h = FastDiv(CeilDiv(s.axis[1].out, kEach)), s.tiles_d = FastDiv(s.axis[0].out);
+  const int64_t blocks = CeilDiv(ApartThreads(s.axis, shape, kEach), kRowsThreads);
+  if (blocks * kRowsThreads >= kFastThreads) return cudaErrorNotSupported;
+  const auto kernel = s.routes ? ApartKernel<T, kV, kPlanes, true> : ApartKernel<T, kV, kPlanes, false>;
+  return Launch(kernel, blocks, kRowsThreads, 0, stream, s);
+}
 
 template <class T, int kV, bool kPlanes>
 cudaError_t LaunchRows(const Problem& p, const Args& args, void* stream) {
@@ -42,6 +56,10 @@ cudaError_t LaunchRows(const Problem& p, const Args& args, void* stream) {
                         .word = kV * (reg + (routes ? place : 0)),
                         .per_byte = routes && kV == 1 && s.bits < 8 ? 8 / s.bits : 1,
                         .at_once = RowsThenColumns<T, kV, kPlanes, true>::kOutputs};
+  constexpr int64_t kEach = WholeWindows<T, kV, kPlanes, true>::kOutputs;
+  if (p.taps() <= 1 << 16 && RunsApart(s.axis, shape, kEach, kAtOnce, routes)) {
+    return LaunchApart<T, kV, kPlanes>(s, shape, stream);
+  }
   const RowsTile tile = ChooseRowsTile(s.axis, shape);
   if (tile.bytes == 0) return cudaErrorNotSupported;
   s.tile[0] = static_cast<int>(tile.d), s.tile[1] = static_cast<int>(tile.h), s.tile[2] = static_cast<int>(tile.w);

@@ -57,20 +57,40 @@ struct RowsShape {
   int64_t word;      // bytes of shared memory for a unit of a reduced row
   int64_t per_byte;  // codes that lanes put into one byte; 1: none
   int64_t at_once;   // outputs along height that a thread does at once
+
+  // So many lanes that no byte of codes is shared with others.
+  int64_t Whole(int64_t lanes) const { return CeilDiv(lanes, per_byte) * per_byte; }
+  int64_t Padded(int64_t n) const { return n <= 2 ? n : Whole(n); }
 };
+
+// Threads that have `each` outputs of a column of their own (apart.cuh).
+inline int64_t ApartThreads(const WindowAxis (&axis)[3], const RowsShape& shape, int64_t each) {
+  const int64_t columns = shape.last ? axis[2].out : shape.Whole(axis[2].out);
+  return columns * shape.Padded(shape.units) * CeilDiv(axis[1].out, each) * axis[0].out * shape.planes;
+}
+
+// Whether windows share so few rows of inputs that a thread may as well reduce all that its own have, there are threads
+// enough, and what they read beside one another stays in the L1 until all of it was asked for.
+inline bool RunsApart(const WindowAxis (&axis)[3], const RowsShape& shape, int64_t each, int64_t planes, bool routes) {
+  double shared = 1;
+  for (int i = 0; i < 2; ++i) {
+    if (axis[i].out > 1) shared *= static_cast<double>(axis[i].kernel) / axis[i].per_output;
+  }
+  return shared <= kApartShared[routes] && ApartThreads(axis, shape, each) >= apart_fewest &&
+         std::min<int64_t>(each, axis[1].out) * planes * axis[2].stride <= kApartReach;
+}
 
 inline RowsTile ChooseRowsTile(const WindowAxis (&axis)[3], const RowsShape& shape) {
   RowsTile best;
   int64_t most_units = shape.vectors ? 8 : 32;  // a sector or more of neighbouring channels, or all of them
   int64_t bytes_most = kRowsBytes;
-  const auto padded = [&](int64_t n) { return n <= 2 ? n : CeilDiv(n, shape.per_byte) * shape.per_byte; };
   while (true) {
     const int64_t units = !shape.last ? 1 : EqualPart(shape.units, most_units, shape.vectors ? 1 : 4);
-    const int64_t padded_units = shape.last ? padded(units) : 1;
+    const int64_t padded_units = shape.last ? shape.Padded(units) : 1;
     double least = 1e30;
     for (int64_t most_w = std::max<int64_t>(1, (shape.vectors ? 128 : kRowsThreads) / padded_units);;) {
       const int64_t w = EqualPart(axis[2].out, most_w, 4);
-      const int64_t line = shape.last ? w * padded_units : CeilDiv(w, shape.per_byte) * shape.per_byte;
+      const int64_t line = shape.last ? w * padded_units : shape.Whole(w);
       for (int64_t try_d = axis[0].out == 1 ? 1 : 8; try_d >= 1 && line <= kRowsThreads; try_d /= 2) {
         const int64_t d = EqualPart(axis[0].out, try_d, 1);
         const auto bytes = [&](int64_t h) { return axis[0].reach(d) * axis[1].reach(h) * shape.word * line; };

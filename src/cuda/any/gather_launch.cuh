@@ -5,6 +5,7 @@
 
 #include "cuda/any/any_tiles.h"
 #include "cuda/any/gather.cuh"
+#include "cuda/any/one_tap.cuh"
 #include "cuda/fast.h"
 
 namespace poolgrad::cuda {
@@ -74,15 +75,33 @@ cudaError_t RunGatherCovers(const Problem& p, const Args& args, void* stream) {
   return cudaErrorNotSupported;
 }
 
-#define POOLGRAD_CUDA_GATHER(T)                                                                                     \
-  template <>                                                                                                       \
-  cudaError_t RunGather<T>(const Problem& p, const Args& args, void* stream) {                                      \
-    constexpr int kElements = 16 / sizeof(T);                                                                       \
-    if (p.channels_last() && p.channels % kElements == 0 && Aligned(args.source, 16) && Aligned(args.result, 16) && \
-        Aligned(args.routes, 8)) {                                                                                  \
-      return RunGatherCovers<T, 4, false>(p, args, stream);                                                         \
-    }                                                                                                               \
-    return RunGatherCovers<T, 1, sizeof(T) == 2>(p, args, stream);                                                  \
+inline bool IsOneTap(const Problem& p) {
+  return p.taps() == 1 && p.x_elements() < kFastThreads &&
+         std::all_of(std::begin(p.axis), std::end(p.axis),
+                     [](const Axis& a) { return a.stride == 1 && a.pad_lo == 0 && a.in == a.out; });
+}
+
+template <class T>
+cudaError_t LaunchOneTap(const Problem& p, const Args& args, void* stream) {
+  OneTapParams<T> s{};
+  s.dy = static_cast<const T*>(args.source), s.routes = args.routes, s.dx = static_cast<T*>(args.result);
+  s.count = static_cast<uint32_t>(p.x_elements());
+  s.line = FastDiv(p.channels_last() ? p.channels : p.axis[2].out);
+  s.line_bytes = static_cast<int>(p.routes.line_bytes), s.bits = p.routes.bits;
+  const int64_t blocks = CeilDiv(p.x_elements(), kRowsThreads * static_cast<int64_t>(16 / sizeof(T)));
+  return Launch(OneTapKernel<T>, blocks, kRowsThreads, 0, stream, s);
+}
+
+#define POOLGRAD_CUDA_GATHER(T)                                                                   \
+  template <>                                                                                     \
+  cudaError_t RunGather<T>(const Problem& p, const Args& args, void* stream) {                    \
+    constexpr int kElements = 16 / sizeof(T);                                                     \
+    const bool aligned = Aligned(args.source, 16) && Aligned(args.result, 16);                    \
+    if (aligned && IsOneTap(p)) return LaunchOneTap<T>(p, args, stream);                          \
+    if (aligned && p.channels_last() && p.channels % kElements == 0 && Aligned(args.routes, 8)) { \
+      return RunGatherCovers<T, 4, false>(p, args, stream);                                       \
+    }                                                                                             \
+    return RunGatherCovers<T, 1, sizeof(T) == 2>(p, args, stream);                                \
   }
 
 }  // namespace poolgrad::cuda

@@ -6,62 +6,25 @@
 // reduced rows under its window. A window of h x w costs h + w comparisons instead of h * w, and since rows are
 // compared in order, and columns in order inside them, the first of several maxima wins.
 //
-// The window is run-time data. A tile that sees a NaN, and outputs of -inf, are left to the exact rules.
+// A tile that sees a NaN, and outputs of -inf, are left to the exact rules.
 #pragma once
 
-#include "cuda/common/axes.cuh"
-#include "cuda/common/device.cuh"
-#include "cuda/common/exact.cuh"
-#include "cuda/common/tuning.h"
-#include "cuda/common/units.cuh"
+#include "cuda/any/row.cuh"
 
 namespace poolgrad::cuda {
 
-template <class T>
-struct RowsParams {
-  const T* x;
-  T* y;
-  uint8_t* routes;
-  WindowAxis axis[3];
-  int64_t planes;                              // samples (channels last) or channels of all samples
-  int64_t x_plane, x_depth, y_plane, y_depth;  // elements
-  int64_t route_plane, route_depth;            // bytes
-  int x_row, y_row, route_row;                 // bytes
-  int threads, groups;                         // of a block; a group does one row
-  int column;                                  // elements from a place to the next: the channels, or 1
-  int route_column_bits;                       // of routes, from a place to the next
-  int bits;
-  int units;                               // of the channels at one place; 1 when channels are first
-  int tile[3];                             // outputs of a tile
-  int tile_planes;                         // pairs of them when kPlanes
-  int tile_units;                          // at one place
-  int rows[2];                             // of inputs that a tile reaches, along depth and height
-  int row_words, tap_words, output_words;  // of shared memory: from a row to the next, and to the next tap's, output's
-  int values, places;                      // bytes of shared memory before them
-  bool last;                               // channels last
-  bool rows_are_planes;
-  FastDiv by_units, by_line;
-  // Threads that are not needed for one row do others: so many groups along rows, and along planes (and depths).
-  FastDiv input_groups, output_groups;
-  int input_sheets, output_sheets;
-  int table;  // entries: rows of one plane of the tile, and what a thread may read past them
-  FastDiv by_rows_h, by_tile_d;
-  FastDiv tiles_c, tiles_w, tiles_h, tiles_d;
-  Geo<int64_t> g;
-};
-
 template <class T, int kV, bool kPlanes, bool kRoutes>
 struct RowsThenColumns {
-  using U = Unit<T, kV, kPlanes>;
-  using P = Pack<T>;
-  using Reg = typename P::Reg;
-  static constexpr int kElements = P::kElements;  // of a register
-  static constexpr int kPlanesAtOnce = kPlanes ? 2 : 1;
-  static constexpr int kCount = kV * kElements;                                     // elements of a unit
-  using Places = std::conditional_t<kElements == 1, uint16_t, uint32_t>;            // a column for each element
   static constexpr int kRows = kV == 1 ? kRowsAtOnce : kVectorRowsAtOnce;           // of inputs, of one thread
   static constexpr int kOutputs = kV == 1 ? kOutputsAtOnce : kVectorOutputsAtOnce;  // along height, of one thread
-  static constexpr int kAhead = 4;                                                  // taps
+  using Row = WindowRows<T, kV, kPlanes, kRoutes, kRows, kOutputs>;
+  using U = typename Row::U;
+  using P = typename Row::P;
+  using Reg = typename Row::Reg;
+  using At = typename Row::At;
+  static constexpr int kElements = Row::kElements, kPlanesAtOnce = Row::kPlanesAtOnce, kCount = Row::kCount;
+  static constexpr int kAhead = Row::kAhead;
+  using Places = std::conditional_t<kElements == 1, uint16_t, uint32_t>;  // a column for each element
 
   struct Tile {
     int64_t plane;
@@ -78,70 +41,13 @@ struct RowsThenColumns {
 
   // ---- rows ----
 
-  // The taps of a window that lie inside the input, of which there is one: a tap outside reads the nearest of them,
-  // which never changes who wins, but for the number of a first one that lies outside.
-  struct Span {
-    int start, low, high;  // columns: of the window, and of its first and last tap inside
-    uint32_t first;        // tap inside
-  };
-
-  __device__ static Span SpanOf(const WindowAxis& axis, int o) {
-    Span s;
-    s.start = axis.start(o);
-    int below = max(0, axis.dilation - 1 - s.start),
-        within = max(0, axis.in - 1 - s.start);  // taps before 0, to in - 1
-    if (axis.dilation > 1) {
-      uint32_t a = static_cast<uint32_t>(below), b = static_cast<uint32_t>(within);
-      below = static_cast<int>(axis.by_dilation.take(&a)), within = static_cast<int>(axis.by_dilation.take(&b));
-    }
-    s.first = static_cast<uint32_t>(s.start < 0 ? below : 0);
-    s.low = s.start + static_cast<int>(s.first) * axis.dilation;
-    s.high = s.start + min(within, axis.kernel - 1) * axis.dilation;
-    return s;
-  }
-
-  // kFirst: nothing was compared yet. Rows outside the input were moved inside: what is read there is not used.
-  template <int kTaps, bool kFirst>
-  __device__ static void TakeTaps(const RowsParams<T>& p, const char* const (&row)[kRows], int64_t second,
-                                  const Span& span, int at, uint32_t tap, Reg (&best)[kRows][kV],
-                                  uint32_t (&place)[kRows][kV], Reg* watched) {
-    typename U::Raw raw[kTaps][kRows];
-#pragma unroll
-    for (int k = 0; k < kTaps; ++k) {
-      const int w = min(max(at + k * p.axis[2].dilation, span.low), span.high);
-      const int offset = w * p.column * static_cast<int>(sizeof(T));
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) raw[k][r] = U::Load(reinterpret_cast<const T*>(row[r] + offset), second);
-    }
-#pragma unroll
-    for (int k = 0; k < kTaps; ++k) {
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        Reg value[kV];
-        U::Unpack(raw[k][r], value);
-#pragma unroll
-        for (int v = 0; v < kV; ++v) {
-          *watched = P::Watch(*watched, value[v]);
-          if (kFirst && k == 0) {
-            best[r][v] = value[v], place[r][v] = 0;
-            continue;
-          }
-          const auto m = P::Greater(value[v], best[r][v]);
-          best[r][v] = P::Choose(m, value[v], best[r][v]);
-          if constexpr (kRoutes) place[r][v] = P::ChooseTap(m, P::Tap(tap + k), place[r][v]);
-        }
-      }
-    }
-  }
-
   __device__ static Reg Rows(const RowsParams<T>& p, const Tile& tile) {
     Reg watched = P::Zero();
     uint32_t group = static_cast<uint32_t>(tile.group);
     int sheet = static_cast<int>(p.input_groups.take(&group));
     const int step = static_cast<int>(p.input_groups.divisor) * kRows, rows = p.rows[0] * p.rows[1];
     if (!tile.live || sheet >= p.input_sheets) return watched;
-    const Span span = SpanOf(p.axis[2], tile.ow);
-    const int kernel = p.axis[2].kernel;
+    const typename Row::Span span = Row::SpanOf(p.axis[2], tile.ow);
     for (; sheet < p.tile_planes; sheet += p.input_sheets) {
       const int64_t plane = tile.plane + static_cast<int64_t>(sheet) * kPlanesAtOnce;
       if (plane >= p.planes) return watched;
@@ -159,34 +65,7 @@ struct RowsThenColumns {
         }
         Reg best[kRows][kV];
         uint32_t place[kRows][kV];
-        int at = span.start;
-        uint32_t tap = 0;
-        if (kernel == 2) {
-          TakeTaps<2, true>(p, row, second, span, at, 0, best, place, &watched);
-        } else if (kernel == 1) {
-          TakeTaps<1, true>(p, row, second, span, at, 0, best, place, &watched);
-        } else {
-          TakeTaps<3, true>(p, row, second, span, at, 0, best, place, &watched);
-          int left = kernel - 3;
-          at += 3 * p.axis[2].dilation, tap += 3;
-#pragma unroll 1
-          for (; left >= kAhead; left -= kAhead, at += kAhead * p.axis[2].dilation, tap += kAhead) {
-            TakeTaps<kAhead, false>(p, row, second, span, at, tap, best, place, &watched);
-          }
-#pragma unroll 1
-          for (; left > 0; --left, at += p.axis[2].dilation, ++tap) {
-            TakeTaps<1, false>(p, row, second, span, at, tap, best, place, &watched);
-          }
-        }
-        if (kRoutes && span.first > 0) {
-#pragma unroll
-          for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-            for (int v = 0; v < kV; ++v) {
-              place[r][v] = kElements == 1 ? max(place[r][v], span.first) : __vmaxu2(place[r][v], P::Tap(span.first));
-            }
-          }
-        }
+        Row::Reduce(p, row, second, span, best, place, &watched);
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           if (number + r >= rows) break;
@@ -272,46 +151,6 @@ struct RowsThenColumns {
     }
   }
 
-  // Where a thread stands in the output.
-  struct At {
-    int64_t plane;
-    int od, oh;
-    T* y;  // of row oh, where values are wanted
-    bool second;
-  };
-
-  // One element by the exact rules; its code is returned.
-  __device__ __noinline__ static uint32_t ExactElement(const RowsParams<T>& p, const T* plane, int od, int oh, int ow,
-                                                       T* y) {
-    return SelectAlone(p.g, plane, od, oh, ow, y);
-  }
-
-  // The outputs of `mask` by the exact rules. One call in one place: in every unrolled step it would cost registers.
-  __device__ static void Exact(const RowsParams<T>& p, const Tile& tile, const At& at, uint32_t mask,
-                               uint32_t (&codes)[kOutputs][kCount]) {
-#pragma unroll 1
-    for (int n = 0; n < kOutputs * kCount; ++n) {
-      const int j = n / kCount, e = n % kCount;
-      if (!(mask >> j & 1u) || (kPlanes && e == 1 && !at.second)) continue;
-      const T* plane =
-          p.x + (at.plane + (kPlanes ? e : 0)) * p.x_plane + tile.c * U::kPlaceElements + (kPlanes ? 0 : e);
-      T* y = p.y ? RowOf(p, at.y, j) + (kPlanes ? e * p.y_plane : e) : nullptr;
-      // Planes of one row each were taken for rows of one plane.
-      if (p.rows_are_planes)
-        plane = reinterpret_cast<const T*>(reinterpret_cast<const char*>(plane) +
-                                           static_cast<int64_t>(at.oh + j) * p.x_row);
-      const uint32_t code = ExactElement(p, plane, at.od, p.rows_are_planes ? 0 : at.oh + j, tile.ow, y);
-#pragma unroll
-      for (int i = 0; i < kOutputs * kCount; ++i) {
-        if (i == n) codes[i / kCount][i % kCount] = code;
-      }
-    }
-  }
-
-  __device__ static T* RowOf(const RowsParams<T>& p, T* y, int rows) {
-    return reinterpret_cast<T*>(reinterpret_cast<char*>(y) + static_cast<int64_t>(rows) * p.y_row);
-  }
-
   // Settles a window: `best`, and the rows that it was found in, become y and codes. False: the exact rules must.
   __device__ static bool Settle(const RowsParams<T>& p, const Tile& tile, const At& at, int j, int first_slot,
                                 const Reg (&best)[kV], const uint32_t (&place)[kV], uint32_t (&codes)[kCount]) {
@@ -319,7 +158,7 @@ struct RowsThenColumns {
 #pragma unroll
     for (int v = 0; v < kV; ++v) lowest = lowest || P::Lowest(best[v]);
     if (lowest) return false;
-    if (p.y) U::Store(RowOf(p, at.y, j), best, at.second, p.y_plane);
+    if (p.y) U::Store(Row::RowOf(p, at.y, j), best, at.second, p.y_plane);
     if constexpr (kRoutes) {
 #pragma unroll
       for (int v = 0; v < kV; ++v) {
@@ -342,86 +181,13 @@ struct RowsThenColumns {
     return true;
   }
 
-  // Codes of a whole unit of channels, which are whole bytes.
-  __device__ static void StoreUnitCodes(const RowsParams<T>& p, uint8_t* to, const uint32_t (&codes)[kCount]) {
-    if (p.bits > 8) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) StoreWideCode(to + i * p.bits / 8, p.bits, codes[i]);
-      return;
-    }
-    uint64_t all = 0;
-    if (p.bits == 8) {
-      uint32_t words[(kCount + 3) / 4] = {};
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) words[i / 4] |= codes[i] << (i % 4 * 8);
-      all = words[0] | static_cast<uint64_t>(kCount > 4 ? words[kCount / 4 - 1] : 0) << 32;
-    } else {
-      uint32_t word = 0;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) word |= codes[i] << (i * p.bits);
-      all = word;
-    }
-    switch (kCount * p.bits) {
-      case 8:
-        *to = static_cast<uint8_t>(all);
-        break;
-      case 16:
-        *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(all);
-        break;
-      case 32:
-        *reinterpret_cast<uint32_t*>(to) = static_cast<uint32_t>(all);
-        break;
-      default:
-        *reinterpret_cast<uint64_t*>(to) = all;
-    }
-  }
-
-  // Codes of single registers, `outputs` rows of them. Those narrower than a byte are gathered from the lanes beside,
-  // so all lanes come here: `gathered` of them, none where another lane does it.
-  __device__ static void StoreCodes(const RowsParams<T>& p, int outputs, bool second, int gathered, uint8_t* to,
-                                    const uint32_t (&codes)[kOutputs][kCount]) {
-    static_assert(kOutputs <= 4);
-#pragma unroll
-    for (int e = 0; e < kPlanesAtOnce; ++e, to += p.route_plane) {
-      if (e == 1 && !second) outputs = 0;
-      if (p.bits >= 8) {
-#pragma unroll
-        for (int j = 0; j < kOutputs; ++j) {
-          if (j < outputs) StoreWideCode(to + static_cast<int64_t>(j) * p.route_row, p.bits, codes[j][e]);
-        }
-        continue;
-      }
-      uint32_t mine = 0;  // a byte for each row: codes that there are none of are 0
-#pragma unroll
-      for (int j = 0; j < kOutputs; ++j) mine |= codes[j][e] << (8 * j);
-      uint32_t all = mine;
-      const uint32_t next = __shfl_down_sync(~0u, mine, 1) << p.bits;
-      if (gathered > 1) all |= next;
-      if (p.bits == 2) {
-        const uint32_t third = __shfl_down_sync(~0u, mine, 2) << 4, fourth = __shfl_down_sync(~0u, mine, 3) << 6;
-        if (gathered > 2) all |= third;
-        if (gathered > 3) all |= fourth;
-      }
-      const int stored = gathered == 0 ? 0 : outputs;
-#pragma unroll
-      for (int j = 0; j < kOutputs; ++j) {
-        if (j < stored) to[static_cast<int64_t>(j) * p.route_row] = static_cast<uint8_t>(all >> (8 * j));
-      }
-    }
-  }
-
   __device__ static void Columns(const RowsParams<T>& p, const Tile& tile, bool exact) {
     uint32_t group = static_cast<uint32_t>(tile.group);
     const int first_sheet = static_cast<int>(p.output_groups.take(&group));
     const int step = static_cast<int>(p.output_groups.divisor) * kOutputs;
     const int64_t bit =
         static_cast<int64_t>(tile.ow) * p.route_column_bits + static_cast<int64_t>(tile.c) * U::kPlaceElements * p.bits;
-    int gathered = 1;
-    if (p.bits < 8) {
-      const int place = p.last ? tile.c : tile.ow, line = p.last ? p.units : p.axis[2].out;  // of routes
-      const int per_byte = p.bits == 2 ? 4 : 2;
-      gathered = (place & (per_byte - 1)) == 0 ? min(per_byte, line - place) : 0;
-    }
+    const int gathered = Row::Gathered(p, tile.ow, tile.c);
     // All threads go round as often, since codes are gathered from whole warps.
     for (int round = 0; round < p.tile_planes * p.tile[0]; round += p.output_sheets) {
       const int sheet = round + first_sheet;
@@ -430,15 +196,15 @@ struct RowsThenColumns {
       const int od = static_cast<int>(depth);
       At at;
       at.plane = tile.plane + plane * kPlanesAtOnce;
-      at.od = tile.first[0] + od;
+      at.od = tile.first[0] + od, at.ow = tile.ow, at.c = tile.c;
       at.second = kPlanes && at.plane + 1 < p.planes;
       const bool sheet_live = tile.live && first_sheet < p.output_sheets && sheet < p.tile_planes * p.tile[0] &&
                               at.plane < p.planes && at.od < p.axis[0].out;
       at.oh = tile.first[1] + static_cast<int>(group) * kOutputs;
-      at.y = RowOf(p,
-                   p.y + at.plane * p.y_plane + at.od * p.y_depth + static_cast<int64_t>(tile.ow) * p.column +
-                       tile.c * U::kPlaceElements,
-                   at.oh);
+      at.y = Row::RowOf(p,
+                        p.y + at.plane * p.y_plane + at.od * p.y_depth + static_cast<int64_t>(tile.ow) * p.column +
+                            tile.c * U::kPlaceElements,
+                        at.oh);
       uint8_t* routes = p.routes + at.plane * p.route_plane + at.od * p.route_depth +
                         static_cast<int64_t>(at.oh) * p.route_row + (bit >> 3);
       const int rows = (plane * p.rows[0] + od * p.axis[0].per_output) * p.rows[1];
@@ -482,17 +248,17 @@ struct RowsThenColumns {
           if (exact || !Settle(p, tile, at, j, first + j * p.output_words, best[j], place[j], codes[j]))
             left_over |= 1u << j;
         }
-        if (left_over) Exact(p, tile, at, left_over, codes);
+        if (left_over) Row::Exact(p, at, left_over, codes);
         if constexpr (kRoutes) {
           if constexpr (kV > 1) {
             static_assert(kOutputs == 1);
-            if (outputs > 0) StoreUnitCodes(p, routes, codes[0]);
+            if (outputs > 0) Row::StoreUnitCodes(p, routes, codes[0]);
           } else {
-            StoreCodes(p, outputs, at.second, gathered, routes, codes);
+            Row::StoreCodes(p, outputs, at.second, gathered, routes, codes);
           }
           routes += static_cast<int64_t>(step) * p.route_row;
         }
-        at.y = RowOf(p, at.y, step);
+        at.y = Row::RowOf(p, at.y, step);
       }
     }
   }

@@ -8,9 +8,9 @@ namespace poolgrad::cuda {
 struct WindowAxis {
   int in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, pad = 0;
   // The inputs that a tile's windows reach, numbered from 0: window o's tap k is number o * per_output + k * per_tap.
-  // Usually they are all inputs from the first window's start on; where windows leave gaps (`packed`), only the taps.
-  int per_output = 1, per_tap = 1;
-  bool packed = false;
+  // Usually they are all inputs from the first window's start on, or every `step`th, where all windows skip the others;
+  // where windows leave gaps, only the taps, and the step is 0.
+  int per_output = 1, per_tap = 1, step = 1;
   // The outputs with a tap on one input: from the first on every `every`th, each with its tap `tap_step` lower.
   int every = 1, tap_step = 1;
   FastDiv by_kernel, by_stride, by_dilation;
@@ -23,11 +23,11 @@ struct WindowAxis {
   __host__ __device__ int extent() const { return (kernel - 1) * dilation + 1; }
   // How many inputs `outputs` windows one after the other reach.
   int64_t reach(int64_t outputs) const {
-    return packed ? outputs * kernel : (outputs - 1) * stride + int64_t{kernel - 1} * dilation + 1;
+    return step == 0 ? outputs * kernel : (outputs - 1) * per_output + int64_t{kernel - 1} * per_tap + 1;
   }
   // The input that has number `row` in a tile whose first window is `first`.
   __device__ int place(int first, int row) const {
-    if (!packed) return start(first) + row;
+    if (step > 0) return start(first) + row * step;
     uint32_t tap = static_cast<uint32_t>(row);
     const int o = static_cast<int>(by_kernel.take(&tap));
     return start(first + o) + static_cast<int>(tap) * dilation;
@@ -74,9 +74,9 @@ __host__ __device__ constexpr WindowAxis WindowOf(int kernel, int stride, int di
   }
   a.every = dilation / common;
   a.tap_step = stride / common;
-  a.packed = stride > kernel;
-  a.per_output = a.packed ? kernel : stride;
-  a.per_tap = a.packed ? 1 : dilation;
+  a.step = a.tap_step > kernel ? 0 : common;
+  a.per_output = a.step == 0 ? kernel : a.tap_step;
+  a.per_tap = a.step == 0 ? 1 : a.every;
   a.by_kernel = FastDiv(kernel), a.by_stride = FastDiv(stride), a.by_dilation = FastDiv(dilation);
   return a;
 }

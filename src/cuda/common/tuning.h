@@ -67,6 +67,15 @@ inline constexpr int kRowsThreads = 256;
 inline constexpr int kRowsBlocks = 4, kRoutesBlocks = 3;
 inline constexpr int kRowsAtOnce = 4, kVectorRowsAtOnce = 2, kOutputsAtOnce = 4, kVectorOutputsAtOnce = 1;
 inline constexpr int64_t kRowsBytes = 40 << 10;
+// Where windows share so few rows that a thread has whole ones: how many do, at most, forward and with routes (where
+// tiles hold fewer threads, and hold the columns, too); outputs of a thread at once; threads from which it pays (the
+// GPU tests lower it; 27x27/27 with 3,000 0.25 times as fast, 4x4x4/5 with 27,000 0.7, 11x11/11 with 46,000 1.2); and
+// inputs between two threads' windows, in all rows that a thread reads at once (signals of halves, 1x31/31, 248, 0.45
+// times as fast; 1x18/14, 112, 3 times; f32, 1x31/31, 124, 0.94, with routes 1.4).
+inline constexpr double kApartShared[] = {1.4, 2};
+inline constexpr int kApartAtOnce = 4, kVectorApartAtOnce = 1;
+inline int64_t apart_fewest = 40000;
+inline constexpr int64_t kApartReach = 128;
 // Any window, backward: most threads of a block, blocks of so many on a multiprocessor, which bounds the registers, and
 // outputs of a row to a lane; of kernels that know their window, blocks, and the most and least outputs.
 inline constexpr int kSumsThreads = 128, kSumsBlocks = 4, kSumsEach = 4;
@@ -120,6 +129,11 @@ inline constexpr double kTableFirstBackward = 4, kTableLastBackward[] = {2.1, 1.
 // overlap in all where it has no more than the first.
 inline constexpr int64_t kTableSparse = 60, kTableUncompiled[] = {6, 8}, kTableUncompiledTaps[] = {16, 128};
 inline constexpr double kTableUncompiledAll = 2.3;
+// Backward, nothing compiled: the same of windows that share no input, channels first and last, of floats and halves
+// (which gathering reads in pairs: 1x3/3 channels first 1.2 to 1.5 and 0.7 to 0.95 times as fast as by gather.cuh); and
+// threads of a block, which waits for its codes and then for its dx (256 take 1.0 to 1.3 times as long).
+inline constexpr double kTablePut[2][2] = {{2, 3.5}, {2, 8}};
+inline constexpr int kTablePutThreads = 128;
 // Compiled for their axes: columns of a window that are loaded at once, channels first and last.
 inline constexpr int kTableKnownRow = 40, kTableKnownPacks = 8;
 // Backward of averages: inputs to an output down a column from which they are not added again for each.

@@ -213,27 +213,37 @@ struct Duel {
 struct Interval {
   int begin, end;
 };
-struct BlockAxes {
+// Its inputs, and the outputs that reach them, by axis.
+struct BlockOutputs {
   int first_in[3], ins[3], first_out[3], outs[3];
+
+  template <class T>
+  __device__ BlockOutputs(const TableParams<T>& p, const Piece& piece)
+      : first_in{piece.depth, piece.row, 0}, ins{piece.depths, piece.rows, p.axis[2].in} {
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      const TableAxis& a = p.axis[i];
+      first_out[i] = 0, outs[i] = a.out;  // of a whole axis also those that reach nothing
+      if (ins[i] < a.in) {
+        int unused, end;
+        a.covering(first_in[i], &first_out[i], &unused);
+        a.covering(first_in[i] + ins[i] - 1, &unused, &end);
+        outs[i] = max(0, end - first_out[i]);
+      }
+    }
+  }
+};
+struct BlockAxes : BlockOutputs {
   Span* window[3];
   Interval* over[3];
 
   // After the block has waited, the tables are at `memory`, which is aligned to 16 bytes. `width`: also of that axis.
   template <class T>
-  __device__ BlockAxes(const TableParams<T>& p, const Piece& piece, unsigned char* memory, bool width) {
-    const int first[] = {piece.depth, piece.row, 0}, count[] = {piece.depths, piece.rows, p.axis[2].in};
+  __device__ BlockAxes(const TableParams<T>& p, const Piece& piece, unsigned char* memory, bool width)
+      : BlockOutputs(p, piece) {
     Span* spans = reinterpret_cast<Span*>(memory);
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
-      const TableAxis& a = p.axis[i];
-      first_in[i] = first[i], ins[i] = count[i];
-      first_out[i] = 0, outs[i] = a.out;  // of a whole axis also those that reach nothing
-      if (ins[i] < a.in) {
-        int unused, end;
-        a.covering(first[i], &first_out[i], &unused);
-        a.covering(first[i] + count[i] - 1, &unused, &end);
-        outs[i] = max(0, end - first_out[i]);
-      }
       window[i] = spans;
       if (i < 2 || width) spans += outs[i];
     }

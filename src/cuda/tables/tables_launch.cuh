@@ -11,6 +11,7 @@
 #include "cuda/tables/tables_cleared.cuh"
 #include "cuda/tables/tables_first.cuh"
 #include "cuda/tables/tables_last.cuh"
+#include "cuda/tables/tables_put.cuh"
 #include "spec/rules.h"
 
 namespace poolgrad::cuda {
@@ -21,6 +22,7 @@ struct TableJob {
   bool staged = true;
   bool clears = false;  // tables_cleared.cuh
   bool scatters = false;
+  bool puts = false;    // and its windows share no input (tables_put.cuh)
   bool planes = false;  // averages of whole planes, channels first
   int few = 0;          // channels last, backward: outputs over an input along the depth, where there are two at most
   int64_t blocks = 0;
@@ -231,8 +233,12 @@ bool CutScatter(const Problem& p, TableJob<T>& job) {
                    16) *
            16;
   };
+  job.puts = std::all_of(std::begin(v.axis), std::end(v.axis), [](const TableAxis& axis) {
+    return axis.form == kRegular && (axis.out == 1 || axis.kernel <= axis.stride);
+  });
   const auto bytes = [&](int64_t planes, int depths, int rows) {
-    return written(planes, depths, rows) + given(planes, depths, rows) + TablesBytes(v, depths, rows, false);
+    const int64_t puts = written(planes, depths, rows);
+    return job.puts ? puts : puts + given(planes, depths, rows) + TablesBytes(v, depths, rows, false);
   };
   CutTable(v.cut, d.in, h.in, p.batch * p.channels / beside, staged_bytes, bytes);
   v.rows_place = static_cast<int>(written(v.cut.planes_each, v.cut.depths_each, v.cut.rows_each));
@@ -320,7 +326,7 @@ std::shared_ptr<const void> MakeTableJob(const Problem& original, bool forward) 
   job->params = MakeTableParams<T>(p);
   job->planes = IsGlobal(p) && p.kind == POOLGRAD_AVERAGE && !p.channels_last();
   if (job->planes && job->params.gradient_divisor == 0) job->params.gradient_divisor = static_cast<int>(p.in_plane());
-  job->scatters = !forward && !job->clears && Scatters(p) && CutScatter(p, *job);
+  job->scatters = !forward && !job->clears && (Scatters(p) || Puts(p)) && CutScatter(p, *job);
   if (job->clears) {
     CutCleared(p, *job);
   } else if (p.channels_last() && !job->scatters) {
@@ -391,6 +397,9 @@ cudaError_t LaunchTable(const Problem& p, bool forward, const Args& args, void* 
   int64_t blocks = job.blocks;
   int threads = job.threads;
   size_t shared_bytes = job.shared_bytes;
+  if (job.scatters && job.puts) {
+    return Launch(last ? TablePut<T, true> : TablePut<T, false>, blocks, kTablePutThreads, shared_bytes, stream, v);
+  }
   if (job.scatters) {
     return Launch(last ? TableScatter<T, true> : TableScatter<T, false>, blocks, threads, shared_bytes, stream, v);
   }

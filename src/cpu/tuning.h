@@ -37,13 +37,11 @@ struct CpuTuning {
   int64_t piece_worth = 64 << 10;
 
   // Backward, sums (backward/sums.h): how much of them should stay in the first-level cache, and has to stay in the
-  // second; the least that is worth a unit of its own; outputs whose codes become places together; and the largest unit
-  // that is zeroed as a whole while the one before it is added.
+  // second; the least that is worth a unit of its own; and outputs whose codes become places together.
   int64_t sums_cache = 48 << 10;
   int64_t sums_cache_2 = 256 << 10;
   int64_t sums_least = 16 << 10;
   int64_t sums_piece = 2048;
-  int64_t sums_zeroed = 128 << 10;
   int64_t sums_near = 0xFFFF;  // places that reach no further have 16 bits
   // From so many bytes of dx on it is written past the caches (backward/past-inl.h), and so much is put aside for it.
   int64_t past_caches = GainsPastCaches() ? 8 << 20 : kNever;

@@ -169,7 +169,6 @@ CpuTuning SmallTuning(int64_t size) {
   t.sums_cache_2 = 512 << (2 * size);
   t.sums_least = 64 << size;
   t.sums_piece = 32 << size;
-  t.sums_zeroed = 1024 << size;
   t.sums_near = 1024 << size;
   t.past_caches = 2048 << size;
   t.past_aside = 64 << size;

@@ -77,6 +77,7 @@ HWY_INLINE void ZeroSome(ZeroMeanwhile& z) {
   for (int64_t k = std::min(z.lines_each, z.left / kLine); k > 0; --k, z.at += kLine, z.left -= kLine) {
     for (int64_t i = 0; i < z.images; ++i) {
       auto* const line = reinterpret_cast<uint8_t*>(z.at + i * z.apart);
+      __builtin_prefetch(line + kBytesAhead, 1);
       for (int64_t b = 0; b < kLine; b += static_cast<int64_t>(hn::Lanes(d))) hn::StoreU(hn::Zero(d), d, line + b);
     }
   }
@@ -143,7 +144,7 @@ struct ScatterOf {
       const Place* to[kImages];
       _Pragma("GCC unroll 4") for (int m = 0; m < kImages; ++m) {
         sums[m] = reinterpret_cast<S*>(sums_at) + m * plane;
-        __builtin_prefetch(next + m * ahead.apart);
+        for (size_t line = 0; line < kRun * sizeof(T); line += 64) __builtin_prefetch(next + m * ahead.apart + line);
         values[m] = Values(source + m * source_step, run, wide + m * kRun);
         to[m] = places + m * step;
       }
@@ -151,7 +152,7 @@ struct ScatterOf {
         _Pragma("GCC unroll 4") for (int m = 0; m < kImages; ++m) Put(sums[m][to[m][i]], values[m][i]);
       };
       if (all && run == kRun) {
-        for (int64_t i = 0; i < kRun; ++i) add(i);
+        _Pragma("GCC unroll 32") for (int64_t i = 0; i < kRun; ++i) add(i);
       } else if (kImages > 1) {
         for (int64_t i = 0; i < run; ++i) add(i);
       } else {

@@ -218,7 +218,7 @@ struct ZeroMeanwhile {
     *this = {};
   }
 };
-inline constexpr int64_t kFewOutputs = 16;
+inline constexpr int64_t kFewOutputs = 32;
 
 // A walk over the outputs of units. What adds is the caller's:
 //   void Begin(const Sums&)                a box begins
@@ -301,16 +301,14 @@ class Sums {
     } else {
       LayStaged();
     }
-    if (l.direct && !l.reads && l.blocks * l.bands[0] * l.bands[1] * l.bands[2] == 1) {
-      // Units follow each other in memory: small ones are zeroed while the one before is added.
+    if (l.direct && l.whole && !l.reads) {
+      // Units follow each other in memory: one is zeroed while the one before is added.
       const int64_t bytes = plane * l.bytes;
-      if (l.group * bytes <= Tuning().sums_zeroed) {
-        if (!zeroed_) ZeroAhead(sums_, images * bytes);
-        const int64_t next = others ? std::min(l.group, l.images - image - images) : 0;
-        if (next > 0) ZeroNext(sums_ + images * bytes, next * bytes, 1, p.out_plane() * lanes * CeilDiv(images, 4));
-        zeroed_ = others;
-        begun_ = span[l.roll].in.end;
-      }
+      if (!zeroed_) ZeroAhead(sums_, images * bytes);
+      const int64_t next = others ? std::min(l.group, l.images - image - images) : 0;
+      if (next > 0) ZeroNext(sums_ + images * bytes, next * bytes, 1, p.out_plane() * lanes * CeilDiv(images, 4));
+      zeroed_ = others;
+      begun_ = span[l.roll].in.end;
     }
     if (covered) {
       adder.Begin(*this);

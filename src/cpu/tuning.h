@@ -8,9 +8,10 @@ namespace poolgrad {
 
 inline constexpr int64_t kNever = int64_t{1} << 62;
 
-// Whether lines that are written past the caches leave faster. They are on Xeons from Ice Lake on (1.4 to 3 times); on
-// Skylake's and Cascade Lake's, where each holds one of the ten buffers that loads wait in, they take 1.0 to 1.8 times
-// as long (docs/performance/x86-avx512.md). What sets them apart is an instruction set that came with Ice Lake.
+// Whether lines that are written past the caches leave faster. On two Xeons with what Ice Lake brought backward is 1.2
+// to 1.7 times as fast in the mean; on Skylake's, where each such line holds one of the few buffers that loads wait in,
+// it takes 1.0 to 2.1 times as long (docs/performance/x86-avx512.md). One of Ice Lake's instruction sets tells them
+// apart.
 inline bool GainsPastCaches() {
 #ifdef __x86_64__
   return __builtin_cpu_supports("avx512vbmi2") != 0;

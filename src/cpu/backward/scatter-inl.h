@@ -152,7 +152,10 @@ struct ScatterOf {
         _Pragma("GCC unroll 4") for (int m = 0; m < kImages; ++m) Put(sums[m][to[m][i]], values[m][i]);
       };
       if (all && run == kRun) {
-        _Pragma("GCC unroll 32") for (int64_t i = 0; i < kRun; ++i) add(i);
+#ifndef POOLGRAD_SMALL
+        _Pragma("GCC unroll 32")
+#endif
+            for (int64_t i = 0; i < kRun; ++i) add(i);
       } else if (kImages > 1) {
         for (int64_t i = 0; i < run; ++i) add(i);
       } else {

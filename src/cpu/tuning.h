@@ -8,10 +8,9 @@ namespace poolgrad {
 
 inline constexpr int64_t kNever = int64_t{1} << 62;
 
-// Whether lines that are written past the caches leave faster. On two Xeons with what Ice Lake brought backward is 1.2
-// to 1.7 times as fast in the mean; on Skylake's, where each such line holds one of the few buffers that loads wait in,
-// it takes 1.0 to 2.1 times as long (docs/performance/x86-avx512.md). One of Ice Lake's instruction sets tells them
-// apart.
+// Whether lines that are written past the caches leave faster. On a Xeon of 16 cores that has Ice Lake's instruction
+// sets backward is 1.2 to 1.7 times as fast in the mean; on one of Skylake's it takes 1.0 to 2.1 times as long
+// (docs/performance/x86-avx512.md). One of these sets tells them apart.
 inline bool GainsPastCaches() {
 #ifdef __x86_64__
   return __builtin_cpu_supports("avx512vbmi2") != 0;

@@ -233,12 +233,22 @@ const char* RefuseTables(const Problem& p, poolgrad_op op) {
   return nullptr;
 }
 
+bool IsOneTap(const Problem& p) {
+  return p.taps() == 1 && p.routes.bits <= 8 && p.x_elements() < kFastThreads &&
+         std::all_of(std::begin(p.axis), std::end(p.axis),
+                     [](const Axis& a) { return a.stride == 1 && a.pad_lo == 0 && a.in == a.out; });
+}
+
 const char* RefuseGather(const Problem& p) {
   if (const char* reason = RefuseAny(p)) return reason;
   if (p.routes.bits > 8) return "the window has more taps than a byte holds";
   const Covers covers(p);
-  const bool deep = p.axis[0].kernel > 1;
-  const int64_t most = p.channels_last() || p.dtype != POOLGRAD_F32 || deep ? 30 : kGatherFloats;
+  const bool vectors = p.channels_last() && p.channels % (16 / SizeOf(p.dtype)) == 0, deep = p.axis[0].kernel > 1;
+  const bool at_once = vectors ? !deep || !IsDilated(p) : SizeOf(p.dtype) == 2;
+  const int64_t most = at_once                ? kGatherMost
+                       : deep                 ? kGatherDeepSingle
+                       : p.axis[1].in == 1    ? kGatherSignalSingle
+                                              : kGatherSingle;
   const bool few = covers.all <= most || (IsDilated(p) && AllOverlapping(p) <= kGatherDilated);
   return covers.width > 5 || !few ? "many windows overlap; adding in their order is faster" : nullptr;
 }

@@ -57,6 +57,9 @@ const char* RefuseVectors(const Problem& p);
 const char* RefusePlanes(const Problem& p, bool forward);
 const char* RefuseSeparable(const Problem& p);
 const char* RefuseDoubling(const Problem& p);
+// The same with signals, channels first, as rows of an image, or of two for halves, which are compared in pairs, for
+// kernels whose blocks have several rows; or as it is.
+Problem RowsOfSignals(const Problem& p);
 const char* RefuseAny(const Problem& p);
 // Backward of 1x1/1 without padding, which has a kernel beside the gather.
 bool IsOneTap(const Problem& p);

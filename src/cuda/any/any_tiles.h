@@ -152,7 +152,8 @@ inline int64_t MostCovering(const WindowAxis& a, int64_t inputs) {
 // Blocks of kSumsThreads that a multiprocessor holds by their registers. known: kernels that are compiled for a form.
 inline int64_t SumsBlocks(bool known) { return known ? kSumsKnownBlocks : kSumsBlocks; }
 
-// Lanes of `span` columns each over a run of inputs; where it is all of the axis, those from the first window's start on.
+// Lanes of `span` columns each over a run of inputs; where it is all of the axis, those from the first window's start
+// on.
 inline int64_t LanesOver(const WindowAxis& a, int64_t inputs, int64_t span) {
   if (inputs < a.in) return (inputs + span - 2) / span + 1;
   const int64_t start = CeilDiv(std::max(0, a.pad - a.extent() + 1), int64_t{a.stride}) * a.stride - a.pad;
@@ -171,7 +172,7 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
   // `goes`: that a row of the tile takes, at most.
   const auto consider = [&](int64_t c, int64_t rows, int64_t goes) {
     const int64_t groups = 32 / c, span = SpanOf(f), at_once = groups * f.each;
-    if (span < 2) return;
+    if (span < 2 || (a[2].extent() + span) * span >= int64_t{1} << 32) return;  // BySpan
     const int64_t most = (goes * at_once - 1) * a[2].stride - a[2].extent() + 2;
     const bool whole = a[2].out <= goes * at_once;
     if (!whole && most < 4) return;
@@ -184,7 +185,10 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
     f.channels = static_cast<int>(c);
     f.groups = static_cast<int>(planes > 1 ? lanes : groups), f.once = lanes <= f.groups;
     // In a pitch of whole banks lanes that add together are apart; where spans are long, columns that are written, too.
-    const int64_t sums = planes * line * c, banks = CeilDiv(sums, 32) * 32, apart = span >= 32 ? 1 : span >= 8 ? 32 / span : 0;
+    const int64_t sums = planes * line * c, banks = CeilDiv(sums, 32) * 32,
+                  apart = span >= 32  ? 1
+                          : span >= 8 ? 32 / span
+                                      : 0;
     f.line = static_cast<int>(line), f.pitch = static_cast<int>(4 * (banks - sums) <= sums ? banks + apart : sums | 1);
     const int64_t held = (220 << 10) / SumsBytes(f, word);
     if (held < 1) return;
@@ -193,7 +197,8 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
     const double inputs = static_cast<double>(planes * rows * w * c);
     const int64_t out_b = MostCovering(a[1], rows);
     const double goes_done = static_cast<double>(CeilDiv(out_w, f.each * f.groups) * out_b * a[0].out) / a[0].in;
-    const auto adds = static_cast<double>(TurnsOf(f) * f.each), writes = static_cast<double>(CeilDiv(planes * w * c, 32));
+    const auto adds = static_cast<double>(TurnsOf(f) * f.each),
+               writes = static_cast<double>(CeilDiv(planes * w * c, 32));
     const double row = goes_done * (kSumsRowCost + kSumsOutputsCost * f.each + kSumsAddCost * adds);
     const double write = writes * (kSumsPlaceCost + kSumsWriteCost * static_cast<double>(rows));
     const double wait = goes_done * (kSumsLoadWait + kSumsAddWait * adds) + writes * kSumsWriteWait;

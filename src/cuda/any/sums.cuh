@@ -6,9 +6,9 @@
 // depends on timing.
 //
 // A lane has some outputs of a row that are neighbours, and as many strides of columns of sums: its own, whose windows
-// begin there. An output's target lies in its lane's columns or some lanes further on, as far as the window reaches. All
-// targets that lie equally far, `turn` lanes, differ from lane to lane, whatever the codes say; and what a column is
-// given comes from earlier outputs the farther it comes. So a row is added in turns, the farthest first: two for a
+// begin there. An output's target lies in its lane's columns or some lanes further on, as far as the window reaches.
+// All targets that lie equally far, `turn` lanes, differ from lane to lane, whatever the codes say; and what a column
+// is given comes from earlier outputs the farther it comes. So a row is added in turns, the farthest first: two for a
 // window of 5, nine for one of 31. Columns lie phase by phase, so that lanes that add together never meet in a bank.
 //
 // Axes are (march, middle, width), whatever they are in the problem. Along the first the sums are a ring: what no later
@@ -38,7 +38,7 @@ struct SumsParams {
   uint32_t taps;
   SumsForm form;
   FastDiv by_channels, by_groups, by_columns;
-  uint32_t by_span;       // 2^32 over it, rounded up
+  uint32_t by_span;
   uint32_t by_bytes[2];  // codes of at most a byte by the window along the width, and those by that along the middle
   int tile_m;            // inputs of a tile along the march
   FastDiv tiles_c, tiles_w, tiles_b, tiles_m;
@@ -57,17 +57,18 @@ __host__ __device__ constexpr int SpanOf(const SumsForm& f) { return f.each * f.
 __host__ __device__ constexpr int TurnsOf(const SumsForm& f) {
   return ((f.each - 1) * f.stride[2] + (f.kernel[2] - 1) * f.dilation[2]) / SpanOf(f) + 1;
 }
-
+// Columns are divided by it by multiplying and dropping 32 bits: exact as long as no column times the span has more.
 __host__ __device__ constexpr uint32_t BySpan(const SumsForm& f) {
   return static_cast<uint32_t>(((int64_t{1} << 32) + SpanOf(f) - 1) / SpanOf(f));
 }
 
+// Of a warp, `word` bytes each.
 __host__ __device__ constexpr int64_t SumsBytes(const SumsForm& f, int64_t word) {
   return int64_t{f.ring} * f.rows * SpanOf(f) * f.pitch * word;
 }
 
-// kEach: neighbouring outputs of a lane. kWide, kFlat: whether codes have more than a byte, and whether the middle axis is
-// one of a single input, or -1: the form says so.
+// kEach: neighbouring outputs of a lane. kWide, kFlat: whether codes have more than a byte, and whether the middle axis
+// is one of a single input, or -1: the form says so.
 template <class T, int kEach, int kWide, int kFlat>
 struct Sums {
   using S = Wide<T>;
@@ -87,7 +88,8 @@ struct Sums {
   __device__ __forceinline__ static void Flush(const SumsParams& p, const Tile& t, int m, int slot) {
     __syncwarp();
     const SumsForm& f = p.form;
-    const int height = IsFlat(f) ? 1 : t.last[1] - t.first[1], width = t.last[2] - t.first[2], row = SpanOf(f) * f.pitch;
+    const int height = IsFlat(f) ? 1 : t.last[1] - t.first[1], width = t.last[2] - t.first[2],
+              row = SpanOf(f) * f.pitch;
     T* slice = t.dx + m * p.x_step[0] + t.first[1] * p.x_step[1] + static_cast<int64_t>(t.first[2]) * p.channels + t.c;
     S* sums = t.sums + slot * f.rows * row;
     for (int i = t.lane; i < f.planes * f.columns * f.channels; i += 32) {
@@ -195,7 +197,8 @@ struct Sums {
     const int deep = t.last[0] - t.first[0], height = t.last[1] - t.first[1], width = t.last[2] - t.first[2];
     int flushed = t.first[0], oldest = 0;  // the first slice that is not written, and its place in the ring
     const bool any = begin[0] < end[0] && begin[1] < end[1] && columns > 0;
-    int om = any ? begin[0] : end[0], ob = IsFlat(f) ? 0 : begin[1], ow = 0;  // what is loaded, ow from the tile's first
+    int om = any ? begin[0] : end[0], ob = IsFlat(f) ? 0 : begin[1],
+        ow = 0;  // what is loaded, ow from the tile's first
     const T* march = dy + om * p.y_step[0];
     const uint8_t* march_codes = routes + om * p.route_step[0];
     uint32_t loaded[kEach][sizeof(T) == 8 ? 2 : 1], code[kEach];
@@ -238,7 +241,8 @@ struct Sums {
         }
         const int along = static_cast<int>(km) * p.axis[0].dilation;
         const int ib = IsFlat(f) ? 0 : start_b + static_cast<int>(kb) * p.axis[1].dilation;
-        const int right = j * p.axis[2].stride + static_cast<int>(kw) * p.axis[2].dilation;  // of the lane's first column
+        const int right =
+            j * p.axis[2].stride + static_cast<int>(kw) * p.axis[2].dilation;  // of the lane's first column
         const int place = next + along < f.ring ? next + along : next + along - f.ring;
         const bool lands = (f.bits >= 8 || my.column + j < my.columns - (f.once ? 0 : ow)) && tap < p.taps &&
                            static_cast<unsigned>(start_m + along) < static_cast<unsigned>(deep) &&

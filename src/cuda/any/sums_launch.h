@@ -60,7 +60,8 @@ inline SumsGrid PrepareSums(const Problem& p, bool known, SumsParams* params) {
   s.channels = static_cast<int>(channels);
   s.route_column_bits = static_cast<int>(p.channels_last() ? 8 * p.routes.line_bytes : p.routes.bits);
   s.taps = static_cast<uint32_t>(p.taps());
-  s.by_channels = FastDiv(f.channels), s.by_groups = FastDiv(f.groups), s.by_columns = FastDiv(f.columns), s.by_span = BySpan(f);
+  s.by_channels = FastDiv(f.channels), s.by_groups = FastDiv(f.groups), s.by_columns = FastDiv(f.columns),
+  s.by_span = BySpan(f);
   s.by_bytes[0] = ByBytes(f.kernel[1]), s.by_bytes[1] = ByBytes(f.kernel[2]);
   // The march is cut into parts where there would not be warps enough, but no more than a device holds at once.
   const int64_t tiles_c = CeilDiv(channels, f.channels), tiles_w = CeilDiv(s.axis[2].in, f.columns),
@@ -71,8 +72,8 @@ inline SumsGrid PrepareSums(const Problem& p, bool known, SumsParams* params) {
     return std::min(kSumsThreads / 32 * SumsBlocks(known) / warps, kSharedMost / (bytes * warps + 1024)) * warps;
   };
   const int64_t warps = held(4) >= std::max(held(2), held(1)) ? 4 : held(2) >= held(1) ? 2 : 1;
-  // As many parts as end soonest, when so many warps run at once, each part begins with slices that are its neighbour's,
-  // too (and takes the time of two more to begin), and some of the last are waited for.
+  // As many parts as end soonest, when so many warps run at once, each part begins with slices that are its
+  // neighbour's, too (and takes the time of two more to begin), and some of the last are waited for.
   const int64_t extent = s.axis[0].extent(), most_parts = std::max<int64_t>(1, s.axis[0].in / extent);
   const auto at_once = static_cast<double>(std::max<int64_t>(1, enough_threads / 4096) * held(warps));
   double soonest = 1e30;

@@ -97,6 +97,7 @@ const char* RefuseSums(const Problem& p, poolgrad_op op) {
   if (op != POOLGRAD_OP_BACKWARD) return "it does backward from routes";
   if (const char* reason = RefuseTiled(p)) return reason;
   if (const char* reason = RefuseAny(p)) return reason;
+  if (IsOneTap(p)) return kOneTap;
   const bool vectors = p.channels_last() && p.channels % (16 / SizeOf(p.dtype)) == 0;
   const bool few = Covers(p).all <= kGatherCovers || (IsDilated(p) && AllOverlapping(p) <= kGatherDilated);
   if (vectors && few && !RefuseGather(p)) return "few windows overlap; a gather is faster";
@@ -108,8 +109,8 @@ bool SumsFaster(const Problem& p, poolgrad_op op) {
   if (op != POOLGRAD_OP_BACKWARD || RefuseSums(p, op)) return false;
   const Covers covers(p);
   if (p.axis[0].kernel > 1) return covers.all >= kSumsDeepCovers;
-  const bool wide = covers.width >= kSumsWide[p.channels_last()] && covers.all >= kSumsWideCovers;
-  return wide || covers.all >= kSumsCovers[p.channels_last()];
+  if (HasFewOddChannels(p) && covers.width >= kSumsWide[0]) return true;
+  return covers.all >= kSumsCovers || (covers.width >= kSumsWide[p.channels_last()] && covers.all >= kSumsWideCovers);
 }
 
 bool ScattersFaster(const Problem& p, poolgrad_op op);
@@ -120,6 +121,7 @@ const char* RefuseForms(const Problem& p, poolgrad_op op) {
   if (const char* reason = RefuseTiled(p)) return reason;
   if (const char* reason = IsForward(op) ? RefuseRules(p) : nullptr) return reason;
   if (p.bias && IsForward(op)) return kRectifies;
+  if (!IsForward(op) && IsOneTap(p)) return kOneTap;
   if (SumsFaster(p, op)) return "many windows overlap; adding in their order is faster";
   if (ScattersFaster(p, op)) return "the windows are large and share little; clearing and putting is faster";
   if (GoesDownFaster(p, op)) return "the windows share little; going down columns is faster";

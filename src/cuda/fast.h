@@ -57,7 +57,13 @@ const char* RefuseVectors(const Problem& p);
 const char* RefusePlanes(const Problem& p, bool forward);
 const char* RefuseSeparable(const Problem& p);
 const char* RefuseDoubling(const Problem& p);
+// The same with signals, channels first, as rows of an image, or of two for halves, which are compared in pairs, for
+// kernels whose blocks have several rows; or as it is.
+Problem RowsOfSignals(const Problem& p);
 const char* RefuseAny(const Problem& p);
+// Backward of 1x1/1 without padding, which has a kernel beside the gather.
+bool IsOneTap(const Problem& p);
+inline constexpr const char* kOneTap = "dx is dy where a code names the tap; copying is faster";
 const char* RefuseGather(const Problem& p);
 const char* RefuseTables(const Problem& p, poolgrad_op op);
 // Channels that are last, a few that fill no words.

@@ -70,20 +70,39 @@ const char* RefusePlanes(const Problem& p, bool forward) {
   return nullptr;
 }
 
+// Planes of a single row.
+static bool IsSignal(const Problem& p) {
+  const auto single = [](const Axis& a) { return a.in == 1 && a.out == 1 && a.pad_lo == 0; };
+  return single(p.axis[0]) && single(p.axis[1]);
+}
+
+Problem RowsOfSignals(const Problem& p) {
+  Problem q = p;
+  const int64_t rows = p.batch * p.channels, planes = 4 / SizeOf(p.dtype);
+  if (!IsSignal(p) || p.channels_last() || rows % planes != 0 || rows >= (int64_t{1} << 29) / p.axis[2].in) return q;
+  q.axis[1] = Axis{.in = rows / planes, .out = rows / planes};
+  q.batch = 1, q.channels = planes, q.rank = 2;
+  return q;
+}
+
 const char* RefuseSeparable(const Problem& p) {
   const Axis &h = p.axis[1], &w = p.axis[2];
   if (p.axis[0].kernel != 1 || p.axis[0].in != 1 || p.axis[0].out != 1) return "the window has a depth";
   if (std::max(Sharing(h), Sharing(w)) < 4) return "few windows overlap";
   if (h.dilation != 1 || w.dilation != 1) return "the window is dilated";
+  if (IsSignal(p) && p.channels_last()) return "a block would have one row";
   if (h.kernel > 255 || w.kernel > 255) return "the window is longer than 255";
   if (p.routes.bits != 8 && p.routes.bits != 16) return "its routes are one or two bytes";
   if (p.channels_last() && p.channels % (kSeparablePacks * (4 / SizeOf(p.dtype))) != 0)
     return "the channels do not fill a sector";
   if (!FitsWindow32(p)) return "the window reaches past 2^29";
-  return ShapeSeparable(p, LongestRun(p)).packs == 0 ? "a tile does not fit into shared memory" : nullptr;
+  const Problem rows = RowsOfSignals(p);
+  if (IsSignal(p) && rows.axis[1].in == 1 && p.taps() <= kSeparableSignal) return "a block would have one row";
+  return ShapeSeparable(rows, LongestRun(rows)).packs == 0 ? "a tile does not fit into shared memory" : nullptr;
 }
 
-std::shared_ptr<const void> MakeSeparable(const Problem& p) {
+std::shared_ptr<const void> MakeSeparable(const Problem& problem) {
+  const Problem p = RowsOfSignals(problem);
   SeparableShape shape = ShapeSeparable(p, LongestRun(p));
   shape.doubles = !RefuseDoubling(p);
   return std::make_shared<SeparableShape>(shape);
@@ -185,14 +204,17 @@ bool Puts(const Problem& p) {
 // channels last: a thread has all of a window (3x3/3 in f32 0.48 to 0.75, 2x1 0.27 to 0.46; 27x27/27 would lose, 0.73
 // to 0.54), and small ones may overlap a little (3x3/2 0.30 to 0.45, 1x2/1 0.40 to 0.46). Halves that do not lie in
 // whole vectors are faster in pairs of samples by rows.cuh and apart.cuh (3x3/2 of 3 1.2 times, 1x1 of 53 1.2, 4x4x4/5
-// 0.64).
+// 0.64). Forward, channels first, wherever neighbouring threads would read far apart (1x31/31 in f32 0.19 to 0.53, in
+// bf16 0.13 to 0.36, 1x16/16 0.38 to 0.52 and 0.27 to 0.35; 1x15/14 would lose, 0.59 to 0.49).
 bool ApartUncompiled(const Problem& p, poolgrad_op op) {
-  if (op == POOLGRAD_OP_FORWARD || !RefuseCompilingFor(p)) return false;
+  if (!RefuseCompilingFor(p)) return false;
   const bool last = p.channels_last() && p.channels > 1;
+  if (IsForward(op) && !last) return p.axis[2].stride >= kTableStrides && MostOverlapping(p) <= kTableFarApart;
+  if (op == POOLGRAD_OP_FORWARD) return false;
   if (IsForward(op)) {
     const bool small = p.taps() <= kTableUncompiledTaps[0];
     const bool pairs = SizeOf(p.dtype) == 2 && p.channels % 8 != 0 && p.batch > 1;
-    if (!last || p.taps() > kTableUncompiledTaps[1] || (small && pairs)) return false;
+    if (p.taps() > kTableUncompiledTaps[1] || (small && pairs)) return false;
     return MostOverlapping(p) <= kTableApart || (small && AllOverlapping(p) <= kTableUncompiledAll);
   }
   if (Puts(p)) return true;
@@ -233,13 +255,23 @@ const char* RefuseTables(const Problem& p, poolgrad_op op) {
   return nullptr;
 }
 
+bool IsOneTap(const Problem& p) {
+  return p.taps() == 1 && p.routes.bits <= 8 && p.x_elements() < kFastThreads &&
+         std::all_of(std::begin(p.axis), std::end(p.axis),
+                     [](const Axis& a) { return a.stride == 1 && a.pad_lo == 0 && a.in == a.out; });
+}
+
 const char* RefuseGather(const Problem& p) {
   if (const char* reason = RefuseAny(p)) return reason;
   if (p.routes.bits > 8) return "the window has more taps than a byte holds";
   const Covers covers(p);
-  const bool deep = p.axis[0].kernel > 1;
-  const int64_t most = p.channels_last() || p.dtype != POOLGRAD_F32 || deep ? 30 : kGatherFloats;
-  const bool few = covers.all <= most || (IsDilated(p) && AllOverlapping(p) <= kGatherDilated);
+  const bool vectors = p.channels_last() && p.channels % (16 / SizeOf(p.dtype)) == 0, deep = p.axis[0].kernel > 1;
+  const bool at_once = vectors ? !deep || !IsDilated(p) : SizeOf(p.dtype) == 2;
+  const int64_t most = at_once             ? kGatherMost
+                       : deep              ? kGatherDeepSingle
+                       : p.axis[1].in == 1 ? kGatherSignalSingle
+                                           : kGatherSingle;
+  const bool few = covers.all <= most || (IsDilated(p) && (at_once || !deep) && AllOverlapping(p) <= kGatherDilated);
   return covers.width > 5 || !few ? "many windows overlap; adding in their order is faster" : nullptr;
 }
 

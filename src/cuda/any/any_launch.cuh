@@ -107,9 +107,9 @@ cudaError_t RunAnyForward(const Problem& p, const Args& args, void* stream) {
 
 // ---- backward ----
 
-template <class T>
+template <class T, int kEach, int kWide, int kFlat>
 __global__ void __launch_bounds__(kSumsThreads, kSumsBlocks) SumsKernel(const __grid_constant__ SumsParams p) {
-  RunSums<T, kSumsEach>(p);
+  RunSums<T, kEach, kWide, kFlat>(p);
 }
 
 template <class T>
@@ -118,7 +118,11 @@ cudaError_t RunAnyBackward(const Problem& p, const Args& args, void* stream) {
   const SumsGrid grid = PrepareSums(p, false, &s);
   if (grid.blocks == 0) return cudaErrorNotSupported;
   s.dy = args.source, s.routes = args.routes, s.dx = args.result;
-  return Launch(SumsKernel<T>, grid.blocks, grid.threads, static_cast<size_t>(grid.shared_bytes), stream, s);
+  const auto kernel = s.form.each < kSumsEach ? SumsKernel<T, 1, -1, -1>
+                      : s.form.bits > 8       ? SumsKernel<T, kSumsEach, 1, -1>
+                      : s.form.flat           ? SumsKernel<T, kSumsEach, 0, 1>
+                                              : SumsKernel<T, kSumsEach, 0, 0>;
+  return Launch(kernel, grid.blocks, grid.threads, static_cast<size_t>(grid.shared_bytes), stream, s);
 }
 
 #define POOLGRAD_CUDA_ANY_FORWARD(T)                                              \

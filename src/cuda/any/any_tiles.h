@@ -152,6 +152,15 @@ inline int64_t MostCovering(const WindowAxis& a, int64_t inputs) {
 // Blocks of kSumsThreads that a multiprocessor holds by their registers. known: kernels that are compiled for a form.
 inline int64_t SumsBlocks(bool known) { return known ? kSumsKnownBlocks : kSumsBlocks; }
 
+// Lanes of `span` columns each over a run of inputs; where it is all of the axis, those from the first window's start
+// on.
+inline int64_t LanesOver(const WindowAxis& a, int64_t inputs, int64_t span) {
+  if (inputs < a.in) return (inputs + span - 2) / span + 1;
+  const int64_t start = CeilDiv(std::max(0, a.pad - a.extent() + 1), int64_t{a.stride}) * a.stride - a.pad;
+  const int64_t before = start > 0 ? CeilDiv(start, span) * span - start : -start % span;
+  return (inputs - 1 + before) / span + 1;
+}
+
 // The tile that costs least, for sums of `word` bytes; none if its `planes` are 0.
 inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels, int bits, int64_t word, bool known) {
   SumsForm best{}, f{};
@@ -160,37 +169,48 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
   f.bits = bits, f.last = last, f.flat = a[1].in == 1 && a[1].out == 1 && a[1].kernel == 1 && a[1].pad == 0;
   f.ring = std::min(a[0].extent(), a[0].in);
   double least = 1e30;
-  // `times` rows at once reach a tile's rows of the middle axis and all of its columns, or no more.
-  const auto consider = [&](int64_t c, int64_t rows, int64_t times) {
-    const int64_t at_once = 32 * f.each / c, most = (times * at_once - 1) * a[2].stride - a[2].extent() + 2;
-    if (most < 4 && most < a[2].in) return;
+  // `goes`: that a row of the tile takes, at most.
+  const auto consider = [&](int64_t c, int64_t rows, int64_t goes) {
+    const int64_t groups = 32 / c, span = SpanOf(f), at_once = groups * f.each;
+    if (span < 2 || (a[2].extent() + span) * span >= int64_t{1} << 32) return;  // BySpan
+    const int64_t most = (goes * at_once - 1) * a[2].stride - a[2].extent() + 2;
+    const bool whole = a[2].out <= goes * at_once;
+    if (!whole && most < 4) return;
     const int64_t unit = last || most < 8 ? 1 : 8;  // for whole sectors of rows
-    const int64_t w = most >= a[2].in ? a[2].in : EqualPart(a[2].in, most / unit * unit, unit);
-    const int64_t out_w = MostCovering(a[2], w), out_b = MostCovering(a[1], rows);
-    const bool alone = w < a[2].in || times > 1 || axes.y_plane > 1 << 20;
-    const int64_t planes = alone ? 1 : std::clamp<int64_t>(at_once / out_w, 1, axes.planes);
-    if (rows * f.ring >= 1 << 16) return;
+    const int64_t w = whole ? a[2].in : EqualPart(a[2].in, most / unit * unit, unit);
+    const int64_t out_w = MostCovering(a[2], w), lanes = CeilDiv(out_w, f.each), line = LanesOver(a[2], w, span);
+    const bool alone = !whole || goes > 1 || axes.y_plane > 1 << 20;
+    const int64_t planes = alone ? 1 : std::clamp<int64_t>(groups / lanes, 1, axes.planes);
     f.planes = static_cast<int>(planes), f.rows = static_cast<int>(rows), f.columns = static_cast<int>(w);
     f.channels = static_cast<int>(c);
-    f.wide = static_cast<int>(planes > 1 ? out_w : std::min(out_w, at_once)), f.once = f.wide == out_w;
-    f.pitch = f.ring * f.rows | 1, f.line = f.columns * f.pitch | 1;
-    const double held = 220.0 * 1024 / static_cast<double>(SumsBytes(f, word));
+    f.groups = static_cast<int>(planes > 1 ? lanes : groups), f.once = lanes <= f.groups;
+    // In a pitch of whole banks lanes that add together are apart; where spans are long, columns that are written, too.
+    const int64_t sums = planes * line * c, banks = CeilDiv(sums, 32) * 32,
+                  apart = span >= 32  ? 1
+                          : span >= 8 ? 32 / span
+                                      : 0;
+    f.line = static_cast<int>(line), f.pitch = static_cast<int>(4 * (banks - sums) <= sums ? banks + apart : sums | 1);
+    const int64_t held = (220 << 10) / SumsBytes(f, word);
     if (held < 1) return;
-    const double warps = std::min(held, static_cast<double>(kSumsThreads / 32 * SumsBlocks(known)));
-    // Rows at once, and the writing of inputs, for each input of a slice.
+    const auto warps = static_cast<double>(std::min<int64_t>(held, kSumsThreads / 32 * SumsBlocks(known)));
+    // Instructions of a row and of what is written for each input of a slice, and what a warp waits meanwhile.
     const double inputs = static_cast<double>(planes * rows * w * c);
-    const double row = static_cast<double>(CeilDiv(out_w, f.wide) * out_b * a[0].out) / a[0].in *
-                       (kSumsRowCost + kSumsOutputsCost * f.each);
-    const double write = kSumsWriteCost / 32 / std::min(1.0, static_cast<double>(planes * w * c) / 32);
-    const double price = (row / inputs + write) * (warps + kSumsWarpsHalf) / warps;
+    const int64_t out_b = MostCovering(a[1], rows);
+    const double goes_done = static_cast<double>(CeilDiv(out_w, f.each * f.groups) * out_b * a[0].out) / a[0].in;
+    const auto adds = static_cast<double>(TurnsOf(f) * f.each),
+               writes = static_cast<double>(CeilDiv(planes * w * c, 32));
+    const double row = goes_done * (kSumsRowCost + kSumsOutputsCost * f.each + kSumsAddCost * adds);
+    const double write = writes * (kSumsPlaceCost + kSumsWriteCost * static_cast<double>(rows));
+    const double wait = goes_done * (kSumsLoadWait + kSumsAddWait * adds) + writes * kSumsWriteWait;
+    const double price = ((known ? kSumsKnownCost : 1) * (row + write) + wait / warps) / inputs;
     if (price < least * 0.99) least = price, best = f;
   };
   // At least a sector of neighbouring channels, or all.
   for (int64_t try_c = std::min<int64_t>(channels, 32); try_c >= 1 && (try_c >= 8 || best.planes == 0); try_c /= 2) {
     const int64_t c = EqualPart(channels, try_c, std::min<int64_t>(try_c, 8));
-    for (int64_t try_b = 128; try_b >= 4; try_b /= 2) {
-      for (f.each = known ? kSumsEachMost : kSumsEach; f.each >= (known ? kSumsEachLeast : kSumsEach); --f.each) {
-        for (int64_t times = 1; times <= 8; ++times) consider(c, EqualPart(a[1].in, try_b, 1), times);
+    for (int64_t try_b = 128; try_b >= 1; try_b /= 2) {
+      for (f.each = known && f.flat ? kSumsEachMost : kSumsEach; f.each >= 1; f.each /= known ? 2 : kSumsEach) {
+        for (int64_t goes = 1; goes <= 8; ++goes) consider(c, EqualPart(a[1].in, try_b, 1), goes);
       }
       if (a[1].in == 1) break;
     }

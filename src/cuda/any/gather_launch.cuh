@@ -75,12 +75,6 @@ cudaError_t RunGatherCovers(const Problem& p, const Args& args, void* stream) {
   return cudaErrorNotSupported;
 }
 
-inline bool IsOneTap(const Problem& p) {
-  return p.taps() == 1 && p.x_elements() < kFastThreads &&
-         std::all_of(std::begin(p.axis), std::end(p.axis),
-                     [](const Axis& a) { return a.stride == 1 && a.pad_lo == 0 && a.in == a.out; });
-}
-
 template <class T>
 cudaError_t LaunchOneTap(const Problem& p, const Args& args, void* stream) {
   OneTapParams<T> s{};

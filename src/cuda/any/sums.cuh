@@ -2,14 +2,14 @@
 //
 // Every output adds its dy to one input, so adding costs the same for every window, however large: what a gather would
 // look for under each input is found by looking at each output once. A warp owns a tile of inputs, whose sums it holds
-// in shared memory, and goes through the rows of outputs that reach the tile, 96 to 224 outputs at a time. No warp
-// waits for another, and no sum depends on timing.
+// in shared memory, and goes through the rows of outputs that reach the tile. No warp waits for another, and no sum
+// depends on timing.
 //
-// In a row of outputs an input wins a run of neighbours (those whose window has it and nothing greater), and only one.
-// So a list of runs is made, each lane adds all of one, in order, and no two lanes add to the same input. The winners'
-// columns ascend from run to run (two windows that both have two columns agree on the better one); sums lie column by
-// column, so that one comparison with the run before shows that all differ. Routes that nobody's maxima made may say
-// otherwise; where they do, lanes take turns.
+// A lane has some outputs of a row that are neighbours, and as many strides of columns of sums: its own, whose windows
+// begin there. An output's target lies in its lane's columns or some lanes further on, as far as the window reaches.
+// All targets that lie equally far, `turn` lanes, differ from lane to lane, whatever the codes say; and what a column
+// is given comes from earlier outputs the farther it comes. So a row is added in turns, the farthest first: two for a
+// window of 5, nine for one of 31. Columns lie phase by phase, so that lanes that add together never meet in a bank.
 //
 // Axes are (march, middle, width), whatever they are in the problem. Along the first the sums are a ring: what no later
 // output reaches is written and its place cleared. 2-D problems march down the height, several planes at once where
@@ -37,7 +37,8 @@ struct SumsParams {
   int route_column_bits;
   uint32_t taps;
   SumsForm form;
-  FastDiv by_channels, by_wide, by_columns;
+  FastDiv by_channels, by_groups, by_columns;
+  uint32_t by_span;
   uint32_t by_bytes[2];  // codes of at most a byte by the window along the width, and those by that along the middle
   int tile_m;            // inputs of a tile along the march
   FastDiv tiles_c, tiles_w, tiles_b, tiles_m;
@@ -50,17 +51,29 @@ __host__ __device__ constexpr uint32_t ByBytes(int divisor) {
   return static_cast<uint32_t>((65535 + divisor) / divisor);
 }
 
-// Behind the sums of a warp, `word` bytes each: the outputs of a row (where they add, and what), and where runs begin.
-__host__ __device__ constexpr int64_t SumsBytes(const SumsForm& f, int64_t word) {
-  const int64_t sums = int64_t{f.planes} * f.channels * f.line, row = 32 * f.each;
-  return ((sums * word + 15) / 16 * 16 + (row + 8) * (word + 4) + row + 16 + 15) / 16 * 16;
+// Columns of sums that are a lane's.
+__host__ __device__ constexpr int SpanOf(const SumsForm& f) { return f.each * f.stride[2]; }
+// So many lanes' columns an output may reach.
+__host__ __device__ constexpr int TurnsOf(const SumsForm& f) {
+  return ((f.each - 1) * f.stride[2] + (f.kernel[2] - 1) * f.dilation[2]) / SpanOf(f) + 1;
+}
+// Columns are divided by it by multiplying and dropping 32 bits: exact as long as no column times the span has more.
+__host__ __device__ constexpr uint32_t BySpan(const SumsForm& f) {
+  return static_cast<uint32_t>(((int64_t{1} << 32) + SpanOf(f) - 1) / SpanOf(f));
 }
 
-// kEach: outputs of a row that a lane does.
-template <class T, int kEach>
+// Of a warp, `word` bytes each.
+__host__ __device__ constexpr int64_t SumsBytes(const SumsForm& f, int64_t word) {
+  return int64_t{f.ring} * f.rows * SpanOf(f) * f.pitch * word;
+}
+
+// kEach: neighbouring outputs of a lane. kWide, kFlat: whether codes have more than a byte, and whether the middle axis
+// is one of a single input, or -1: the form says so.
+template <class T, int kEach, int kWide, int kFlat>
 struct Sums {
   using S = Wide<T>;
-  static constexpr int kRow = 32 * kEach;
+  __device__ static bool IsWide(const SumsForm& f) { return kWide < 0 ? f.bits > 8 : kWide; }
+  __device__ static bool IsFlat(const SumsForm& f) { return kFlat < 0 ? f.flat : kFlat; }
 
   struct Tile {
     T* dx;  // of the first plane
@@ -68,103 +81,48 @@ struct Sums {
     int first[3], last[3];  // inputs
     int planes, c, channels;
     int lane;
-  };
-
-  // A row, line by line: at to[i] the sum that its i-th output adds to (-1: none), at to[-1] what no output has.
-  struct Row {
-    int* to;
-    S* value;
-    uint8_t* heads;  // where runs begin
+    int before;  // columns of a lane before the tile's first input
   };
 
   // Writes input slice m of the tile, which is place `slot` of the ring, and clears it.
   __device__ __forceinline__ static void Flush(const SumsParams& p, const Tile& t, int m, int slot) {
     __syncwarp();
     const SumsForm& f = p.form;
-    const int height = f.flat ? 1 : t.last[1] - t.first[1], width = t.last[2] - t.first[2];
-    T* to = t.dx + m * p.x_step[0] + t.first[1] * p.x_step[1] + static_cast<int64_t>(t.first[2]) * p.channels + t.c;
-    S* slice = t.sums + slot * f.rows;
-    for (int b = 0; b < height; ++b, ++slice, to += p.x_step[1]) {
-#pragma unroll 4
-      for (int i = t.lane; i < f.planes * f.columns * f.channels; i += 32) {
-        uint32_t c = static_cast<uint32_t>(i), w = p.by_channels.take(&c);
-        const uint32_t plane = f.planes > 1 ? p.by_columns.take(&w) : 0;
-        S* sum = slice + (plane * f.channels + c) * f.line + w * f.pitch;
-        const bool valid = static_cast<int>(w) < width && (f.planes == 1 || static_cast<int>(plane) < t.planes) &&
-                           (!f.last || static_cast<int>(c) < t.channels);
-        if (valid) to[(f.planes > 1 ? plane * p.x_plane : 0) + (w * p.channels + c)] = Narrowed<T>(*sum);
-        *sum = 0;
-      }
-    }
-    __syncwarp();
-  }
-
-  // Adds `count` outputs to one sum.
-  __device__ __forceinline__ static void AddRun(S* to, const S* at, int count) {
-    S sum = *to;
-#pragma unroll 1
-    for (int left = count; left > 0; left -= 4, at += 4) {
-      S next[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) next[i] = at[i];
-      sum += next[0];
-#pragma unroll
-      for (int i = 1; i < 4; ++i) sum = left > i ? sum + next[i] : sum;
-    }
-    *to = sum;
-  }
-
-  // Adds a row.
-  __device__ __forceinline__ static void AddRow(const Tile& t, const Row& row) {
-    const uint32_t before = (1u << t.lane) - 1u;
-    uint32_t begins[kEach];
-#pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      const int at = 32 * k + t.lane;
-      begins[k] = __ballot_sync(~0u, row.to[at] != row.to[at - 1]);
-    }
-    int count = 0;
-#pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      if (begins[k] >> t.lane & 1u)
-        row.heads[count + __popc(begins[k] & before)] = static_cast<uint8_t>(32 * k + t.lane);
-      count += __popc(begins[k]);
-    }
-    if (t.lane == 0) row.heads[count] = kRow;
-    __syncwarp();
-    for (int begin = 0; begin < count; begin += 32) {
-      int target = -1, first = 0, length = 0;
-      if (begin + t.lane < count) {
-        first = row.heads[begin + t.lane], length = row.heads[begin + t.lane + 1] - first;
-        target = row.to[first];
-      }
-      const bool active = target >= 0;
-      const uint32_t earlier = __ballot_sync(~0u, active) & before;
-      const int left = __shfl_sync(~0u, target, 31 - __clz(static_cast<int>(earlier | 1u)));
-      if (__all_sync(~0u, !active || earlier == 0 || target > left)) {
-        if (active) AddRun(t.sums + target, row.value + first, length);
+    const int height = IsFlat(f) ? 1 : t.last[1] - t.first[1], width = t.last[2] - t.first[2],
+              row = SpanOf(f) * f.pitch;
+    T* slice = t.dx + m * p.x_step[0] + t.first[1] * p.x_step[1] + static_cast<int64_t>(t.first[2]) * p.channels + t.c;
+    S* sums = t.sums + slot * f.rows * row;
+    for (int i = t.lane; i < f.planes * f.columns * f.channels; i += 32) {
+      uint32_t c = static_cast<uint32_t>(i), w = c, plane = 0;
+      if (f.channels > 1) {
+        w = p.by_channels.take(&c);
       } else {
-        AddInTurns(t.sums, target, row.value + first, length, t.lane);
+        c = 0;
       }
-      __syncwarp();
+      if (f.planes > 1) plane = p.by_columns.take(&w);
+      const bool valid = static_cast<int>(w) < width && (f.planes == 1 || static_cast<int>(plane) < t.planes) &&
+                         (!f.last || static_cast<int>(c) < t.channels);
+      const uint32_t column = w + static_cast<uint32_t>(t.before), group = __umulhi(column, p.by_span);
+      const uint32_t phase = column - group * SpanOf(f);
+      S* sum = sums + phase * f.pitch + (plane * f.line + group) * f.channels + c;
+      T* to = slice + (f.planes > 1 ? plane * p.x_plane : 0) + (w * p.channels + c);
+      if (IsFlat(f)) {
+        if (valid) *to = Narrowed<T>(*sum), *sum = 0;
+        continue;
+      }
+#pragma unroll 4
+      for (int b = 0; b < height; ++b, sum += row, to += p.x_step[1]) {
+        if (valid) *to = Narrowed<T>(*sum), *sum = 0;
+      }
     }
-  }
-
-  // The same for runs of which two may add to one sum.
-  __device__ __noinline__ static void AddInTurns(S* sums, int target, const S* at, int count, int lane) {
-    const uint32_t same = __match_any_sync(~0u, target >= 0 ? target : -1 - lane);
-    const bool apart = !__any_sync(~0u, same & ~(1u << lane));
-    for (int turn = 0; turn < (apart ? 1 : 32); ++turn) {
-      if (target >= 0 && (apart || turn == lane)) AddRun(sums + target, at, count);
-      __syncwarp();
-    }
+    __syncwarp();
   }
 
   // The bytes of a code.
   __device__ __forceinline__ static uint32_t LoadCode(const SumsForm& f, bool valid, const uint8_t* at) {
     uint32_t code = ~0u;
     LoadWordsIf<1>(valid, at, &code);
-    if (f.bits > 8) {
+    if (IsWide(f)) {
       uint32_t high = 0;
       LoadWordsIf<1>(valid, at + 1, &high);
       code |= high << 8;
@@ -173,37 +131,31 @@ struct Sums {
     return code;
   }
 
-  // What a lane does of a row: which columns, and where they lie in memory, from the first of those done at once.
+  // What a lane does of a row, and where it lies in memory, in the first of the goes.
   struct Lane {
-    int dy[kEach], route[kEach];
-    int column[kEach];    // beyond any: none
-    int position[kEach];  // in the row, line by line; those with a tap on one input are neighbours
-    int sum[kEach];       // of its line
-    int shift[kEach];
+    int column, columns;  // the first output's, and how many the row has; none where a lane is left over
+    int slot;             // the lane's place in a phase of sums
+    int dy, route[kEach], shift[kEach];
   };
 
-  __device__ __forceinline__ static Lane LaneOf(const SumsParams& p, const Tile& t, int begin) {
+  // shift: of the lanes' columns against those of the tile.
+  __device__ __forceinline__ static Lane LaneOf(const SumsParams& p, const Tile& t, int begin, int columns, int shift) {
     const SumsForm& f = p.form;
-    const int every = p.axis[2].every;
+    uint32_t c = static_cast<uint32_t>(t.lane);
+    uint32_t group = p.by_channels.take(&c);
+    const int plane = f.planes > 1 ? static_cast<int>(p.by_groups.take(&group)) : 0;
+    const bool inside = f.planes > 1 ? plane < min(f.planes, t.planes) : static_cast<int>(group) < f.groups;
+    const bool there = inside && (!f.last || static_cast<int>(c) < t.channels);
     Lane my;
+    my.column = static_cast<int>(group) * kEach, my.columns = there ? columns : 0;
+    const int ow = begin + my.column;
+    my.slot = (plane * f.line + static_cast<int>(group) + shift) * f.channels + static_cast<int>(c);
+    my.dy = static_cast<int>(plane * p.y_plane) + ow * p.channels + t.c + static_cast<int>(c);
 #pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      uint32_t c = static_cast<uint32_t>(32 * k + t.lane);
-      uint32_t column = p.by_channels.take(&c);
-      const int plane = f.planes > 1 ? static_cast<int>(p.by_wide.take(&column)) : 0;
-      const int ow = begin + static_cast<int>(column);
-      const bool inside = f.planes > 1 ? plane < f.planes : static_cast<int>(column) < f.wide;
-      const bool there = inside && (f.planes == 1 || plane < t.planes) && (!f.last || static_cast<int>(c) < t.channels);
-      const int line = plane * f.channels + static_cast<int>(c), phase = static_cast<int>(column) % every;
-      my.column[k] = there ? static_cast<int>(column) : 1 << 28;
-      my.position[k] = inside ? line * f.wide + phase * (f.wide / every) + min(phase, f.wide % every) +
-                                    static_cast<int>(column) / every
-                              : 32 * k + t.lane;
-      my.sum[k] = line * f.line;
-      my.dy[k] = static_cast<int>(plane * p.y_plane) + ow * p.channels + t.c + static_cast<int>(c);
-      const int64_t bit = static_cast<int64_t>(ow) * p.route_column_bits + (t.c + static_cast<int64_t>(c)) * f.bits;
-      my.route[k] = static_cast<int>(plane * p.route_plane + (bit >> 3));
-      my.shift[k] = static_cast<int>(bit & 7);
+    for (int j = 0; j < kEach; ++j) {
+      const int64_t bit = static_cast<int64_t>(ow + j) * p.route_column_bits + (t.c + static_cast<int64_t>(c)) * f.bits;
+      my.route[j] = static_cast<int>(plane * p.route_plane + (bit >> 3));
+      my.shift[j] = static_cast<int>(bit & 7);
     }
     return my;
   }
@@ -231,86 +183,93 @@ struct Sums {
     t.c = static_cast<int>(c) * f.channels;
     t.channels = min(f.channels, p.channels - t.c);
     t.dx = static_cast<T*>(p.dx) + plane * p.x_plane;
-    const int sums = f.planes * f.channels * f.line;
-    for (int i = lane; i < sums; i += 32) t.sums[i] = 0;
-    Row row;
-    row.value = reinterpret_cast<S*>(shared + (sums * static_cast<int64_t>(sizeof(S)) + 15) / 16 * 16);
-    row.to = reinterpret_cast<int*>(row.value + kRow + 8) + 8;
-    row.heads = reinterpret_cast<uint8_t*>(row.to + kRow);
-    if (lane == 0) row.to[-1] = -2;
+    const int row = SpanOf(f) * f.pitch;
+    for (int i = lane; i < f.ring * f.rows * row; i += 32) t.sums[i] = 0;
+    __syncwarp();
 
     const T* dy = static_cast<const T*>(p.dy) + plane * p.y_plane;
     const uint8_t* routes = p.routes + plane * p.route_plane;
-    const Lane my = LaneOf(p, t, begin[2]);
     const int columns = end[2] - begin[2], start_w = p.axis[2].start(begin[2]) - t.first[2];
+    const int span = SpanOf(f), shift = (start_w > 0 ? start_w + span - 1 : start_w) / span;  // rounded up
+    t.before = shift * span - start_w;
+    const Lane my = LaneOf(p, t, begin[2], columns, shift);
+    const int turns = TurnsOf(f);
     const int deep = t.last[0] - t.first[0], height = t.last[1] - t.first[1], width = t.last[2] - t.first[2];
     int flushed = t.first[0], oldest = 0;  // the first slice that is not written, and its place in the ring
     const bool any = begin[0] < end[0] && begin[1] < end[1] && columns > 0;
-    int om = any ? begin[0] : end[0], ob = f.flat ? 0 : begin[1], ow = 0;  // what is loaded, ow from the tile's first
+    int om = any ? begin[0] : end[0], ob = IsFlat(f) ? 0 : begin[1],
+        ow = 0;  // what is loaded, ow from the tile's first
     const T* march = dy + om * p.y_step[0];
     const uint8_t* march_codes = routes + om * p.route_step[0];
     uint32_t loaded[kEach][sizeof(T) == 8 ? 2 : 1], code[kEach];
     const auto load = [&] {
       const T* from = march;
       const uint8_t* codes = march_codes;
-      if (!f.flat) from += ob * p.y_step[1], codes += ob * p.route_step[1];
+      if (!IsFlat(f)) from += ob * p.y_step[1], codes += ob * p.route_step[1];
       if (!f.once) from += ow * p.channels, codes += static_cast<int64_t>(ow) * p.route_column_bits >> 3;
 #pragma unroll
-      for (int k = 0; k < kEach; ++k) {
-        const bool valid = my.column[k] < columns - (f.once ? 0 : ow);
-        for (uint32_t& word : loaded[k]) word = 0;
-        LoadWordsIf<sizeof(T)>(valid, from + my.dy[k], loaded[k]);
-        code[k] = LoadCode(f, valid, codes + my.route[k]);  // without one: more than any
+      for (int j = 0; j < kEach; ++j) {
+        const bool valid = my.column + j < my.columns - (f.once ? 0 : ow);
+        for (uint32_t& word : loaded[j]) word = 0;
+        LoadWordsIf<sizeof(T)>(valid, from + (my.dy + j * p.channels), loaded[j]);
+        code[j] = LoadCode(f, valid, codes + my.route[j]);  // without one: more than any
       }
     };
     if (any) load();
-    int slot = (p.axis[0].start(om) - t.first[0]) % f.ring;  // of start(om) in the ring
-    if (slot < 0) slot += f.ring;
     while (true) {
       const int start_m = p.axis[0].start(om) - t.first[0], start_b = p.axis[1].start(ob) - t.first[1];
-      const int start = f.once ? start_w : start_w + ow * p.axis[2].stride;
+      const int start = start_w + (my.column + (f.once ? 0 : ow)) * p.axis[2].stride;
       // No output from here on reaches less.
       for (const int done = om < end[0] ? min(start_m + t.first[0], t.last[0]) : t.last[0]; flushed < done; ++flushed) {
         Flush(p, t, flushed, oldest);
         oldest = oldest + 1 == f.ring ? 0 : oldest + 1;
       }
       if (om >= end[0]) return;
+      const int next = oldest + start_m + t.first[0] - flushed;  // the place of the window's first slice
+      int turn[kEach], to[kEach];                                // in turn -1: nowhere
+      S value[kEach];
+      const int my_slot = my.slot + (f.once ? 0 : ow / kEach * f.channels);
 #pragma unroll
-      for (int k = 0; k < kEach; ++k) {
-        const uint32_t tap = f.bits >= 8 ? code[k] : code[k] >> my.shift[k] & ((1u << f.bits) - 1u);
-        uint32_t kb = 0, km = f.bits > 8 ? p.axis[2].by_kernel.of(tap) : tap * p.by_bytes[1] >> 16;
+      for (int j = 0; j < kEach; ++j) {
+        const uint32_t tap = f.bits >= 8 ? code[j] : code[j] >> my.shift[j] & ((1u << f.bits) - 1u);
+        uint32_t kb = 0, km = IsWide(f) ? p.axis[2].by_kernel.of(tap) : tap * p.by_bytes[1] >> 16;
         const uint32_t kw = tap - km * p.axis[2].kernel;
-        if (!f.flat) {
+        if (!IsFlat(f)) {
           const uint32_t rows = km;
-          km = f.bits > 8 ? p.axis[1].by_kernel.of(rows) : rows * p.by_bytes[0] >> 16;
+          km = IsWide(f) ? p.axis[1].by_kernel.of(rows) : rows * p.by_bytes[0] >> 16;
           kb = rows - km * p.axis[1].kernel;
         }
         const int along = static_cast<int>(km) * p.axis[0].dilation;
-        const int ib = f.flat ? 0 : start_b + static_cast<int>(kb) * p.axis[1].dilation;
-        const int iw = start + my.column[k] * p.axis[2].stride + static_cast<int>(kw) * p.axis[2].dilation;
-        int place = slot + along;
-        if (place >= f.ring) place -= f.ring;
-        if (f.ring < p.axis[0].extent() && place >= f.ring) place %= f.ring;  // an axis shorter than the window
-        const bool lands = (f.bits >= 8 || my.column[k] < columns - ow) && tap < p.taps &&
+        const int ib = IsFlat(f) ? 0 : start_b + static_cast<int>(kb) * p.axis[1].dilation;
+        const int right =
+            j * p.axis[2].stride + static_cast<int>(kw) * p.axis[2].dilation;  // of the lane's first column
+        const int place = next + along < f.ring ? next + along : next + along - f.ring;
+        const bool lands = (f.bits >= 8 || my.column + j < my.columns - (f.once ? 0 : ow)) && tap < p.taps &&
                            static_cast<unsigned>(start_m + along) < static_cast<unsigned>(deep) &&
-                           (f.flat || static_cast<unsigned>(ib) < static_cast<unsigned>(height)) &&
-                           static_cast<unsigned>(iw) < static_cast<unsigned>(width);
-        row.to[my.position[k]] = lands ? my.sum[k] + iw * f.pitch + place * f.rows + ib : -1;
-        row.value[my.position[k]] = ValueOf(loaded[k]);
+                           (IsFlat(f) || static_cast<unsigned>(ib) < static_cast<unsigned>(height)) &&
+                           static_cast<unsigned>(start + right) < static_cast<unsigned>(width);
+        const int lanes = static_cast<int>(__umulhi(static_cast<uint32_t>(right), p.by_span));
+        turn[j] = lands ? lanes : -1;
+        to[j] = (place * f.rows + ib) * row + (right - lanes * SpanOf(f)) * f.pitch + my_slot + lanes * f.channels;
+        value[j] = ValueOf(loaded[j]);
       }
-      __syncwarp();
-      ow += f.once ? 0 : f.wide;
+      ow += f.once ? 0 : kEach * f.groups;
       if (f.once || ow >= columns) {
         ow = 0;
-        if (f.flat || ++ob >= end[1]) {
-          ob = f.flat ? 0 : begin[1], ++om;
+        if (IsFlat(f) || ++ob >= end[1]) {
+          ob = IsFlat(f) ? 0 : begin[1], ++om;
           march += p.y_step[0], march_codes += p.route_step[0];
-          slot += p.axis[0].stride;
-          if (slot >= f.ring) slot %= f.ring;
         }
       }
       if (om < end[0]) load();
-      AddRow(t, row);
+#pragma unroll 1
+      for (int now = turns - 1; now >= 0; --now) {
+#pragma unroll
+        for (int j = 0; j < kEach; ++j) {
+          if (turn[j] == now) t.sums[to[j]] += value[j];
+        }
+        __syncwarp();
+      }
     }
   }
 
@@ -327,13 +286,13 @@ struct Sums {
   }
 };
 
-template <class T, int kEach>
+template <class T, int kEach, int kWide = -1, int kFlat = -1>
 __device__ __forceinline__ void RunSums(const SumsParams& p) {
   extern __shared__ __align__(16) unsigned char sums_shared[];
   const int warp = static_cast<int>(threadIdx.x / 32u), lane = static_cast<int>(threadIdx.x & 31u);
   const int64_t job = static_cast<int64_t>(blockIdx.x) * p.warps + warp;
   if (job >= p.jobs) return;
-  Sums<T, kEach>::Run(p, job, lane, sums_shared + warp * SumsBytes(p.form, sizeof(Wide<T>)));
+  Sums<T, kEach, kWide, kFlat>::Run(p, job, lane, sums_shared + warp * SumsBytes(p.form, sizeof(Wide<T>)));
 }
 
 // The same where all of a form is known: `p` with constants in its place.
@@ -354,8 +313,9 @@ __device__ __forceinline__ void RunSumsForm(const SumsParams& p) {
   if (!kForm.last) known.channels = 1, known.route_column_bits = kForm.bits;
   if (kForm.flat) known.axis[1].in = known.axis[1].out = 1, known.axis[1].pad = 0;
   known.taps = kForm.kernel[0] * kForm.kernel[1] * kForm.kernel[2];
-  constexpr FastDiv by_channels(kForm.channels), by_wide(kForm.wide), by_columns(kForm.columns);
-  known.by_channels = by_channels, known.by_wide = by_wide, known.by_columns = by_columns;
+  constexpr FastDiv by_channels(kForm.channels), by_groups(kForm.groups), by_columns(kForm.columns);
+  known.by_channels = by_channels, known.by_groups = by_groups, known.by_columns = by_columns;
+  known.by_span = BySpan(kForm);
   known.by_bytes[1] = ByBytes(kForm.kernel[2]), known.by_bytes[0] = ByBytes(kForm.kernel[1]);
   RunSums<T, kForm.each>(known);
 }

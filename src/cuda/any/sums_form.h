@@ -10,12 +10,12 @@ struct SumsForm {
   bool flat;                              // the middle axis has one input and one output
   // Inputs of a tile: planes, rows of the middle axis, columns, channels. Planes times channels are its lines.
   int planes, rows, columns, channels;
-  int each;   // outputs of a lane that are done at once
-  int wide;   // of a line
-  bool once;  // which are all that reach it
-  int ring;   // slices along the march
-  int pitch;  // sums from a column to the next: those of the ring, and what keeps banks apart
-  int line;   // from a line to the next
+  int each;    // outputs of a lane, which are neighbours
+  int groups;  // lanes of a line, of one channel, that are done at once
+  bool once;   // which are all that reach it
+  int ring;    // slices along the march
+  int line;    // lanes that have sums of a line
+  int pitch;   // sums from a phase of columns to the next: one for each lane that has some
 };
 
 }  // namespace poolgrad::cuda

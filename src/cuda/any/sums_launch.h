@@ -60,7 +60,8 @@ inline SumsGrid PrepareSums(const Problem& p, bool known, SumsParams* params) {
   s.channels = static_cast<int>(channels);
   s.route_column_bits = static_cast<int>(p.channels_last() ? 8 * p.routes.line_bytes : p.routes.bits);
   s.taps = static_cast<uint32_t>(p.taps());
-  s.by_channels = FastDiv(f.channels), s.by_wide = FastDiv(f.wide), s.by_columns = FastDiv(f.columns);
+  s.by_channels = FastDiv(f.channels), s.by_groups = FastDiv(f.groups), s.by_columns = FastDiv(f.columns),
+  s.by_span = BySpan(f);
   s.by_bytes[0] = ByBytes(f.kernel[1]), s.by_bytes[1] = ByBytes(f.kernel[2]);
   // The march is cut into parts where there would not be warps enough, but no more than a device holds at once.
   const int64_t tiles_c = CeilDiv(channels, f.channels), tiles_w = CeilDiv(s.axis[2].in, f.columns),
@@ -71,10 +72,18 @@ inline SumsGrid PrepareSums(const Problem& p, bool known, SumsParams* params) {
     return std::min(kSumsThreads / 32 * SumsBlocks(known) / warps, kSharedMost / (bytes * warps + 1024)) * warps;
   };
   const int64_t warps = held(4) >= std::max(held(2), held(1)) ? 4 : held(2) >= held(1) ? 2 : 1;
-  const int64_t enough = enough_threads / 4096 * held(warps);
-  const int64_t shortest = s.axis[0].extent() == 1 ? 1 : 2 * s.axis[0].extent();
-  const int64_t parts = std::clamp<int64_t>(enough / others, 1, std::max<int64_t>(1, s.axis[0].in / shortest));
-  s.tile_m = static_cast<int>(CeilDiv(s.axis[0].in, parts));
+  // As many parts as end soonest, when so many warps run at once, each part begins with slices that are its
+  // neighbour's, too (and takes the time of two more to begin), and some of the last are waited for.
+  const int64_t extent = s.axis[0].extent(), most_parts = std::max<int64_t>(1, s.axis[0].in / extent);
+  const auto at_once = static_cast<double>(std::max<int64_t>(1, enough_threads / 4096) * held(warps));
+  double soonest = 1e30;
+  for (int64_t rounds = 1; rounds <= 8; ++rounds) {
+    const auto fill = static_cast<int64_t>(static_cast<double>(rounds) * at_once / static_cast<double>(others));
+    const int64_t tile = CeilDiv(s.axis[0].in, std::clamp<int64_t>(fill, 1, most_parts));
+    const auto jobs = static_cast<double>(others * CeilDiv(s.axis[0].in, tile));
+    const double time = static_cast<double>(tile + extent + 1) * (std::max(1.0, jobs / at_once) + 0.3);
+    if (time < soonest) soonest = time, s.tile_m = static_cast<int>(tile);
+  }
   const int64_t tiles_m = CeilDiv(s.axis[0].in, s.tile_m);
   s.tiles_c = FastDiv(tiles_c), s.tiles_w = FastDiv(tiles_w), s.tiles_b = FastDiv(tiles_b),
   s.tiles_m = FastDiv(tiles_m);

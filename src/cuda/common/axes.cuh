@@ -83,7 +83,8 @@ __host__ __device__ constexpr WindowAxis WindowOf(int kernel, int stride, int di
 
 template <class A>
 requires(!std::is_same_v<A, WindowAxis>) WindowAxis::WindowAxis(const A& a)
-    : WindowAxis(WindowOf(static_cast<int>(a.kernel), static_cast<int>(a.stride), static_cast<int>(a.dilation))) {
+    : WindowAxis(WindowOf(static_cast<int>(a.kernel), static_cast<int>(a.stride),
+                          a.kernel > 1 ? static_cast<int>(a.dilation) : 1)) {
   in = static_cast<int>(a.in), out = static_cast<int>(a.out), pad = static_cast<int>(a.pad_lo);
 }
 

@@ -28,6 +28,8 @@ constexpr int DoublingThreads(bool last) { return last ? 320 : 256; }
 // Outputs that its threads reduce at once along an axis: 14 divides 28 and leaves little of 40, the sizes where such
 // windows are used.
 inline constexpr int kDoublingRun = 14;
+// Taps of signals of halves up to which a kernel that has one row of them is slower than those for any window.
+inline constexpr int64_t kSeparableSignal = 64;
 // Outputs a thread reduces at once along an axis: longer runs share more of their maxima, and take more registers. The
 // longer where the window has so many taps.
 inline constexpr int kSeparableRun = 8, kSeparableLongRun = 16;
@@ -77,19 +79,28 @@ inline constexpr int kApartAtOnce = 4, kVectorApartAtOnce = 1;
 inline int64_t apart_fewest = 40000;
 inline constexpr int64_t kApartReach = 128;
 // Any window, backward: most threads of a block, blocks of so many on a multiprocessor, which bounds the registers, and
-// outputs of a row to a lane; of kernels that know their window, blocks, and the most and least outputs.
+// outputs to a lane, at most; likewise of kernels that know their window.
 inline constexpr int kSumsThreads = 128, kSumsBlocks = 4, kSumsEach = 4;
-inline constexpr int kSumsKnownBlocks = 6, kSumsEachMost = 7, kSumsEachLeast = 3;
-// Instructions of a row, for each 32 outputs of it, and for 32 inputs that are written, about.
-inline constexpr double kSumsRowCost = 130, kSumsOutputsCost = 53, kSumsWriteCost = 13;
-// Of n warps on a multiprocessor, about n / (n + this) of its issue slots are used.
-inline constexpr double kSumsWarpsHalf = 12;
-// Outputs over an input from which summing is faster than looking at all of them, channels first and last; likewise
-// where so many of them lie along the width; and in volumes.
-inline constexpr int64_t kSumsCovers[] = {49, 56}, kSumsWide[] = {16, 27}, kSumsWideCovers = 27, kSumsDeepCovers = 100;
-// Up to which looking at them is, channels last and in whole vectors; and of floats, channels first, where nothing is
-// compiled (7x7/2 0.14 of copy against 0.22, 11x11/3 0.13 against 0.20; 9x9/4 about the same).
-inline constexpr int64_t kGatherCovers = 9, kGatherFloats = 15;
+inline constexpr int kSumsKnownBlocks = 6, kSumsEachMost = 8;
+// Instructions of a row, for each output of a lane, and to add it in a turn; for 32 inputs that are written: to find
+// their places, which are the same in all rows of a slice, and for each row. And what a warp waits for a row that it
+// loads, for an addition and for what it writes, in the instructions that others may issue. About. Kernels that know
+// their window have half as many.
+inline constexpr double kSumsRowCost = 60, kSumsOutputsCost = 45, kSumsAddCost = 6;
+inline constexpr double kSumsPlaceCost = 20, kSumsWriteCost = 8;
+inline constexpr double kSumsLoadWait = 6000, kSumsAddWait = 250, kSumsWriteWait = 600, kSumsKnownCost = 0.5;
+// Outputs over an input from which summing, compiled for the window, is faster than looking at all of them (7x7/1 in
+// f32, channels last, 0.32 and 0.37 of copy, 6x6/1 0.44 and 0.38); likewise in volumes (3x4x5/1 in f32 0.16 and 0.26,
+// 3x3x3/1 0.46 and 0.38); and where so many of them lie along the width, channels first and last (3x15/1 0.29 and
+// 0.41).
+inline constexpr int64_t kSumsCovers = 49, kSumsDeepCovers = 50, kSumsWide[] = {15, 27}, kSumsWideCovers = 27;
+// Up to which looking at them is, channels last and in whole vectors.
+inline constexpr int64_t kGatherCovers = 9;
+// Where nothing is compiled for the window: up to which looking at them is faster, in whole vectors or in pairs of
+// halves; and one by one, in planes (3x3/1 in f32, channels first, 0.27 of copy against 0.21, 5x5/2 0.26 and 0.27,
+// 7x7/2 0.23 and 0.27), in volumes (3x3x3/2 0.19 and 0.35, 2x2x2/1 0.22 and 0.24; dilated ones in vectors, too: 3x3x3/1
+// 0.04 and 0.10) and in signals (4/1 0.20 and 0.28).
+inline constexpr int64_t kGatherMost = 30, kGatherSingle = 9, kGatherDeepSingle = 3, kGatherSignalSingle = 2;
 // Dilated, many may lie over an input of which few have it: how many do (3x3x3/3 with dilation 3 in f32 and bf16 0.29
 // 0.14 of copy to 0.71 0.57, 3x3x3/2 with dilation 1x2x2, 3.4, 0.24 0.12 to 0.50 0.34).
 inline constexpr double kGatherDilated = 4.5;
@@ -129,6 +140,10 @@ inline constexpr double kTableFirstBackward = 4, kTableLastBackward[] = {2.1, 1.
 // overlap in all where it has no more than the first.
 inline constexpr int64_t kTableSparse = 60, kTableUncompiled[] = {6, 8}, kTableUncompiledTaps[] = {16, 128};
 inline constexpr double kTableUncompiledAll = 2.3;
+// Forward, nothing compiled, channels first: inputs between neighbouring windows from which threads that have one each
+// read too far apart, and how many windows may overlap along an axis then.
+inline constexpr int64_t kTableStrides = 16;
+inline constexpr double kTableFarApart = 1.5;
 // Backward, nothing compiled: the same of windows that share no input, channels first and last, of floats and halves
 // (which gathering reads in pairs: 1x3/3 channels first 1.2 to 1.5 and 0.7 to 0.95 times as fast as by gather.cuh); and
 // threads of a block, which waits for its codes and then for its dx (256 take 1.0 to 1.3 times as long).

@@ -27,7 +27,7 @@ cudaError_t RunSeparableWindow(const Problem& p, const Args& args, void* stream)
   }                                                                                           \
   template <>                                                                                 \
   cudaError_t RunSeparable<T>(const Problem& p, const Args& args, void* stream) {             \
-    return RunSeparableWindow<T>(p, args, stream);                                            \
+    return RunSeparableWindow<T>(RowsOfSignals(p), args, stream);                             \
   }
 
 }  // namespace poolgrad::cuda

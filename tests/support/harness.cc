@@ -179,6 +179,7 @@ CpuTuning SmallTuning(int64_t size) {
   t.forward_piece = 1024 << size;
   t.forward_kept = 128 << size;
   t.forward_ring = 512 << size;
+  t.forward_asks = 1024 << size;
   t.forward_sweep_codes = 64 << size;
   t.forward_looks = 16 << size;
   t.transposed_row = t.transposed_far = 32 << size;

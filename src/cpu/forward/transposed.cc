@@ -8,7 +8,7 @@
 // kernels, values and routes: 13x13 1.2 and 1.5 times as fast, 31x31 1.5 and 1.6, 17x17 at stride 2 1.3 and 3.1).
 // Planes that leave the second-level cache are still worth it with routes: 31x31 in 112x112 2.8 times, without them
 // 0.9.
-#define POOLGRAD_WIDER 0  // squares of 16 bytes
+#define POOLGRAD_WIDER HWY_AVX3  // lines of 64 bytes, or squares of 16
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -110,7 +110,8 @@ class MiddleRunner {
         rows_(p, args),
         take_(memory),
         s_(l_, p, kRoutes, take_),
-        packed_(sizeof(C) > 1 || p.routes.bits != 8) {
+        asks_(kRoutes && p.y_bytes() >= Tuning().forward_asks),
+        packed_(8 * sizeof(C) != static_cast<size_t>(p.routes.bits)) {
     const int64_t taps = (l_.windows_w - 1) * width_.stride + width_.kernel;
     for (int64_t t = 0; t < taps; ++t) s_.across[t] = (rows_.backwards ? -t : t) * p.channels;
     if (l_.tile == width_.out) look_ = Lookahead(rows_.x, rows_.x_end);
@@ -146,11 +147,16 @@ class MiddleRunner {
     for (int64_t o = oh.begin; o < oh.end && !rows_.GaveUp(); o += l_.windows_h) {
       const Range now = AtOnce(o, oh, l_.windows_h);
       const Range in = height_.inputs(now);
-      for (made = std::max(made, in.begin); made < in.end; ++made) MakeRow(made);
+      for (made = std::max(made, in.begin); made < in.end; ++made) {
+        const int64_t result = now.end - (in.end - made);
+        MakeRow(made, asks_ && result >= now.begin ? result : -1);
+      }
       Watch<S> watch(p_);
       Down(now, in, watch);
       bool suspect = watch.Fired() != Alarm::kNone;
-      for (int64_t h = in.begin; h < in.end; ++h) suspect = suspect || State(h) != RowState::kQuiet;
+      for (int64_t h = in.begin, slot = h % l_.slots; h < in.end; ++h, slot = After(slot)) {
+        suspect = suspect || s_.states[slot] != RowState::kQuiet;
+      }
       for (int64_t r = now.begin; r < now.end; ++r) {
         if (suspect && SeesSpecialRow(r)) {
           RunExactRow<S>(rows_, plane_, od_, r, ow_, first_unit_ + r);
@@ -163,6 +169,7 @@ class MiddleRunner {
   }
 
   uint8_t* RouteRow(int64_t r) const { return kRoutes ? rows_.route_row(first_unit_ + r) : nullptr; }
+  int64_t After(int64_t slot) const { return slot + 1 < l_.slots ? slot + 1 : 0; }  // a division takes 40 cycles
   RowState& State(int64_t h) const { return s_.states[h % l_.slots]; }
 
   bool SeesSpecialRow(int64_t r) const {
@@ -207,8 +214,9 @@ class MiddleRunner {
     job.out_code_step = -job.out_code_step;
   }
 
-  // Reduces input row h along the width, into the ring.
-  void MakeRow(int64_t h) {
+  // Reduces input row h along the width, into the ring, and asks for the lines of row `result` of outputs, if not
+  // negative: several rows that are written side by side are too many for the processor to see them coming.
+  void MakeRow(int64_t h, int64_t result) {
     const int64_t channels = p_.channels;
     const int64_t slot = h % l_.slots * l_.pitch;
     Watch<S> watch(p_);
@@ -230,7 +238,16 @@ class MiddleRunner {
       if constexpr (kRoutes) job.out_codes = s_.codes + at;
       Turn(job);
       PoolMiddles<S, C, kRoutes, false>(job, watch);
+      if (result < 0) continue;
+      const int64_t out = now.begin * channels, run = now.size() * channels;
+      AskLines(rows_.y_row(first_unit_ + result) + out, run * int64_t{sizeof(S)});
+      if (!packed_) AskLines(RouteRow(result) + out * int64_t{sizeof(C)}, run * int64_t{sizeof(C)});
     }
+  }
+
+  static void AskLines(const void* from, int64_t bytes) {
+    const auto* const at = static_cast<const char*>(from);
+    for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 1, 2);
   }
 
   template <int kChain>
@@ -264,9 +281,10 @@ class MiddleRunner {
   // Rows `now` of outputs, from input rows `in` in the ring.
   void Down(Range now, Range in, Watch<S>& watch) {
     MiddleJob<S, C> job = JobOf(height_, now, width_.kernel);
+    int64_t slot = in.begin % l_.slots;
     for (int64_t i = 0; i < in.size(); ++i) {
-      const int64_t h = rows_.backwards ? in.end - 1 - i : in.begin + i;
-      s_.down[job.valid.begin + i] = h % l_.slots * l_.pitch;
+      s_.down[rows_.backwards ? job.valid.end - 1 - i : job.valid.begin + i] = slot * l_.pitch;
+      slot = After(slot);
     }
     job.keys = s_.keys;
     job.codes = s_.codes;
@@ -289,7 +307,8 @@ class MiddleRunner {
   Rows<S> rows_;
   ScratchTaker take_;
   MiddleScratch<S, C> s_;
-  bool packed_;  // routes are not bytes
+  bool asks_;
+  bool packed_;  // routes are not as wide as codes
   Lookahead look_;
   const S* plane_ = nullptr;
   int64_t od_ = 0;

@@ -1,5 +1,5 @@
-// fwd_cl_rows: max pooling of channels last, reading x once and in order. At most three windows share a row, and at
-// most 255 taps are numbered.
+// fwd_cl_rows: max pooling of channels last, reading x once and in order. At most three windows share a row, but where
+// windows share few inputs, and at most 255 taps are numbered.
 //
 // Memory is what binds small windows, and on Arm it delivers most to one long run of addresses that is asked for
 // early. So every input row is reduced along the width as it comes, and each window that covers it takes what it needs:
@@ -10,7 +10,8 @@
 //
 // Windows that a row closes and opens share one accumulator: it is read before it is written. ties=last walks rows
 // and taps backwards; everything else is the same. Small windows that share no rows are read whole, and what the next
-// row of outputs reads is asked for while this one is made, as the one run of addresses that it is in memory.
+// row of outputs reads is asked for while this one is made, as the one run of addresses that it is in memory; so are
+// those that share few inputs, whatever rows they share: most rows of widely dilated ones hold nothing for a window.
 //
 // Measured on Arm, two threads, as a fraction of copy: 3x3 at stride 2 0.59, where windows read one by one had 0.40,
 // with routes 0.41 and 0.28; at stride 1 0.44 and 0.25. Tried and left: pieces of rows whose accumulators fit L1 (3x3
@@ -51,7 +52,7 @@ struct StreamPiece {
 
 // How a problem is cut.
 struct RowsLayout {
-  bool bundles;     // small windows that share no rows are read whole
+  bool bundles;     // windows that are small and share no rows, or share few inputs, are read whole
   int64_t tile;     // outputs along the width per pass
   int64_t slots;    // windows that are open at once
   int64_t pitch;    // of an accumulator
@@ -64,7 +65,9 @@ RowsLayout LayOutRows(const Problem& p) {
   const Axis& h = p.height();
   const Axis& w = p.width();
   RowsLayout l = {};
-  l.bundles = h.disjoint() && p.taps() > w.kernel && p.taps() <= 27;
+  const auto reads = static_cast<double>(p.out_plane()) * static_cast<double>(p.taps());
+  const bool few = p.taps() <= 255 && reads <= Tuning().forward_few * static_cast<double>(p.in_plane());
+  l.bundles = p.taps() > w.kernel && (few || (h.disjoint() && p.taps() <= 27));
   l.slots = std::clamp<int64_t>(CeilDiv(h.extent() - 1, h.stride), 1, h.out);
   const int64_t lanes = LaneCount<S>();
   const int64_t pixel = (p.channels + lanes - 1) / lanes * lanes;
@@ -348,11 +351,11 @@ Made MakeRows(const Problem& p) {
   const Axis& h = p.height();
   if (!p.channels_last() || p.channels == 1) return "it needs channels last";
   if (kRoutes && p.taps() > 255) return "a tap's number does not fit a byte";
-  if (CeilDiv(h.kernel, h.stride) > 3 && h.out > 1) return "more than three windows share a row";
   if (p.depth().kernel > 4096) return "windows are too deep";
   if (p.channels < LaneCount<S>() && (p.width().stride > 1 || p.width().out == 1))
     return "there are fewer channels than lanes";
   const RowsLayout layout = LayOutRows<S>(p);
+  if (CeilDiv(h.kernel, h.stride) > 3 && h.out > 1 && !layout.bundles) return "more than three windows share a row";
   if (!kRoutes && HWY_TARGET == HWY_AVX3 && !IsWorthRows<S>(p))
     return "fwd_values pools such windows as fast or faster";
   if (const char* reason = RefuseShortRows(p, layout, kRoutes)) return reason;

@@ -172,18 +172,46 @@ struct Group {
     }
   }
 
-  // The better of this and `other`, which comes later.
-  HWY_INLINE void Meet(const VecOf<S>* other, Codes other_code) {
-    const hn::ScalableTag<S> d;
-    if constexpr (kRoutes && sizeof(C) == sizeof(S)) {  // a mask selects
-      code = hn::IfThenElse(hn::RebindMask(D8(), Above<S>(other[0], key[0])), other_code, code);
-    } else if constexpr (kRoutes) {
-      CodeVec<S> beats[kVectors];
+  // a's codes where the masks of all vectors are true, else b's. AVX-512 joins masks as they are: that takes half as long
+  // as vectors made of them and narrowed.
+  static HWY_INLINE Codes Select(const hn::Mask<hn::ScalableTag<S>>* masks, Codes a, Codes b) {
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (sizeof(S) <= 4) {
+      using Bits = decltype(hn::Mask<D8>::raw);
+      if constexpr (kVectors == 1) {
+        return hn::IfThenElse(hn::Mask<D8>{static_cast<Bits>(masks[0].raw)}, a, b);
+      } else if constexpr (sizeof(S) == 2) {
+        return hn::IfThenElse(hn::Mask<D8>{_mm512_kunpackd(masks[1].raw, masks[0].raw)}, a, b);
+      } else {
+        const __mmask32 low = _mm512_kunpackw(masks[1].raw, masks[0].raw);
+        if constexpr (kVectors == 2) {
+          return hn::IfThenElse(hn::Mask<D8>{low}, a, b);
+        } else {
+          const __mmask32 high = _mm512_kunpackw(masks[3].raw, masks[2].raw);
+          return hn::IfThenElse(hn::Mask<D8>{_mm512_kunpackd(high, low)}, a, b);
+        }
+      }
+    }
+#endif
+    if constexpr (sizeof(C) == sizeof(S)) {
+      return hn::IfThenElse(hn::RebindMask(D8(), masks[0]), a, b);
+    } else {
+      CodeVec<S> all_ones[kVectors];
       POOLGRAD_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        beats[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, Above<S>(other[v], key[v])));
+        all_ones[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(hn::ScalableTag<S>(), masks[v]));
       }
-      code = hn::IfVecThenElse(Bytes(beats), other_code, code);
+      return hn::IfVecThenElse(Bytes(all_ones), a, b);
+    }
+  }
+
+  // The better of this and `other`, which comes later.
+  HWY_INLINE void Meet(const VecOf<S>* other, Codes other_code) {
+    if constexpr (kRoutes) {
+      hn::Mask<hn::ScalableTag<S>> beats[kVectors];
+      POOLGRAD_UNROLL
+      for (int v = 0; v < kVectors; ++v) beats[v] = Above<S>(other[v], key[v]);
+      code = Select(beats, other_code, code);
     }
     POOLGRAD_UNROLL
     for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(other[v], key[v]);
@@ -199,14 +227,11 @@ struct Group {
 
   HWY_INLINE void MeetLater(const Group& other) { Meet(other.key, other.code); }
   HWY_INLINE void MeetEarlier(const Group& other) {
-    const hn::ScalableTag<S> d;
     if constexpr (kRoutes) {
-      CodeVec<S> stays[kVectors];
+      hn::Mask<hn::ScalableTag<S>> stays[kVectors];
       POOLGRAD_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
-        stays[v] = hn::BitCast(hn::ScalableTag<Code<S>>(), hn::VecFromMask(d, Above<S>(key[v], other.key[v])));
-      }
-      code = hn::IfVecThenElse(Bytes(stays), code, other.code);
+      for (int v = 0; v < kVectors; ++v) stays[v] = Above<S>(key[v], other.key[v]);
+      code = Select(stays, code, other.code);
     }
     POOLGRAD_UNROLL
     for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(key[v], other.key[v]);

@@ -31,8 +31,11 @@ Made MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t
   return N_WASM::MakeGeneral<float>(way, problem, routes);
 }
 
-Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t) {
-  if (routes) return N_WASM::MakeSpecialWith<float, true>(way, problem);
+Made MakeForwardF32SpecialRoutes(ForwardWay way, const Problem& problem, bool, int64_t) {
+  return N_WASM::MakeSpecialWith<float, true>(way, problem);
+}
+
+Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool, int64_t) {
   if (way != ForwardWay::kRows) return kNotBuilt;  // in place of the core's, which reads row after row
   return max_passes_nan ? MakeWindowsPassing(problem) : N_WASM::MakeWindows<float>(problem);
 }

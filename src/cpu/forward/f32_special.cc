@@ -1,4 +1,4 @@
-// Forward kernels for f32: the ways that take some problems.
+// Forward kernels for f32: the ways that take some problems, without routes.
 #include "cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -7,4 +7,4 @@
 // After foreach_target
 #include "cpu/forward/ways-inl.h"
 
-POOLGRAD_FORWARD(MakeForwardF32Special, MakeSpecial<float>)
+POOLGRAD_FORWARD(MakeForwardF32Special, (MakeSpecialWith<float, false>))

@@ -20,7 +20,8 @@ Made MakeOfType(ForwardWay way, const Problem& p, bool routes, const Host& host)
   }
   switch (p.dtype) {
     case POOLGRAD_F32:
-      return (IsGeneral(way) ? MakeForwardF32 : MakeForwardF32Special)(way, p, routes, host.simd);
+      if (IsGeneral(way)) return MakeForwardF32(way, p, routes, host.simd);
+      return (routes ? MakeForwardF32SpecialRoutes : MakeForwardF32Special)(way, p, routes, host.simd);
     case POOLGRAD_F64:
     case POOLGRAD_I32:
       return MakeForwardF64(way, p, routes, host.simd);

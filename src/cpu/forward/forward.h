@@ -10,7 +10,8 @@ namespace poolgrad {
 // A kernel of this way for instruction set `simd`, or why there is none. What is asked of every max pooling was asked
 // before (forward.cc). `routes`: keeps them.
 Made MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t simd);         // general ways
-Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // the others
+Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // the others: values
+Made MakeForwardF32SpecialRoutes(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // with routes
 Made MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes, int64_t simd);        // f16 and bf16
 Made MakeForwardHalfSpecial(ForwardWay way, const Problem& problem, bool routes, int64_t simd);
 Made MakeForwardHalfFmax(ForwardWay way, const Problem& problem,

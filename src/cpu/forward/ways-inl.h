@@ -31,6 +31,10 @@ template <class S>
 Made MakeGeneral(ForwardWay, const Problem&, bool) {
   return kNoSimdHere;
 }
+template <class S, bool kRoutes>
+Made MakeSpecialWith(ForwardWay, const Problem&, bool) {
+  return kNoSimdHere;
+}
 template <class S>
 Made MakeSpecial(ForwardWay, const Problem&, bool) {
   return kNoSimdHere;
@@ -59,7 +63,7 @@ Made MakeGeneral(ForwardWay way, const Problem& p, bool routes) {
 }
 
 template <class S, bool kRoutes>
-Made MakeSpecialWith(ForwardWay way, const Problem& p) {
+Made MakeSpecialWith(ForwardWay way, const Problem& p, bool = kRoutes) {
   POOLGRAD_IF_BUILT(ForwardWay::kFolded) return MakeFolded<S, kRoutes>(p);
   POOLGRAD_IF_BUILT(ForwardWay::kTiled) return MakeTiled<S, kRoutes>(p);
   POOLGRAD_IF_BUILT(ForwardWay::kRows) return MakeRows<S, kRoutes>(p);

@@ -155,14 +155,23 @@ bool SpanHasSpecial(const Rows<S>& rows, int64_t begin, int64_t end) {
   return HasSpecial<S>(from, to - from, p.dtype);
 }
 
-// fwd_exact: the letter of the rules for every row.
+// fwd_exact: the letter of the rules for every row that needs it.
 template <class S>
 void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
   const Rows<S> rows(p, args);
+  const Range whole = {0, p.width().out};
+  const bool tries = TakesOrdinaryRows<S>(p) && !p.width().has_empty_window();
   for (int64_t r = begin; r < end; ++r) {
     const RowPlace at(p, r);
-    RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, p.width().out}, r);
-    rows.Finish(r, 1, {0, p.width().out});
+    const S* const plane = rows.plane(at.plane);
+    bool done = tries && p.depth().valid_taps(at.od).size() > 0 && p.height().valid_taps(at.oh).size() > 0;
+    if (done) {
+      Watch<S> watch(p);
+      OrdinaryRow<S>(p, plane, at.od, at.oh, rows.y_row(r), rows.route_row(r), watch);
+      done = watch.Fired() == Alarm::kNone || !SeesSpecial(rows, plane, at.od, at.oh, whole);
+    }
+    if (!done) RunExactRow<S>(rows, plane, at.od, at.oh, whole, r);
+    rows.Finish(r, 1, whole);
   }
 }
 

@@ -20,8 +20,9 @@ std::span<const Algorithm> BackwardAlgorithms();
 // The kernel of the first that takes a problem; null where none does.
 inline const Algorithm* MakeFirst(std::span<const Algorithm> list, const Problem& problem, poolgrad_op op,
                                   const Host& host, Kernel* kernel) {
+  Wanted wanted(problem, op, host);
   for (const Algorithm& a : list) {
-    Made made = a.make(problem, op, host);
+    Made made = a.make(wanted);
     if (made.refusal) continue;
     *kernel = std::move(made.kernel);
     return &a;

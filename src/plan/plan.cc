@@ -20,17 +20,14 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 
-// The list to walk, fastest first, the reference last.
-std::vector<const Algorithm*> AlgorithmsFor([[maybe_unused]] poolgrad_op op) {
-  std::vector<const Algorithm*> list;
+// The vector kernels, fastest first; after them comes the reference.
+std::span<const Algorithm> VectorKernels([[maybe_unused]] poolgrad_op op) {
 #ifdef POOLGRAD_HAVE_SIMD
   const bool forward = op == POOLGRAD_OP_FORWARD || op == POOLGRAD_OP_FORWARD_ROUTES;
-  const std::span<const Algorithm> vectors = forward ? ForwardAlgorithms() : BackwardAlgorithms();
-  list.reserve(vectors.size() + ReferenceAlgorithms().size());
-  for (const Algorithm& a : vectors) list.push_back(&a);
+  return forward ? ForwardAlgorithms() : BackwardAlgorithms();
+#else
+  return {};
 #endif
-  for (const Algorithm& a : ReferenceAlgorithms()) list.push_back(&a);
-  return list;
 }
 
 // Operations a problem has at all; null, or why not.
@@ -116,47 +113,55 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bo
   }
   const bool empty =
       p.x_elements() == 0 || p.y_elements() == 0;  // left to the last resort: kernels may divide by sizes
-  // make(candidate, slot) gives null, or why not.
-  const auto walk = [&](Choice& choice, const auto& candidates, const auto& make) {
-    choice.refusals.reserve(candidates.size());
-    for (const auto* candidate : candidates) {
-      const bool named = algorithm && std::strcmp(candidate->name, algorithm) == 0;
-      known = known || named;
-      const bool last_resort = candidate == candidates.back();
-      const char* reason = algorithm && !named && !last_resort ? "another algorithm was asked for"
-                           : empty && !last_resort             ? "there is nothing to pool"
-                                                               : make(*candidate, choice);
-      if (!reason) {
-        choice.name = candidate->name;
-        return;
-      }
-      choice.refusals.emplace_back(candidate->name, reason);
+  plan.refusals_.reserve(64);
+  // Whether a candidate was taken; make(choice) gives null, or why not.
+  const auto takes = [&](poolgrad_op op, const char* name, bool last_resort, const auto& make) {
+    const bool named = algorithm && std::strcmp(name, algorithm) == 0;
+    known = known || named;
+    const char* reason = algorithm && !named && !last_resort ? "another algorithm was asked for"
+                         : empty && !last_resort             ? "there is nothing to pool"
+                                                             : make(plan.chosen_[op]);
+    if (reason) {
+      plan.refusals_.push_back({op, name, reason});
+    } else {
+      plan.chosen_[op].name = name;
     }
+    return !reason;
   };
   for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
     const auto op = static_cast<poolgrad_op>(i);
     if (Missing(p, op)) continue;
 #ifdef POOLGRAD_HAVE_CUDA
     if (p.device == POOLGRAD_CUDA) {
-      std::vector<const CudaAlgorithm*> list;
-      for (const CudaAlgorithm& a : CudaAlgorithms()) list.push_back(&a);
-      walk(plan.chosen_[i], list, [&](const CudaAlgorithm& candidate, Choice& choice) {
-        const char* reason = candidate.refuse(plan.launched_, op);
-        if (reason) return reason;
-        choice.cuda = candidate.make(plan.launched_, op);
-        return choice.cuda.launch ? nullptr : "it could not be compiled";
-      });
+      const std::span<const CudaAlgorithm> list = CudaAlgorithms();
+      for (const CudaAlgorithm& candidate : list) {
+        const auto make = [&](Choice& choice) {
+          const char* reason = candidate.refuse(plan.launched_, op);
+          if (reason) return reason;
+          choice.cuda = candidate.make(plan.launched_, op);
+          return choice.cuda.launch ? nullptr : "it could not be compiled";
+        };
+        if (takes(op, candidate.name, &candidate == &list.back(), make)) break;
+      }
       continue;
     }
 #endif
     Host host = plan.host_;
     host.threads = plan.ThreadsFor(plan.Work(op), host.threads);
     host.tasks = plan.TasksWorth(plan.Work(op), host.threads, kTasksPerThread);
-    walk(plan.chosen_[i], AlgorithmsFor(op), [&](const Algorithm& candidate, Choice& choice) {
-      Made made = candidate.make(p, op, host);
-      if (!made.refusal) choice.kernel = std::move(made.kernel);
-      return made.refusal;
-    });
+    Wanted wanted(p, op, host);
+    const auto any_of = [&](std::span<const Algorithm> list, bool last_resort) {
+      for (const Algorithm& candidate : list) {
+        const auto make = [&](Choice& choice) {
+          Made made = candidate.make(wanted);
+          if (!made.refusal) choice.kernel = std::move(made.kernel);
+          return made.refusal;
+        };
+        if (takes(op, candidate.name, last_resort, make)) return true;
+      }
+      return false;
+    };
+    if (!any_of(VectorKernels(op), false)) any_of(ReferenceAlgorithms(), true);
   }
   if (!known) {
     return Status::Invalid(std::string("algorithm is '") + algorithm +
@@ -314,7 +319,9 @@ std::string Plan::Explain() const {
     if (!choice.cuda.note.empty()) text += ", " + choice.cuda.note;
 #endif
     text += "\n";
-    for (const auto& [name, reason] : choice.refusals) text += std::string("  not ") + name + ": " + reason + "\n";
+    for (const Refusal& r : refusals_) {
+      if (r.op == op) text += std::string("  not ") + r.algorithm + ": " + r.reason + "\n";
+    }
   }
   return text;
 }

@@ -38,7 +38,10 @@ class Plan {
 #ifdef POOLGRAD_HAVE_CUDA
     CudaKernel cuda;
 #endif
-    std::vector<std::pair<const char*, const char*>> refusals;  // algorithm, reason
+  };
+  struct Refusal {
+    poolgrad_op op;
+    const char *algorithm, *reason;
   };
 
   int64_t Work(poolgrad_op op) const;
@@ -57,6 +60,7 @@ class Plan {
   int64_t bytes_per_thread_ = 0;
   int64_t bytes_per_task_ = 0;
   Choice chosen_[POOLGRAD_OP_COUNT];
+  std::vector<Refusal> refusals_;
 };
 
 }  // namespace poolgrad

@@ -281,7 +281,7 @@ Made Make(const Problem& p, poolgrad_op op, const Host&) {
   return kernel;
 }
 
-constexpr Algorithm kReference[] = {{"reference", Make}};
+constexpr Algorithm kReference[] = {{"reference", kDoesAll, Seen::kAsIs, Make}};
 
 }  // namespace
 

@@ -1,6 +1,9 @@
 #include "spec/fold.h"
 
+#include <memory>
 #include <utility>
+
+#include "spec/kernel.h"
 
 namespace poolgrad {
 namespace {
@@ -90,5 +93,39 @@ std::optional<Problem> FoldedToRows(const Problem& p, poolgrad_op op) {
   std::optional<Problem> rows = Settled(std::move(q), seen);
   return rows ? std::move(rows) : std::move(folded);
 }
+
+#ifdef POOLGRAD_SMALL  // which folds nothing, for size
+
+Made Algorithm::make(Wanted& w) const {
+  return Includes(does, w.problem.kind, w.op) ? made(w.problem, w.op, w.host) : "it does other operations";
+}
+
+#else
+
+namespace {
+
+std::shared_ptr<const Problem> Shared(std::optional<Problem> p) {
+  return p ? std::make_shared<const Problem>(*std::move(p)) : nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<const Problem> Wanted::Folded() {
+  if (!folded_known_) folded_ = Shared(poolgrad::Folded(problem, op));
+  folded_known_ = true;
+  return folded_;
+}
+
+Made Algorithm::make(Wanted& w) const {
+  if (!Includes(does, w.problem.kind, w.op)) return "it does other operations";
+  std::shared_ptr<const Problem> as;
+  if (seen == Seen::kFolded) as = w.Folded();
+  if (seen == Seen::kAsRows) as = Shared(FoldedToRows(w.problem, w.op));
+  Made kernel = made(as ? *as : w.problem, w.op, w.host);
+  if (!kernel.refusal) kernel.kernel.as = std::move(as);
+  return kernel;
+}
+
+#endif
 
 }  // namespace poolgrad

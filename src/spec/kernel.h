@@ -101,10 +101,47 @@ struct Made {
   const char* refusal = nullptr;
 };
 
-// One way to do one operation. The plan walks a list of these, fastest first.
+// Operations of a kind of pooling.
+using Does = uint32_t;
+constexpr Does OfMax(poolgrad_op op) { return Does{1} << op; }
+constexpr Does OfAverages(poolgrad_op op) { return Does{1} << (16 + op); }
+constexpr bool Includes(Does does, poolgrad_kind kind, poolgrad_op op) {
+  return (does & (kind == POOLGRAD_MAX ? OfMax(op) : OfAverages(op))) != 0;
+}
+inline constexpr Does kDoesAll = ~Does{0};
+
+// What is wanted, and the folded problem (spec/fold.h), which is found once for all that are asked.
+class Wanted {
+ public:
+  Wanted(const Problem& of_plan, poolgrad_op operation, const Host& on) : problem(of_plan), op(operation), host(on) {}
+
+  const Problem& problem;
+  const poolgrad_op op;
+  const Host& host;
+
+  // Null where the problem stays as it is.
+  std::shared_ptr<const Problem> Folded();
+
+ private:
+  bool folded_known_ = false;
+  std::shared_ptr<const Problem> folded_;
+};
+
+// How an algorithm sees problems: as they are, folded, or folded to rows.
+enum class Seen { kAsIs, kFolded, kAsRows };
+
+// One way to do some operations. The plan walks a list of these, fastest first. Kernels see no empty problem.
 struct Algorithm {
   const char* name;
-  Made (*make)(const Problem& problem, poolgrad_op op, const Host& host);
+  Does does;
+  Seen seen;
+  Made (*made)(const Problem& problem, poolgrad_op op, const Host& host);
+
+  Made make(Wanted& wanted) const;
+  Made make(const Problem& problem, poolgrad_op op, const Host& host) const {
+    Wanted wanted(problem, op, host);
+    return make(wanted);
+  }
 };
 
 }  // namespace poolgrad

@@ -168,10 +168,7 @@ void RunAverageApart(const Problem& p, const Args& args, int64_t begin, int64_t 
 
 }  // namespace
 
-Made MakeAverageApart(const Problem& p, poolgrad_op op, const Host&) {
-  if (op != POOLGRAD_OP_BACKWARD) return "it does backward only";
-  if (p.kind != POOLGRAD_AVERAGE) return "it does averages only";
-  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to spread";
+Made MakeAverageApart(const Problem& p, poolgrad_op, const Host&) {
   constexpr int64_t kExact = 1 << 24;  // counts that f32 holds
   if (p.taps() > kExact || p.divisor > kExact || p.divisor < 0) return "a window has too many taps";
   constexpr int64_t kLongest = 4096;  // what a plan may list

@@ -19,7 +19,6 @@
 
 #include "cpu/backward/backward.h"
 #include "cpu/cpu.h"
-#include "cpu/fold.h"
 #include "cpu/lanes/lanes.h"
 
 #if HWY_TARGET != HWY_SCALAR
@@ -43,22 +42,23 @@ Made MakeWinners(const Problem&, poolgrad_op, const Host&) { return kNoVectors; 
 namespace poolgrad {
 namespace {
 
-#define POOLGRAD_BACKWARD(MAKE)                                     \
-  AsFolded<[](const Problem& p, poolgrad_op op, const Host& host) { \
-    return POOLGRAD_DISPATCH(MAKE, host.simd)(p, op, host);         \
-  }>
+#define POOLGRAD_BACKWARD(MAKE) \
+  [](const Problem& p, poolgrad_op op, const Host& host) { return POOLGRAD_DISPATCH(MAKE, host.simd)(p, op, host); }
+
+constexpr Does kRouted = OfMax(POOLGRAD_OP_BACKWARD) | OfMax(POOLGRAD_OP_UNPOOL);
+constexpr Does kOfAverages = OfAverages(POOLGRAD_OP_BACKWARD);
 
 // clang-format off
 constexpr Algorithm kBackward[] = {
-    {"bwd_disjoint", POOLGRAD_BACKWARD(MakeDisjoint)},
-    {"bwd_scatter", POOLGRAD_BACKWARD(MakeScatter)},
+    {"bwd_disjoint",      kRouted,                            Seen::kFolded, POOLGRAD_BACKWARD(MakeDisjoint)},
+    {"bwd_scatter",       kRouted,                            Seen::kFolded, POOLGRAD_BACKWARD(MakeScatter)},
 #ifndef POOLGRAD_SMALL
-    {"bwd_average_apart", AsFolded<MakeAverageApart>},
+    {"bwd_average_apart", kOfAverages,                        Seen::kFolded, MakeAverageApart},
 #endif
-    {"bwd_average", AsFolded<MakeAverage>},
-    {"bwd_from_x", AsFolded<MakeBackwardX>},
-    {"gather_winners", POOLGRAD_BACKWARD(MakeWinners)},
-    {"bias_sums", POOLGRAD_BACKWARD(MakeBias)},
+    {"bwd_average",       kOfAverages,                        Seen::kFolded, MakeAverage},
+    {"bwd_from_x",        OfMax(POOLGRAD_OP_BACKWARD_X),      Seen::kFolded, MakeBackwardX},
+    {"gather_winners",    OfMax(POOLGRAD_OP_GATHER),          Seen::kFolded, POOLGRAD_BACKWARD(MakeWinners)},
+    {"bias_sums",         OfMax(POOLGRAD_OP_BIAS_GRADIENT),   Seen::kFolded, POOLGRAD_BACKWARD(MakeBias)},
 };
 // clang-format on
 

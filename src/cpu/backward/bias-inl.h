@@ -155,8 +155,7 @@ inline const BiasForm* BiasFormOf([[maybe_unused]] int32_t dtype) {
   return nullptr;
 }
 
-inline Made MakeBias(const Problem& p, poolgrad_op op, const Host& host) {
-  if (op != POOLGRAD_OP_BIAS_GRADIENT) return "it sums the gradient of a bias only";
+inline Made MakeBias(const Problem& p, poolgrad_op, const Host& host) {
   if (!p.bias) return "the problem has no bias";
   if (p.routes.masks) return "the routes are sets of taps";
   // As many channels side by side as leave every thread a group; whole bytes of codes.

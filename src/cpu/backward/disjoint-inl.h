@@ -402,12 +402,9 @@ void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end,
 }
 
 inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
-  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
   if (SizeOf(p.dtype) != 2 && op == POOLGRAD_OP_UNPOOL) return "it unpools halves alone";
   if (SizeOf(p.dtype) != 2 && p.dtype != POOLGRAD_F32) return "it is for f32 and halves";
-  if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
   if (p.routes.masks) return "the routes are sets of taps";
-  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to write";
   if (p.by_table()) return "it needs windows at regular distances";
   if (!p.disjoint()) return "windows share inputs";
   if (p.routes.bits > 8) return "a tap's number does not fit a byte";

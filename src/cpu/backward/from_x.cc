@@ -211,9 +211,7 @@ void Run(const Problem& p, const Args& args, int64_t begin, int64_t end, std::by
 
 }  // namespace
 
-Made MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host) {
-  if (op != POOLGRAD_OP_BACKWARD_X) return "it does backward from x only";
-  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to cut into pieces";
+Made MakeBackwardX(const Problem& p, poolgrad_op, const Host& host) {
   auto layout = std::make_shared<Layout>();
   layout->cut = CutOf(p, host.threads);
   if (const char* reason = AddShapes(p, host, layout.get())) return reason;

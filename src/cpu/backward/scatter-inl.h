@@ -417,9 +417,7 @@ inline double ReachOf(const Problem& p, const SumsLayout& l) {
   return std::max(most, reach + (images - 1) * step + plane);
 }
 
-inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
-  if (p.kind == POOLGRAD_AVERAGE) return "an average has no winners";
-  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
+inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
   const ScatterForm* const form = ScatterFormOf(p, op);
   if (!form) return kNoVectors;
   const bool rounds = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
@@ -442,18 +440,12 @@ inline Made MakeScatterOf(const Problem& p, poolgrad_op op, const Host& host) {
   return kernel.layout ? Made(kernel) : kNoMemory;
 }
 
-inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
-  if (op != POOLGRAD_OP_BACKWARD && op != POOLGRAD_OP_UNPOOL) return "it does backward and unpool only";
-  return MakeScatterOf(p, op, host);
-}
-
 // gather_winners: ty = S tx. Every output takes the tangent of the input that won it, bit for bit; 0 where the code
 // names no valid tap. What is summed in bwd_scatter is read.
 inline Made MakeWinners(const Problem& p, poolgrad_op op, const Host& host) {
-  if (op != POOLGRAD_OP_GATHER) return "it does gather only";
   if (p.routes.masks) return "the routes are sets of taps";
   if (p.taps() > kMostArithmeticTaps) return "the window has too many taps";
-  return MakeScatterOf(p, op, host);
+  return MakeScatter(p, op, host);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -68,7 +68,7 @@ struct SumsLayout {
   int roll = 0;
   int64_t band[3] = {};
   int64_t bands[3] = {1, 1, 1};
-  int64_t ahead = 0;  // slices zeroed at once, or kept
+  int64_t ahead = 0;  // slices kept
   int64_t piece = 1;  // positions of outputs taken together
   int64_t sums = 0;   // in scratch
 
@@ -181,10 +181,8 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     l.blocks = CeilDiv(l.lanes, l.block);
   }
 
-  const int64_t fitting = tuning.sums_cache / (slice() * sum_bytes * l.group);
-  if (direct) {
-    l.ahead = std::max<int64_t>(1, fitting);
-  } else {
+  if (!direct) {
+    const int64_t fitting = tuning.sums_cache / (slice() * sum_bytes * l.group);
     const int64_t rows = std::max<int64_t>(1, tuning.sums_piece / (p.width().out * l.block));
     const int64_t more = std::min(rows * r.stride, std::max(reach, r.stride));  // outputs far between: not all of it
     l.ahead = l.roll == 2 ? l.band[2] : std::min(l.band[l.roll], std::max(reach + more, fitting));
@@ -358,59 +356,53 @@ class Sums {
 
   template <class Adder>
   void Roll(Adder& adder) {
-    const Axis& r = p.axis[l.roll];
-    const Range in = span[l.roll].in;
-    const Range out = span[l.roll].out;
+    const Range in = span[l.roll].in, out = span[l.roll].out;
     if (l.roll == 2) {
       MakeRoom(adder, in.begin, in.end);
       return Pieces(adder, 0, 0, 1);
     }
+    if (l.direct) return RollDirect(adder);
+    const Axis& r = p.axis[l.roll];
     const auto clip = [&](int64_t place) { return std::clamp(place, in.begin, in.end); };
-    if (l.direct && !l.reads && begun_ < in.end && flat() && span[2].in.size() == p.axis[2].in &&
-        (l.roll == 1 || span[1].in.size() == p.axis[1].in)) {
-      return RollAhead(adder);
-    }
-    for (int64_t o = out.begin; o < out.end;) {
+    for (int64_t o = out.begin, past; o < out.end; o = past) {
       // As many slices of outputs as there is room for.
       const int64_t first = clip(r.start(o));
-      const int64_t end = l.direct ? std::max(begun_ + l.ahead, clip(r.start(o) + r.extent())) : first + slices_;
-      int64_t past = o + 1;
-      while (past < out.end && clip(r.start(past) + r.extent()) <= end) ++past;
-      MakeRoom(adder, first, l.direct ? clip(end) : clip(r.start(past - 1) + r.extent()));
-      if (l.roll == 1) {
-        Pieces(adder, 0, o, past);
-      } else {
-        for (int64_t od = o; od < past; ++od) Pieces(adder, od, span[1].out.begin, span[1].out.end);
-      }
-      o = past;
+      for (past = o + 1; past < out.end && clip(r.start(past) + r.extent()) <= first + slices_;) ++past;
+      MakeRoom(adder, first, clip(r.start(past - 1) + r.extent()));
+      Slices(adder, o, past);
     }
   }
 
-  // Slices without gaps, which are zeroed while the outputs before them are added.
+  // Slices without gaps are zeroed while the outputs before them are added.
   template <class Adder>
-  void RollAhead(Adder& adder) {
+  void RollDirect(Adder& adder) {
     const Axis& r = p.axis[l.roll];
     const Range in = span[l.roll].in, out = span[l.roll].out;
-    const Range rows = l.roll == 1 ? Range{0, 1} : span[1].out;
-    const int64_t outputs = rows.size() * span[2].out.size() * lanes;
+    const bool gapless =
+        !l.reads && flat() && span[2].in.size() == p.axis[2].in && (l.roll == 1 || span[1].in.size() == p.axis[1].in);
+    const int64_t outputs = (l.roll == 1 ? 1 : span[1].out.size()) * span[2].out.size() * lanes;
     const int64_t some = std::max<int64_t>(1, l.piece_elements() / outputs);
     const auto needed = [&](int64_t past) { return std::clamp(r.start(past - 1) + r.extent(), in.begin, in.end); };
     for (int64_t o = out.begin, past; o < out.end; o = past) {
       past = std::min(o + some, out.end);
       MakeRoom(adder, in.begin, needed(past));
       const int64_t next = needed(std::min(past + some, out.end));
-      if (past < out.end && next > begun_) {
+      const bool zeroes = gapless && past < out.end && next > begun_;
+      if (zeroes) {
         ZeroNext(sums_ + (begun_ * step[l.roll]) * l.bytes, (next - begun_) * step[l.roll] * l.bytes, images,
                  (past - o) * outputs);
       }
-      if (l.roll == 1) {
-        Pieces(adder, 0, o, past);
-      } else {
-        for (int64_t od = o; od < past; ++od) Pieces(adder, od, rows.begin, rows.end);
-      }
-      if (meanwhile.images > 0) begun_ = next;
+      Slices(adder, o, past);
+      if (zeroes) begun_ = next;
       meanwhile.Finish();
     }
+  }
+
+  // Slices [begin, end) of outputs.
+  template <class Adder>
+  void Slices(Adder& adder, int64_t begin, int64_t end) {
+    if (l.roll == 1) return Pieces(adder, 0, begin, end);
+    for (int64_t od = begin; od < end; ++od) Pieces(adder, od, span[1].out.begin, span[1].out.end);
   }
 
   // `outputs`: of one image, that are added meanwhile.

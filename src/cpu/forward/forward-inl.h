@@ -57,9 +57,10 @@ inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
   namespace poolgrad {                                                     \
   HWY_EXPORT(NAME##Here);                                                  \
   Made NAME(ForwardWay way, const Problem& p, bool routes, int64_t simd) { \
-    const Made made = POOLGRAD_DISPATCH(NAME##Here, simd)(way, p, routes); \
+    Made made = POOLGRAD_DISPATCH(NAME##Here, simd)(way, p, routes);       \
     const bool narrower = made.refusal == kNotBuilt && simd == kAvx3;      \
-    return narrower ? NAME(way, p, routes, kAvx2) : made;                  \
+    if (narrower) return NAME(way, p, routes, kAvx2);                      \
+    return made;                                                           \
   }                                                                        \
   }
 #else

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "cpu/cpu.h"
-#include "cpu/fold.h"
 #include "cpu/lanes/lanes.h"
 #include "cpu/tuning.h"
 
@@ -77,12 +76,10 @@ void AddShortcut(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) 
 
 // What every way of max pooling asks for; the ways that only compare keys ask for more than fwd_exact does.
 const char* RefuseMax(ForwardWay way, const Problem& p, poolgrad_op op) {
-  if (op != POOLGRAD_OP_FORWARD && op != POOLGRAD_OP_FORWARD_ROUTES) return "it only pools forward";
-  if (p.kind != POOLGRAD_MAX) return "it does max pooling only";
   const int64_t most_taps = SizeOf(p.dtype) == 1 ? 65534 : int64_t{1} << 31;
   if (p.taps() > most_taps && op == POOLGRAD_OP_FORWARD_ROUTES) return "a window has more taps than can be numbered";
   if (way == ForwardWay::kExact) return nullptr;
-  if (p.by_table()) return "it needs windows at regular distances";
+  if (p.by_table() && way != ForwardWay::kTransposed) return "it needs windows at regular distances";
   if (p.routes.masks && op == POOLGRAD_OP_FORWARD_ROUTES) return "it keeps one winner, not a set of ties";
   if (p.width().has_empty_window()) return "a window has no valid tap along the width";
   const bool usual = Tuning().forward_kept >> 10 > 0;  // tests take kernels also where they are slow
@@ -104,56 +101,31 @@ int64_t RowsRepeated(ForwardWay way, const Problem& p) {
   return shares ? std::clamp<int64_t>(CeilDiv(h.extent() - h.stride, h.stride), 0, h.out - 1) : 0;
 }
 
-template <ForwardWay kWay>
-Made Make(const Problem& p, poolgrad_op op, const Host& host) {
-  if (const char* reason = RefuseMax(kWay, p, op)) return reason;
+Made MakeMax(ForwardWay way, const Problem& p, poolgrad_op op, const Host& host) {
+  if (const char* reason = RefuseMax(way, p, op)) return reason;
+  if (way == ForwardWay::kCut) return MakeForwardCut(p, op, host);
   const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;
-  Made made = MakeOfType(kWay, p, routes, host);
+  Made made = MakeOfType(way, p, routes, host);
   if (made.refusal) return made;
-  made.kernel.repeated = RowsRepeated(kWay, p);
-  AddShortcut(kWay, p, routes, &made.kernel);
+  made.kernel.repeated = RowsRepeated(way, p);
+  AddShortcut(way, p, routes, &made.kernel);
   // Rows are kept with the padding around them, so that windows far larger than the input could ask for any memory.
   const int64_t most = MostScratch(p) + (routes ? p.routes.bytes() : 0);
   if (made.kernel.scratch_bytes > most) return "its scratch would be far larger than the data";
-  if (p.bias) made.kernel.finish = MakeRectifier(p, host.simd);
-  return p.bias && !made.kernel.finish ? kNotBuilt : made;
+  if (p.bias && !(made.kernel.finish = MakeRectifier(p, host.simd))) return kNotBuilt;
+  return made;
 }
 
-template <>
-Made Make<ForwardWay::kCut>(const Problem& p, poolgrad_op op, const Host& host) {
-  const char* reason = RefuseMax(ForwardWay::kCut, p, op);
-  return reason ? Made(reason) : MakeForwardCut(p, op, host);
-}
-
-template <>
-Made Make<ForwardWay::kAveragePlanes>(const Problem& p, poolgrad_op op, const Host& host) {
-  return MakeAveragePlanes(p, op, host);
-}
-
-template <>
-Made Make<ForwardWay::kAverage>(const Problem& p, poolgrad_op op, const Host& host) {
-  return MakeAverage(p, op, host);
-}
-
-template <>
-Made Make<ForwardWay::kTables>(const Problem& p, poolgrad_op op, const Host& host) {
-  if (!p.by_table()) return "it is for windows by table";
-  if (p.bias) return "it rectifies by itself, without a bias";
-  const Made exact = Make<ForwardWay::kExact>(p, op, host);
-  if (exact.refusal) return exact;
-  if (p.routes.masks && op == POOLGRAD_OP_FORWARD_ROUTES) return "it keeps one winner, not a set of ties";
-  return MakeTables(p, host, exact.kernel);
-}
-
-// The general kernels go row by row. Turned over, planes are lanes: a few with many rows, rather than many with one.
 template <ForwardWay kWay>
-constexpr auto kMakeFolded =
-    kWay == ForwardWay::kTransposed                              ? Make<kWay>
-    : kWay == ForwardWay::kValues || kWay == ForwardWay::kRoutes ? AsFolded<Make<kWay>, FoldedToRows>
-                                                                 : AsFolded<Make<kWay>>;
+Made Make(const Problem& p, poolgrad_op op, const Host& host) {
+  if constexpr (kWay == ForwardWay::kAveragePlanes) return MakeAveragePlanes(p, op, host);
+  if constexpr (kWay == ForwardWay::kAverage) return MakeAverage(p, op, host);
+  return MakeMax(kWay, p, op, host);
+}
 
 constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {
-  return std::array{Algorithm{kForwardTable[kRows].name, kMakeFolded<kForwardTable[kRows].way>}...};
+  return std::array{Algorithm{kForwardTable[kRows].name, kForwardTable[kRows].does, kForwardTable[kRows].seen,
+                              Make<kForwardTable[kRows].way>}...};
 }
 (std::make_index_sequence<std::size(kForwardTable)>());
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "spec/kernel.h"
+
 namespace poolgrad {
 
 // The ways to pool forward, fastest first: the order in which a plan asks them.
@@ -20,7 +22,6 @@ enum class ForwardWay {
   kRoutes,
   kAveragePlanes,
   kAverage,
-  kTables,
   kExact
 };
 
@@ -36,8 +37,13 @@ inline constexpr Sets kOnMost = kOnAvx2 | kOnNeon, kOnOld = kOnMost | kOnSse4, k
 struct ForwardRow {
   ForwardWay way;
   const char* name;
+  Does does;
+  Seen seen;      // the general kernels go row by row; turned over, planes are lanes: a few with many rows
   Sets built[6];  // by Held
 };
+
+inline constexpr Does kMaxValues = OfMax(POOLGRAD_OP_FORWARD), kMaxRoutes = OfMax(POOLGRAD_OP_FORWARD_ROUTES),
+                      kMaxBoth = kMaxValues | kMaxRoutes, kAverages = OfAverages(POOLGRAD_OP_FORWARD);
 
 // Why some have few. What was measured is in docs/performance/x86-avx512.md (2026-11-17):
 //   AVX-512  Processors that have it run AVX2's kernels where there is no other. f32 and halves have all; wide and
@@ -49,20 +55,19 @@ struct ForwardRow {
 //            instructions of their own; on x86 they gain 1.0 to 1.1.
 // clang-format off
 inline constexpr ForwardRow kForwardTable[] = {
-    //                                             f32                  halves             wide       bytes      bits32     bits16
-    {ForwardWay::kCut, "fwd_cl_cut",              {kOnNative,           kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
-    {ForwardWay::kFolded, "fwd_cf_folded",        {kOnFast,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
-    {ForwardWay::kTiled, "fwd_cf_tiled",          {kOnFast,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
-    {ForwardWay::kRows, "fwd_cl_rows",            {kOnFast | kOnWasm,   kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
-    {ForwardWay::kLarge, "fwd_cl_large",          {kOnFast,             kOnAvx3 | kOnNeon, kOnNone,   kOnNone,   kOnNone,   kOnNone}},
-    {ForwardWay::kRoutes3x3, "fwd_cf_routes3x3",  {kOnNeon,             kOnNone,           kOnNone,   kOnNone,   kOnNeon,   kOnNone}},
-    {ForwardWay::kTransposed, "fwd_transposed",   {kOnNative,           kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
-    {ForwardWay::kValues, "fwd_values",           {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnOld,    kOnNeon,   kOnNeon}},
-    {ForwardWay::kRoutes, "fwd_routes",           {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnMost,   kOnNone,   kOnNone}},
-    {ForwardWay::kAveragePlanes, "fwd_cf_average_planes", {kOnNative,   kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
-    {ForwardWay::kAverage, "fwd_average",         {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
-    {ForwardWay::kTables, "fwd_tables",           {kOnNative,           kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
-    {ForwardWay::kExact, "fwd_exact",             {kOnNative | kOnWasm, kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
+    //                                                    does        sees            f32                  halves             wide      bytes      bits32     bits16
+    {ForwardWay::kCut,           "fwd_cl_cut",            kMaxBoth,   Seen::kFolded, {kOnNative,           kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
+    {ForwardWay::kFolded,        "fwd_cf_folded",         kMaxBoth,   Seen::kFolded, {kOnFast,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
+    {ForwardWay::kTiled,         "fwd_cf_tiled",          kMaxBoth,   Seen::kFolded, {kOnFast,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
+    {ForwardWay::kRows,          "fwd_cl_rows",           kMaxBoth,   Seen::kFolded, {kOnFast | kOnWasm,   kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
+    {ForwardWay::kLarge,         "fwd_cl_large",          kMaxBoth,   Seen::kFolded, {kOnFast,             kOnAvx3 | kOnNeon, kOnNone,   kOnNone,   kOnNone,   kOnNone}},
+    {ForwardWay::kRoutes3x3,     "fwd_cf_routes3x3",      kMaxRoutes, Seen::kFolded, {kOnNeon,             kOnNone,           kOnNone,   kOnNone,   kOnNeon,   kOnNone}},
+    {ForwardWay::kTransposed,    "fwd_transposed",        kMaxBoth,   Seen::kAsIs,   {kOnNative,           kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
+    {ForwardWay::kValues,        "fwd_values",            kMaxValues, Seen::kAsRows, {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnOld,    kOnNeon,   kOnNeon}},
+    {ForwardWay::kRoutes,        "fwd_routes",            kMaxRoutes, Seen::kAsRows, {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnMost,   kOnNone,   kOnNone}},
+    {ForwardWay::kAveragePlanes, "fwd_cf_average_planes", kAverages,  Seen::kFolded, {kOnNative,           kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
+    {ForwardWay::kAverage,       "fwd_average",           kAverages,  Seen::kFolded, {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnNone,   kOnNone,   kOnNone}},
+    {ForwardWay::kExact,         "fwd_exact",             kMaxBoth,   Seen::kFolded, {kOnNative | kOnWasm, kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
 };
 // clang-format on
 

@@ -200,7 +200,8 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   if (fills) return "there are channels enough to fill lanes";
   const int64_t planes = p.batch * p.channels / inner;
   const CpuTuning& tuning = Tuning();
-  if (planes < tuning.transposed_planes) return "there are too few planes to fill lanes";
+  const bool table = p.by_table();  // every window by itself, in lanes that are planes or else one by one
+  if (planes < tuning.transposed_planes && !table) return "there are too few planes to fill lanes";
   const int64_t vector = std::min(CeilDiv(planes, 16), std::max<int64_t>(1, 4 / SizeOf(p.dtype))) * 16;
   // What general kernels do for each row they do for few outputs here; for values alone they lie along rows of x. A
   // signal has nothing but rows, and those of outputs far apart are slow to collect; the same holds for images of
@@ -217,7 +218,8 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const bool deep = p.depth().kernel > 1;
   // Two to four channels at a stride they make at all places, with routes, and pick.
   const bool picked = inner > 1 && inner <= 4 && op == POOLGRAD_OP_FORWARD_ROUTES && p.width().stride > 1;
-  const bool is_short = picked || row <= ((signal && !joins) || deep ? tuning.transposed_far : tuning.transposed_row);
+  const bool is_short =
+      table || picked || row <= ((signal && !joins) || deep ? tuning.transposed_far : tuning.transposed_row);
   // Large windows are worth it in long rows too: channels last has a kernel whose time hardly depends on them.
   const bool is_large = p.taps() >= tuning.transposed_taps && planes >= 2 * vector * host.threads;
   if (!is_short && !is_large) return kLongRows;
@@ -232,7 +234,7 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   const bool far = op == POOLGRAD_OP_FORWARD_ROUTES && p.taps() >= large;
   const bool apart = op == POOLGRAD_OP_FORWARD_ROUTES && deep;
   const int64_t room = tuning.transposed_block * (far ? 8 : apart ? 4 : 2);
-  if (each > room) return "planes are too large to be held side by side";
+  if (each > room && !table) return "planes are too large to be held side by side";
   // Blocks of about the same size, of whole vectors, as many for every thread. What is left of one takes as long. More
   // than four vectors are for planes so small that beginning a block would take longer than pooling it.
   const int64_t wide = std::max<int64_t>(4, tuning.transposed_block / 8 / each);

@@ -51,10 +51,8 @@ Made MakeExact(const Problem& p) {
 }
 
 template <class S>
-Made MakeGeneral(ForwardWay way, const Problem& p, bool routes) {
+Made MakeGeneral(ForwardWay way, const Problem& p, bool) {
   POOLGRAD_IF_BUILT(ForwardWay::kExact) return MakeExact<S>(p);
-  if (routes && way == ForwardWay::kValues) return "it keeps no routes";
-  if (!routes && way == ForwardWay::kRoutes) return "it is for routes";
   POOLGRAD_IF_BUILT(ForwardWay::kValues) return MakeValues<S>(p);
   if constexpr (!kByFmax<S>) {  // as fast with keys, which need no look at zeros
     POOLGRAD_IF_BUILT(ForwardWay::kRoutes) return MakeRoutes<S>(p);
@@ -68,7 +66,6 @@ Made MakeSpecialWith(ForwardWay way, const Problem& p, bool = kRoutes) {
   POOLGRAD_IF_BUILT(ForwardWay::kTiled) return MakeTiled<S, kRoutes>(p);
   POOLGRAD_IF_BUILT(ForwardWay::kRows) return MakeRows<S, kRoutes>(p);
   POOLGRAD_IF_BUILT(ForwardWay::kLarge) return MakeLarge<S, kRoutes>(p);
-  if (!kRoutes && way == ForwardWay::kRoutes3x3) return "it is for routes";
   POOLGRAD_IF_BUILT(ForwardWay::kRoutes3x3) return MakeRoutes3x3<S>(p);
   return kNotBuilt;
 }

@@ -114,7 +114,7 @@ class Average {
             Divide(tile + r * l_.tile_columns * l_.inner * l_.block, column, columns, RowCount(counted));
           }
         },
-        [&](const W* tile, int64_t row_step, int64_t rows, int64_t, int64_t, const Sources* sources, bool last) {
+        [&](const W* tile, int64_t row_step, int64_t rows, const Sources* sources, bool last) {
           if (l_.channels) {
             Add<false>({tile, row_step, rows, sources, fresh, last, row_count, sums, to});
           } else {

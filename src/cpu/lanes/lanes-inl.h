@@ -138,9 +138,9 @@ class Lanes {
     return l.parts == 1 ? l.part : std::min(l.part, l.way.result(p.width()) - part_of * l.part);
   }
 
-  // Calls add(tile, row_step, rows, kd, kh, sources, last) for the tiles of a row of the result, in row-major order of
-  // what it is made of: `rows` rows of them, of which every place takes its `sources`, and the first of which is source
-  // kd along depth and kh along height. `staged(tile, d, row, rows, column, columns)` is called for what is new.
+  // Calls add(tile, row_step, rows, sources, last) for the tiles of a row of the result, in row-major order of what it
+  // is made of: `rows` rows of them, of which every place takes its `sources`. `staged(tile, d, row, rows, column,
+  // columns)` is called for what is new.
   template <class Staged, class Add>
   HWY_INLINE void ForTiles(Sources at_depth, Sources at_height, const Staged& staged, const Add& add) {
     const int64_t step = l.way.step(p.height());
@@ -155,7 +155,7 @@ class Lanes {
         for (int64_t across = 0; across < l.tiles_across; ++across) {
           const W* tile = Tile(d, down, across, staged) + (h - down * l.tile_rows) * row_size;
           const bool last = i + 1 == at_depth.count && j + rows == at_height.count && across + 1 == l.tiles_across;
-          add(tile, step * row_size, rows, i, j, SourcesIn(across), last);
+          add(tile, step * row_size, rows, SourcesIn(across), last);
         }
         j += rows;
       }
@@ -198,7 +198,7 @@ class Lanes {
     height.Start();
     for (int64_t o = 0; o < l.part; ++o) {
       const Sources at = l.way.Of(l.width, o);
-      for (int64_t c = 0; c < l.inner; ++c) sources_[o * l.inner + c] = {at.first * l.inner + c, at.count, at.tap};
+      for (int64_t c = 0; c < l.inner; ++c) sources_[o * l.inner + c] = {at.first * l.inner + c, at.count};
     }
   }
 
@@ -236,7 +236,7 @@ class Lanes {
     const Range in = {across * l.tile_columns * l.inner, (across + 1) * l.tile_columns * l.inner};
     const int64_t step = l.way.step(p.width()) * l.inner, n = l.part * l.inner;
     for (int64_t i = 0; i < n; ++i) {
-      const auto [first, count, tap] = sources_[i];
+      const auto [first, count] = sources_[i];
       int64_t begin = 0, end = count;  // divided only where the tile's border is between them
       const int64_t last = first + (count - 1) * step;
       if (first >= in.end || last < in.begin) {
@@ -245,7 +245,7 @@ class Lanes {
         if (first < in.begin) begin = CeilDiv(in.begin - first, step);
         if (last >= in.end) end = CeilDiv(in.end - first, step);
       }
-      sources_[n + i] = {first + begin * step - in.begin, end - begin, tap + begin};
+      sources_[n + i] = {first + begin * step - in.begin, end - begin};
     }
     return sources_ + n;
   }

@@ -10,7 +10,6 @@
 #if HWY_TARGET != HWY_SCALAR
 #include "cpu/lanes/average-inl.h"
 #include "cpu/lanes/planes-inl.h"
-#include "cpu/lanes/tables-inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -31,10 +30,6 @@ LaneRuns RunsOf() {
     runs.average_scratch = [](const Problem& p, const LaneLayout& l) { return Average<T>(p, l, {}, nullptr).bytes; };
   }
   if constexpr (IsBuilt(ForwardWay::kAveragePlanes, kHeld<T>, kThisSet)) runs.planes = RunAveragePlanes<T>;
-  if constexpr (IsBuilt(ForwardWay::kTables, kHeld<T>, kThisSet)) {
-    runs.tables = RunTables<T>;
-    runs.tables_scratch = [](const Problem& p, const TablesLayout& l) { return Tables<T>(p, l, {}, nullptr).bytes; };
-  }
   return runs;
 }
 

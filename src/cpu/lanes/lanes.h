@@ -12,20 +12,11 @@ Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host);
 // Forward, of planes that are one window each; planes-inl.h.
 Made MakeAveragePlanes(const Problem& p, poolgrad_op op, const Host& host);
 
-// Max pooling forward of what fwd_exact takes; `exact` does the rows that rules decide. tables-inl.h.
-Made MakeTables(const Problem& p, const Host& host, const Kernel& exact);
-
-struct TablesLayout {
-  LaneLayout lanes;
-  Kernel exact;
-};
-
 // What an element type has on an instruction set: null where forward/table.h has none.
 struct LaneRuns {
   int64_t lanes = 0, size = 0;  // of a vector of sums, and of one of these in bytes
-  RunFn average = nullptr, planes = nullptr, tables = nullptr;
+  RunFn average = nullptr, planes = nullptr;
   int64_t (*average_scratch)(const Problem&, const LaneLayout&) = nullptr;
-  int64_t (*tables_scratch)(const Problem&, const TablesLayout&) = nullptr;
 };
 
 LaneRuns RunsOn(const Problem& p, const Host& host);

@@ -20,10 +20,9 @@
 
 namespace poolgrad {
 
-// The places of the source that a place of the result is made of, along one axis: first, first + step, ... Forward, the
-// first of them is tap number `tap`.
+// The places of the source that a place of the result is made of, along one axis: first, first + step, ...
 struct Sources {
-  int64_t first, count, tap;
+  int64_t first, count;
 };
 
 struct Direction {
@@ -36,16 +35,16 @@ struct Direction {
   Sources Of(const Axis& a, int64_t place) const {
     if (!back) {
       const Range taps = a.valid_taps(place);
-      return {a.start(place) + taps.begin * a.dilation, taps.size(), taps.begin};
+      return {a.start(place) + taps.begin * a.dilation, taps.size()};
     }
     const Range over = a.covering(place);
-    if (a.dilation == 1) return {over.begin, over.size(), 0};
+    if (a.dilation == 1) return {over.begin, over.size()};
     const int64_t by = step(a);
     const int64_t last = std::min(over.end, over.begin + by);
     for (int64_t first = over.begin; first < last; ++first) {
-      if (a.tap_at(first, place) >= 0) return {first, (over.end - 1 - first) / by + 1, 0};
+      if (a.tap_at(first, place) >= 0) return {first, (over.end - 1 - first) / by + 1};
     }
-    return {0, 0, 0};
+    return {0, 0};
   }
 };
 
@@ -124,14 +123,14 @@ struct LaneLayout {
   int64_t slot() const { return tile_rows * tile_columns * inner * block; }
 };
 
-// `lanes`: of a vector of sums, of `size` bytes each. `staged`: channels, too. `in_parts`: rows may be cut.
-inline LaneLayout LayOutLanes(const Problem& p, bool back, int64_t lanes, int64_t size, bool staged, bool in_parts) {
+// `lanes`: of a vector of sums, of `size` bytes each.
+inline LaneLayout LayOutLanes(const Problem& p, bool back, int64_t lanes, int64_t size) {
   const CpuTuning& tuning = Tuning();
   LaneLayout l;
   l.way = {back};
   const int64_t beside = p.channels_last() ? p.channels : 1;
   l.channels = p.channels_last() && 2 * beside > lanes;
-  l.staged = staged || !l.channels;
+  l.staged = back || !l.channels;
   l.images = p.channels_last() ? p.batch : p.batch * p.channels;
   l.inner = l.channels ? 1 : beside;
   const int64_t vectors = CeilDiv(beside, lanes);
@@ -157,7 +156,7 @@ inline LaneLayout LayOutLanes(const Problem& p, bool back, int64_t lanes, int64_
   int64_t part = back ? fitting : (fitting - w.extent()) / w.stride + 1;
   if (!l.channels && l.images < lanes) part = std::min(part, CeilDiv(result * l.images, lanes));
   part = CeilDiv(std::max(part, CeilDiv(w.extent(), back ? 1 : w.stride)), every) * every;
-  if (in_parts && !w.table && part < result) {
+  if (!w.table && part < result) {
     l.part = part;
     l.parts = CeilDiv(result, part);
     l.part_step = back ? part / w.stride : part * w.stride;

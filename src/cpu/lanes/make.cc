@@ -20,9 +20,6 @@ Made MadeOf(const Problem& p, Kernel kernel) {
 
 Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host) {
   const bool back = op == POOLGRAD_OP_BACKWARD;
-  if (!back && op != POOLGRAD_OP_FORWARD) return "it pools forward and backward only";
-  if (p.kind != POOLGRAD_AVERAGE) return "it does averages only";
-  if (p.x_elements() == 0 || p.y_elements() == 0) return "there is nothing to add";
   constexpr int64_t kExact = 1 << 24;  // counts that f32 holds
   if (p.depth().kernel * p.height().kernel > kExact || p.width().kernel > kExact) return "a window has too many taps";
   for (const Axis& a : p.axis) {
@@ -30,15 +27,13 @@ Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host) {
   }
   const LaneRuns runs = RunsOn(p, host);
   if (!runs.average) return NoRun(host);
-  auto layout = std::make_shared<const LaneLayout>(LayOutLanes(p, back, runs.lanes, runs.size, back, true));
+  auto layout = std::make_shared<const LaneLayout>(LayOutLanes(p, back, runs.lanes, runs.size));
   Kernel kernel{runs.average, layout->units(runs.lanes), runs.average_scratch(p, *layout)};
   kernel.layout = std::move(layout);
   return MadeOf(p, std::move(kernel));
 }
 
-Made MakeAveragePlanes(const Problem& p, poolgrad_op op, const Host& host) {
-  if (op != POOLGRAD_OP_FORWARD) return "it pools forward only";
-  if (p.kind != POOLGRAD_AVERAGE) return "it does averages only";
+Made MakeAveragePlanes(const Problem& p, poolgrad_op, const Host& host) {
   if (p.channels_last() && p.channels > 1) return "it is for channels first";
   for (const Axis& a : p.axis) {
     const bool whole = !a.table && a.out == 1 && a.kernel == a.in && a.pad_lo == 0 && a.dilation == 1;
@@ -50,17 +45,6 @@ Made MakeAveragePlanes(const Problem& p, poolgrad_op op, const Host& host) {
   if (planes < runs.lanes) return "there are fewer planes than lanes";
   if (p.x_bytes() < 16 * planes) return "the planes are too small";
   return Kernel{runs.planes, CeilDiv(planes, runs.lanes)};
-}
-
-Made MakeTables(const Problem& p, const Host& host, const Kernel& exact) {
-  const LaneRuns runs = RunsOn(p, host);
-  if (!runs.tables) return NoRun(host);
-  auto layout = std::make_shared<TablesLayout>();
-  layout->lanes = LayOutLanes(p, false, runs.lanes, runs.size, false, false);
-  layout->exact = exact;
-  Kernel kernel{runs.tables, layout->lanes.units(runs.lanes), runs.tables_scratch(p, *layout)};
-  kernel.layout = std::move(layout);
-  return MadeOf(p, std::move(kernel));
 }
 
 }  // namespace poolgrad

@@ -165,50 +165,12 @@ inline int64_t InRows(const Axis& height, int64_t out_rows) {
   return std::min(height.in, (std::min(out_rows, height.out) - 1) * height.stride + height.extent());
 }
 
-// After a Watch fired for a block, or where windows have no valid tap: the rows of outputs that the rules decide,
-// again. Every input row is looked at once. has_rows: the block sees some input, and all its rows are pooled. `special`
-// is scratch, a flag per slice and input row.
-template <class S>
-void PoolSpecialRows(const Rows<S>& rows, const Block<S>& all, Range ow, bool has_rows, bool* special) {
-  const Problem& p = rows.p;
-  const Axis& height = p.height();
-  const bool whole_rows = ow.size() == p.width().out;
-  const int64_t end = all.r + all.planes * all.oh.size();
-  if (has_rows && whole_rows && !height.has_empty_window() && !SpanHasSpecial<S>(rows, all.r, end)) return;
-  ForPlanesOf(all, rows, [&](const Block<S>& block) {
-    bool any = false;
-    const auto flag = [&](int64_t kd, int64_t h) -> bool& {
-      return special[(kd - block.depth.begin) * block.in.size() + h - block.in.begin];
-    };
-    for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
-      for (int64_t h = block.in.begin; h < block.in.end; ++h) {
-        const S* row = rows.row(block.plane, p.depth().start(block.od) + kd * p.depth().dilation, h);
-        flag(kd, h) = HasSpecial<S>(rows, row, ow);
-        any = any || flag(kd, h);
-      }
-    }
-    for (int64_t o = block.oh.begin; o < block.oh.end; ++o) {
-      const Range h = height.valid_taps(o);
-      bool found = !has_rows || h.size() == 0;
-      for (int64_t kd = block.depth.begin; any && !found && kd < block.depth.end; ++kd) {
-        for (int64_t kh = h.begin; kh < h.end && !found; ++kh) found = flag(kd, height.start(o) + kh * height.dilation);
-      }
-      if (!found) continue;
-      RunExactRow<S>(rows, block.plane, block.od, o, ow, block.r + o - block.oh.begin);
-    }
-  });
-}
-
 // Pools a block by pool(watch), where it sees some input, and after that what the rules decide.
 template <class S, class Pool>
-void PoolBlock(const Rows<S>& rows, const Block<S>& block, Range ow, bool* special, const Pool& pool) {
+void PoolBlock(const Rows<S>& rows, const Block<S>& block, Range ow, const Pool& pool) {
   Watch<S> watch(rows.p);
-  const bool has_rows = block.in.size() > 0 && block.depth.size() > 0;
-  if (has_rows) {
-    pool(watch);
-    if (watch.Fired() == Alarm::kNone && !rows.p.height().has_empty_window()) return;
-  }
-  PoolSpecialRows<S>(rows, block, ow, has_rows, special);
+  if (block.in.size() > 0 && block.depth.size() > 0) pool(watch);
+  PoolSpecialRows<S>(rows, block.r, block.r + block.planes * block.oh.size(), ow, watch.Fired() != Alarm::kNone);
 }
 
 // Lines that end inside a byte, or lie apart. Each may spill into those after it, which are written later; returns how

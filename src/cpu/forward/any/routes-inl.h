@@ -135,7 +135,6 @@ struct RoutesScratch {
   Reduced<S, C> reduced;
   Reduced<S, C> spans[2];  // of reduced rows
   C* out_codes;
-  bool* special;
   Contender<S, C>* list;
   ClippedWindow<C>* clipped;  // integers
 
@@ -150,7 +149,6 @@ struct RoutesScratch {
     reduced = take_rows(true, l.planes * l.slices * l.plane_pitch);
     for (int i = 0; i < 2; ++i) spans[i] = take_rows(l.down.levels > i, l.planes * l.plane_pitch);
     out_codes = take.Take<C>(l.out_rows * l.row + slack);
-    special = take.Take<bool>(l.slices * l.in_rows);
     const auto listed = [](const Spans& spans_of, const Axis& a) {
       return std::max(spans_of.used() ? std::max(spans_of.size, CeilDiv(a.kernel, spans_of.size)) : a.kernel,
                       spans_of.radix);
@@ -182,7 +180,7 @@ class RoutesRunner {
     ForPiecesOfBlocks(
         rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
         [&](const Block<S>& block) {
-          PoolBlock(rows_, block, piece_.ow, s_.special, [&](Watch<S>& watch) { Pool(block, watch); });
+          PoolBlock(rows_, block, piece_.ow, [&](Watch<S>& watch) { Pool(block, watch); });
         });
   }
 

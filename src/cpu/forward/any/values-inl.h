@@ -224,7 +224,6 @@ struct ValuesScratch {
   S* padded;
   S* dense[2];  // padded rows' spans, or windows at all places
   S* picked;
-  bool* special;
   const S** list;
 
   ValuesScratch(const ValuesLayout& l, const Problem& p, ScratchTaker& take) {
@@ -236,7 +235,6 @@ struct ValuesScratch {
     padded = take.Take<S>(l.out_rows * l.pitch + beyond);
     for (int i = 0; i < 2; ++i) dense[i] = take.Take<S>(l.dense > i ? l.across_rows * l.pitch + beyond : 0);
     picked = take.Take<S>(l.picks() ? l.across_rows * l.tile * inner + vector : 0);
-    special = take.Take<bool>(std::min(p.depth().kernel, p.depth().in) * l.in_rows);
     const auto listed = [](const Spans& spans, const Axis& a) {
       return std::max(spans.used() ? std::max(spans.size, CeilDiv(a.kernel, spans.size)) : a.kernel, spans.radix);
     };
@@ -284,7 +282,7 @@ class ValuesRunner {
     ForPiecesOfBlocks(
         rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
         [&](const Block<S>& block) {
-          PoolBlock(rows_, block, piece_.ow, s_.special, [&](Watch<S>& watch) { Pool(block, watch); });
+          PoolBlock(rows_, block, piece_.ow, [&](Watch<S>& watch) { Pool(block, watch); });
         });
   }
 

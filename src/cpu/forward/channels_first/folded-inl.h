@@ -237,7 +237,7 @@ void RunFolded(const Problem& p, const Args& args, int64_t begin, int64_t end, s
   const Rows<S> rows(p, args);
   ScratchTaker take(memory);
   const FoldedScratch<S> s(p, kRoutes, take);
-  const int64_t lanes = LaneCount<S>(), in = p.in_plane(), out = p.out_plane(), height = out / p.width().out;
+  const int64_t lanes = LaneCount<S>(), out = p.out_plane(), height = out / p.width().out;
   for (int64_t o = 0; o < out; ++o) {
     const RowPlace row(p, o / p.width().out);
     s.windows[o] = Window<S>(p, row.od, row.oh, o % p.width().out, s.vectors + o * VectorsOfWindow<S>(p));
@@ -258,13 +258,7 @@ void RunFolded(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       const Range whole = {0, p.width().out};
       const int64_t first = place * height, count = (place_end - place) * height;
       if constexpr (kRoutes) PackRows(rows, s.codes, whole.end, first, count, whole);
-      const bool special =
-          watch.Fired() != Alarm::kNone && HasSpecial<S>(rows.plane(place), in * (place_end - place), p.dtype);
-      for (int64_t r = first; special && r < first + count; ++r) {
-        const RowPlace row(p, r);
-        if (HasSpecial<S>(rows.plane(row.plane), in, p.dtype))
-          RunExactRow<S>(rows, rows.plane(row.plane), row.od, row.oh, whole, r);
-      }
+      if (watch.Fired() != Alarm::kNone) PoolSpecialRows<S>(rows, first, first + count, whole, true);
       rows.Finish(first, count, whole);
     }
   }

@@ -52,7 +52,7 @@ bool SweepsRows(const Axis& width) {
 
 struct SweepLayout {
   int64_t code_pitch, row_pitch;
-  int64_t out_rows, in_rows;  // per block; of one plane
+  int64_t out_rows;  // per block
 };
 
 template <class S>
@@ -66,7 +66,6 @@ SweepLayout LayOutSweep(const Problem& p) {
   const int64_t rows_of_codes = std::max<int64_t>(Tuning().forward_sweep_codes / l.code_pitch, 4 * h.dilation);
   l.out_rows =
       rows_of_codes > h.out && p.depth().out > 1 ? h.out : std::min(rows_of_codes, h.out * p.batch * p.channels);
-  l.in_rows = InRows(h, l.out_rows);
   return l;
 }
 
@@ -78,7 +77,6 @@ struct SweepScratch {
   uint8_t* kept_codes;
   uint8_t* codes;
   S* rows;  // copies of the first and the last of x
-  bool* special;
 
   SweepScratch(const SweepLayout& l, const Problem&, ScratchTaker& take) {
     steps = take.Take<SweepStep<S>>(kSteps);
@@ -86,7 +84,6 @@ struct SweepScratch {
     kept_codes = take.Take<uint8_t>(2 * l.code_pitch);
     codes = take.Take<uint8_t>(l.out_rows * l.code_pitch + LaneCount<uint8_t>());
     rows = take.Take<S>(2 * l.row_pitch);
-    special = take.Take<bool>(l.in_rows);
   }
 };
 
@@ -109,7 +106,7 @@ class SweepRunner {
   void Run(int64_t begin, int64_t end) {
     const Range whole = {0, width_.out};
     ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) {
-      PoolBlock(rows_, block, whole, s_.special, [&](Watch<S>& watch) { Pool(block, watch); });
+      PoolBlock(rows_, block, whole, [&](Watch<S>& watch) { Pool(block, watch); });
       rows_.Finish(block.r, block.planes * block.oh.size(), whole);
     });
   }

@@ -248,7 +248,6 @@ void RunInterleaved(const Problem& p, const Args& args, int64_t begin, int64_t e
   // Planes whose windows leave no rows over follow each other as if they were one.
   const bool seamless =
       depth.in == 1 && depth.out == 1 && height.in == height.out * height.stride && whole_h.size() == height.out;
-  const bool has_empty_row = depth.has_empty_window() || height.has_empty_window();
 
   for (int64_t r = begin; r < end && !rows.GaveUp();) {
     const int64_t count = std::min(layout.group, end - r);
@@ -286,15 +285,7 @@ void RunInterleaved(const Problem& p, const Args& args, int64_t begin, int64_t e
       if constexpr (kRoutes) PackRows<S>(rows, job.y_codes, out, r + g, runs, {0, out});
       g += runs;
     }
-    const bool special = watch.Fired() != Alarm::kNone && SpanHasSpecial<S>(rows, r, r + count);
-    if (special || has_empty_row) {
-      for (int64_t g = 0; g < count; ++g) {
-        const RowPlace at(p, r + g);
-        const bool empty = depth.valid_taps(at.od).size() == 0 || height.valid_taps(at.oh).size() == 0;
-        if (!empty && !(special && SeesSpecial(rows, rows.plane(at.plane), at.od, at.oh, {0, out}))) continue;
-        RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, out}, r + g);
-      }
-    }
+    PoolSpecialRows<S>(rows, r, r + count, {0, out}, watch.Fired() != Alarm::kNone);
     rows.Finish(r, count, {0, out});
     r += count;
   }

@@ -140,29 +140,54 @@ bool SeesSpecial(const Rows<S>& rows, const S* plane, int64_t od, int64_t oh, Ra
 template <class S>
 bool SpanHasSpecial(const Rows<S>& rows, int64_t begin, int64_t end) {
   const Problem& p = rows.p;
-  if (p.depth().kernel > 1) return true;  // slices lie apart
   const RowPlace first(p, begin), last(p, end - 1);
   const S* from = rows.plane(first.plane);
   const S* to = rows.plane(last.plane + 1);
   if (first.plane == last.plane && first.od == last.od) {
-    const Axis& h = p.height();
-    const int64_t d = std::clamp<int64_t>(p.depth().start(first.od), 0, p.depth().in - 1);
+    const Axis &d = p.depth(), &h = p.height();
+    const int64_t front = std::clamp<int64_t>(d.start(first.od), 0, d.in - 1);
+    const int64_t back = std::clamp<int64_t>(d.start(first.od) + d.extent() - 1, front, d.in - 1);
     const int64_t top = std::clamp<int64_t>(h.start(first.oh), 0, h.in - 1);
-    const int64_t bottom = std::clamp<int64_t>(h.start(last.oh) + h.extent() - 1, top, h.in - 1);
-    to = rows.row(from, d, bottom) + p.width().in * rows.inner;
-    from = rows.row(from, d, top);
+    const int64_t bottom = std::clamp<int64_t>(h.start(last.oh) + h.extent() - 1, 0, h.in - 1);
+    to = rows.row(from, back, std::max(top, bottom)) + p.width().in * rows.inner;
+    from = rows.row(from, front, top);
   }
   return HasSpecial<S>(from, to - from, p.dtype);
 }
 
-// fwd_exact: the letter of the rules for every row.
+// Outputs `ow` of rows [begin, end) were pooled, and the Watch fired or did not: those that see a special value, or
+// nothing, are left to the rules.
+template <class S>
+HWY_NOINLINE void PoolSpecialRows(const Rows<S>& rows, int64_t begin, int64_t end, Range ow, bool fired) {
+  const Problem& p = rows.p;
+  const bool special = fired && (ow.size() < p.width().out || SpanHasSpecial<S>(rows, begin, end));
+  if (!special && !p.depth().has_empty_window() && !p.height().has_empty_window()) return;
+  for (int64_t r = begin; r < end; ++r) {
+    const RowPlace at(p, r);
+    const S* const plane = rows.plane(at.plane);
+    const bool empty = p.depth().valid_taps(at.od).size() == 0 || p.height().valid_taps(at.oh).size() == 0;
+    if (!empty && !(special && SeesSpecial(rows, plane, at.od, at.oh, ow))) continue;
+    RunExactRow<S>(rows, plane, at.od, at.oh, ow, r);
+  }
+}
+
+// fwd_exact: the letter of the rules for every row that needs it.
 template <class S>
 void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
   const Rows<S> rows(p, args);
+  const Range whole = {0, p.width().out};
+  const bool tries = TakesOrdinaryRows<S>(p) && !p.width().has_empty_window();
   for (int64_t r = begin; r < end; ++r) {
     const RowPlace at(p, r);
-    RunExactRow<S>(rows, rows.plane(at.plane), at.od, at.oh, {0, p.width().out}, r);
-    rows.Finish(r, 1, {0, p.width().out});
+    const S* const plane = rows.plane(at.plane);
+    bool done = tries && p.depth().valid_taps(at.od).size() > 0 && p.height().valid_taps(at.oh).size() > 0;
+    if (done) {
+      Watch<S> watch(p);
+      OrdinaryRow<S>(p, plane, at.od, at.oh, rows.y_row(r), rows.route_row(r), watch);
+      done = watch.Fired() == Alarm::kNone || !SeesSpecial(rows, plane, at.od, at.oh, whole);
+    }
+    if (!done) RunExactRow<S>(rows, plane, at.od, at.oh, whole, r);
+    rows.Finish(r, 1, whole);
   }
 }
 

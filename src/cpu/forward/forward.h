@@ -12,7 +12,7 @@ namespace poolgrad {
 Made MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t simd);         // general ways
 Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // the others: values
 Made MakeForwardF32SpecialRoutes(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // with routes
-Made MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes, int64_t simd);        // f16 and bf16
+Made MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes, int64_t simd);              // f16 and bf16
 Made MakeForwardHalfSpecial(ForwardWay way, const Problem& problem, bool routes, int64_t simd);
 Made MakeForwardHalfFmax(ForwardWay way, const Problem& problem,
                          bool routes);  // the same, faster, if HasHalfFmax(); not every way

@@ -126,7 +126,8 @@ struct Lines {
     if constexpr (kTogether == 1) {
       joined = hn::LoadU(d, from);
     } else {
-      ((joined = hn::Or(joined, hn::ShiftLeft<8 * sizeof(U) * kI>(hn::PromoteTo(d, hn::LoadU(narrow, from + kI * step))))),
+      ((joined =
+            hn::Or(joined, hn::ShiftLeft<8 * sizeof(U) * kI>(hn::PromoteTo(d, hn::LoadU(narrow, from + kI * step))))),
        ...);
     }
     return joined;

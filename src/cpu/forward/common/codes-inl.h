@@ -172,8 +172,8 @@ struct Group {
     }
   }
 
-  // a's codes where the masks of all vectors are true, else b's. AVX-512 joins masks as they are: that takes half as long
-  // as vectors made of them and narrowed.
+  // a's codes where the masks of all vectors are true, else b's. AVX-512 joins masks as they are: that takes half as
+  // long as vectors made of them and narrowed.
   static HWY_INLINE Codes Select(const hn::Mask<hn::ScalableTag<S>>* masks, Codes a, Codes b) {
 #if HWY_TARGET == HWY_AVX3
     if constexpr (sizeof(S) <= 4) {

@@ -56,7 +56,7 @@ struct CpuTuning {
   int64_t forward_values_block = 24 << 10;
   int64_t forward_routes_block = 40 << 10;
   int64_t forward_piece = 256 << 10;
-  // fwd_cl_rows: up to so many taps for each input, windows are read whole, tap by tap. (21 kinds of windows drawn with
+  // fwd_cl_rows: up to so many taps for each input, windows are read whole, tap by tap. (19 kinds of windows drawn with
   // and without dilation, f32 and bf16, with routes: up to 1 tap 1.0 to 6.6 times as fast as what they got, mostly
   // fwd_routes; 1 to 1.5 taps 1.1 to 1.5; 1.5 to 4 taps 0.7 to 1.4.)
   double forward_few = 1.5;

@@ -81,6 +81,7 @@ __host__ __device__ constexpr WindowAxis WindowOf(int kernel, int stride, int di
   return a;
 }
 
+// One tap has no dilation, whatever the problem says.
 template <class A>
 requires(!std::is_same_v<A, WindowAxis>) WindowAxis::WindowAxis(const A& a)
     : WindowAxis(WindowOf(static_cast<int>(a.kernel), static_cast<int>(a.stride),

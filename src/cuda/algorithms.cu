@@ -227,17 +227,45 @@ const char* RefuseAnyOp(const Problem& p, poolgrad_op op) {
   return RefuseAny(p);
 }
 
-cudaError_t RunAny(const Problem& p, poolgrad_op op, const Args& args, void* stream) {
-  return VisitDtype(p.dtype, [&](auto zero) {
-    using T = OnDevice<decltype(zero)>;
-    if (IsForward(op)) return RunAnyWindow<T>(p, args, stream);
-    if constexpr (!std::is_integral_v<T>) return RunAnyGradient<T>(p, args, stream);
-    return cudaErrorNotSupported;
-  });
+cudaError_t RunAnyForward(const Problem& p, const Args& args, void* stream) {
+  return VisitDtype(p.dtype, [&](auto zero) { return RunAnyWindow<OnDevice<decltype(zero)>>(p, args, stream); });
 }
 
-Status LaunchAnyOp(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
-  return OnDeviceOf(p, op, args, stream, [&] { return RunAny(p, op, args, stream); });
+Status LaunchAnyForward(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return OnDeviceOf(p, op, args, stream, [&] { return RunAnyForward(p, args, stream); });
+}
+
+// Backward by summing (sums.cuh), all but the pointers.
+struct SumsReady {
+  const void* kernel = nullptr;  // null: no tile of its inputs fits
+  SumsGrid grid;
+  SumsParams params;
+};
+
+SumsReady ReadySums(const Problem& p) {
+  SumsReady ready;
+  ready.grid = PrepareSums(p, false, &ready.params);
+  if (ready.grid.blocks == 0) return ready;
+  VisitDtype(p.dtype, [&](auto zero) {
+    using T = OnDevice<decltype(zero)>;
+    if constexpr (!std::is_integral_v<T>) ready.kernel = SumsKernelOf<T>(ready.params.form);
+    return cudaSuccess;
+  });
+  return ready;
+}
+
+cudaError_t RunSums(const SumsReady& ready, const Args& args, void* stream) {
+  if (!ready.kernel) return cudaErrorNotSupported;
+  SumsParams now = ready.params;
+  now.dy = args.source, now.routes = args.routes, now.dx = args.result;
+  void* pointers[] = {&now};
+  return LaunchPointers(ready.kernel, ready.grid.blocks, ready.grid.threads,
+                        static_cast<size_t>(ready.grid.shared_bytes), stream, pointers);
+}
+
+Status LaunchSums(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
+  return OnDeviceOf(p, op, args, stream,
+                    [&] { return RunSums(*static_cast<const SumsReady*>(args.layout), args, stream); });
 }
 
 // ---- windows by table, averages ----
@@ -329,7 +357,10 @@ cudaError_t RunAnyAlignment(const Problem& p, poolgrad_op op, const Args& args, 
   const bool relu = p.relu && IsForward(op);
   Problem plain = p;
   plain.relu = plain.bias = false;
-  cudaError_t error = RefuseAnyOp(plain, op) ? cudaErrorNotSupported : RunAny(plain, op, args, stream);
+  cudaError_t error = cudaErrorNotSupported;
+  if (!RefuseAnyOp(plain, op)) {
+    error = IsForward(op) ? RunAnyForward(plain, args, stream) : RunSums(ReadySums(plain), args, stream);
+  }
   if (error == cudaErrorNotSupported) error = RunGenericOp(plain, op, args, stream);
   return error == cudaSuccess && relu ? RunRelu(p, args, stream) : error;
 }
@@ -344,23 +375,6 @@ Status LaunchGatherOp(const Problem& p, poolgrad_op op, const Args& args, void*,
   return LaunchFamily(p, op, args, stream, [&](auto zero, bool) { return RunGather<decltype(zero)>(p, args, stream); });
 }
 
-struct SumsReady {
-  const void* kernel = nullptr;
-  SumsGrid grid;
-  SumsParams params;
-};
-
-Status LaunchSums(const Problem& p, poolgrad_op op, const Args& args, void*, void* stream) {
-  const auto& ready = *static_cast<const SumsReady*>(args.layout);
-  return OnDeviceOf(p, op, args, stream, [&] {
-    SumsParams now = ready.params;
-    now.dy = args.source, now.routes = args.routes, now.dx = args.result;
-    void* pointers[] = {&now};
-    return LaunchPointers(ready.kernel, ready.grid.blocks, ready.grid.threads,
-                          static_cast<size_t>(ready.grid.shared_bytes), stream, pointers);
-  });
-}
-
 CudaKernel MakeSums(const Problem& p, poolgrad_op) {
   auto ready = std::make_shared<SumsReady>();
   ready->grid = PrepareSums(p, true, &ready->params);
@@ -372,7 +386,12 @@ CudaKernel MakeSums(const Problem& p, poolgrad_op) {
 }
 
 CudaKernel MakeGather(const Problem&, poolgrad_op) { return {LaunchGatherOp, 0, {}, {}}; }
-CudaKernel MakeAny(const Problem&, poolgrad_op) { return {LaunchAnyOp, 0, {}, {}}; }
+CudaKernel MakeAny(const Problem& p, poolgrad_op op) {
+  if (IsForward(op)) return {LaunchAnyForward, 0, {}, {}};
+  auto ready = std::make_shared<SumsReady>(ReadySums(p));
+  if (!ready->kernel) return {nullptr, 0, nullptr, "no tile of its inputs fits"};
+  return {LaunchSums, 0, std::move(ready), {}};
+}
 CudaKernel MakePlanes(const Problem&, poolgrad_op) { return {LaunchPlanesOp, 0, {}, {}}; }
 CudaKernel MakeVectors(const Problem&, poolgrad_op) { return {LaunchVectorsOp, 0, {}, {}}; }
 CudaKernel MakeLargeWindow(const Problem& p, poolgrad_op) { return {LaunchLargeWindow, 0, MakeSeparable(p), {}}; }

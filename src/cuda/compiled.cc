@@ -192,8 +192,8 @@ std::string SourceOf(poolgrad_dtype dtype, const SumsForm& f) {
                      std::to_string(f.bits) + ", " + Truth(f.last) + ", " + Truth(f.flat);
   for (const int n : {f.planes, f.rows, f.columns, f.channels, f.each, f.groups}) form += ", " + std::to_string(n);
   form += ", " + Truth(f.once);
-  for (const int n : {f.ring, f.line, f.pitch}) form += ", " + std::to_string(n);
-  return TextOf({"any/sums.cuh", "SumsParams", "RunSumsForm", kSumsThreads, kSumsKnownBlocks}, dtype, form + "}");
+  for (const int n : {f.ring, f.line, f.pitch, f.blocks}) form += ", " + std::to_string(n);
+  return TextOf({"any/sums.cuh", "SumsParams", "RunSumsForm", kSumsThreads, f.blocks}, dtype, form + "}");
 }
 
 std::string SourceOf(poolgrad_dtype dtype, const TableForm& f) {

@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "cuda/any/sums_form.h"
 #include "cuda/cuda.h"
 #include "cuda/tables/tables_form.h"
 
@@ -24,8 +25,9 @@ template <class T>
 cudaError_t RunSeparable(const Problem& p, const Args& args, void* stream);
 template <class T>
 cudaError_t RunAnyWindow(const Problem& p, const Args& args, void* stream);  // rows.cuh
+// sums.cuh: the kernel that reads its window and tile from its parameters.
 template <class T>
-cudaError_t RunAnyGradient(const Problem& p, const Args& args, void* stream);  // sums.cuh
+const void* SumsKernelOf(const SumsForm& form);
 template <class T>
 cudaError_t RunGather(const Problem& p, const Args& args, void* stream);  // gather.cuh
 // tables.cuh: what a plan keeps for its launches (null: its pieces do not fit), and a launch with it in args.layout.

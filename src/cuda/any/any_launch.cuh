@@ -113,16 +113,11 @@ __global__ void __launch_bounds__(kSumsThreads, kSumsBlocks) SumsKernel(const __
 }
 
 template <class T>
-cudaError_t RunAnyBackward(const Problem& p, const Args& args, void* stream) {
-  SumsParams s;
-  const SumsGrid grid = PrepareSums(p, false, &s);
-  if (grid.blocks == 0) return cudaErrorNotSupported;
-  s.dy = args.source, s.routes = args.routes, s.dx = args.result;
-  const auto kernel = s.form.each < kSumsEach ? SumsKernel<T, 1, -1, -1>
-                      : s.form.bits > 8       ? SumsKernel<T, kSumsEach, 1, -1>
-                      : s.form.flat           ? SumsKernel<T, kSumsEach, 0, 1>
-                                              : SumsKernel<T, kSumsEach, 0, 0>;
-  return Launch(kernel, grid.blocks, grid.threads, static_cast<size_t>(grid.shared_bytes), stream, s);
+auto SumsKernelFor(const SumsForm& form) {
+  return form.each < kSumsEach ? SumsKernel<T, 1, -1, -1>
+         : form.bits > 8       ? SumsKernel<T, kSumsEach, 1, -1>
+         : form.flat           ? SumsKernel<T, kSumsEach, 0, 1>
+                               : SumsKernel<T, kSumsEach, 0, 0>;
 }
 
 #define POOLGRAD_CUDA_ANY_FORWARD(T)                                              \
@@ -130,10 +125,10 @@ cudaError_t RunAnyBackward(const Problem& p, const Args& args, void* stream) {
   cudaError_t RunAnyWindow<T>(const Problem& p, const Args& args, void* stream) { \
     return RunAnyForward<T>(p, args, stream);                                     \
   }
-#define POOLGRAD_CUDA_ANY_BACKWARD(T)                                               \
-  template <>                                                                       \
-  cudaError_t RunAnyGradient<T>(const Problem& p, const Args& args, void* stream) { \
-    return RunAnyBackward<T>(p, args, stream);                                      \
+#define POOLGRAD_CUDA_ANY_BACKWARD(T)                             \
+  template <>                                                     \
+  const void* SumsKernelOf<T>(const SumsForm& form) {             \
+    return reinterpret_cast<const void*>(SumsKernelFor<T>(form)); \
   }
 
 }  // namespace poolgrad::cuda

@@ -149,9 +149,6 @@ inline int64_t MostCovering(const WindowAxis& a, int64_t inputs) {
   return std::min<int64_t>(a.out, (inputs + a.extent() - 2) / a.stride + 1);
 }
 
-// Blocks of kSumsThreads that a multiprocessor holds by their registers. known: kernels that are compiled for a form.
-inline int64_t SumsBlocks(bool known) { return known ? kSumsKnownBlocks : kSumsBlocks; }
-
 // Lanes of `span` columns each over a run of inputs; where it is all of the axis, those from the first window's start
 // on.
 inline int64_t LanesOver(const WindowAxis& a, int64_t inputs, int64_t span) {
@@ -159,6 +156,30 @@ inline int64_t LanesOver(const WindowAxis& a, int64_t inputs, int64_t span) {
   const int64_t start = CeilDiv(std::max(0, a.pad - a.extent() + 1), int64_t{a.stride}) * a.stride - a.pad;
   const int64_t before = start > 0 ? CeilDiv(start, span) * span - start : -start % span;
   return (inputs - 1 + before) / span + 1;
+}
+
+// Warps that a multiprocessor holds, in `blocks` blocks at most.
+inline int64_t WarpsHeld(const SumsForm& f, int64_t word, int64_t blocks) {
+  return std::min((220 << 10) / SumsBytes(f, word), kSumsThreads / 32 * blocks);
+}
+
+// Of the pitches that leave most of the warps, the one by which lanes meet least in banks of shared memory: those that
+// write neighbouring inputs, and those that add, each in any phase of its own place of the line.
+inline int ChoosePitch(SumsForm f, int64_t word) {
+  const int64_t fewest = (4 * WarpsHeld(f, word, f.blocks) + 4) / 5;
+  const int span = SpanOf(f), turns = TurnsOf(f), shortest = f.pitch;
+  int best = shortest;
+  for (int least = 1 << 30; f.pitch < shortest + 32 && WarpsHeld(f, word, f.blocks) >= fewest; ++f.pitch) {
+    int banks[32] = {}, meeting = 0;
+    for (int i = 0; i < 32; ++i) {
+      const int column = i / f.channels, slot = column / span * f.channels + i % f.channels;
+      meeting = std::max(meeting, ++banks[(column % span * f.pitch + slot) % 32]);
+    }
+    const int adding = f.pitch % 32 == 0 ? 8 : 8 + 32 / turns;  // of eight turns, about
+    const int price = (8 * meeting * InputsOf(f) * f.rows + 32 * adding * f.each * turns) / 32;
+    if (price < least) least = price, best = f.pitch;
+  }
+  return best;
 }
 
 // The tile that costs least, for sums of `word` bytes; none if its `planes` are 0.
@@ -169,6 +190,7 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
   f.bits = bits, f.last = last, f.flat = a[1].in == 1 && a[1].out == 1 && a[1].kernel == 1 && a[1].pad == 0;
   f.ring = std::min(a[0].extent(), a[0].in);
   double least = 1e30;
+  bool few = false;  // warps on a multiprocessor
   // `goes`: that a row of the tile takes, at most.
   const auto consider = [&](int64_t c, int64_t rows, int64_t goes) {
     const int64_t groups = 32 / c, span = SpanOf(f), at_once = groups * f.each;
@@ -179,20 +201,16 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
     const int64_t unit = last || most < 8 ? 1 : 8;  // for whole sectors of rows
     const int64_t w = whole ? a[2].in : EqualPart(a[2].in, most / unit * unit, unit);
     const int64_t out_w = MostCovering(a[2], w), lanes = CeilDiv(out_w, f.each), line = LanesOver(a[2], w, span);
-    const bool alone = !whole || goes > 1 || axes.y_plane > 1 << 20;
+    const bool alone = !whole || goes > 1 || std::max(axes.x_plane, axes.y_plane) > 1 << 20;
     const int64_t planes = alone ? 1 : std::clamp<int64_t>(groups / lanes, 1, axes.planes);
     f.planes = static_cast<int>(planes), f.rows = static_cast<int>(rows), f.columns = static_cast<int>(w);
     f.channels = static_cast<int>(c);
     f.groups = static_cast<int>(planes > 1 ? lanes : groups), f.once = lanes <= f.groups;
-    // In a pitch of whole banks lanes that add together are apart; where spans are long, columns that are written, too.
-    const int64_t sums = planes * line * c, banks = CeilDiv(sums, 32) * 32,
-                  apart = span >= 32  ? 1
-                          : span >= 8 ? 32 / span
-                                      : 0;
-    f.line = static_cast<int>(line), f.pitch = static_cast<int>(4 * (banks - sums) <= sums ? banks + apart : sums | 1);
-    const int64_t held = (220 << 10) / SumsBytes(f, word);
+    f.line = static_cast<int>(line), f.pitch = static_cast<int>(planes * line * c);
+    const int64_t held = WarpsHeld(f, word, known ? kSumsKnownBlocks : kSumsBlocks);
     if (held < 1) return;
-    const auto warps = static_cast<double>(std::min<int64_t>(held, kSumsThreads / 32 * SumsBlocks(known)));
+    f.blocks = static_cast<int>(CeilDiv(held, kSumsThreads / 32));
+    const auto warps = static_cast<double>(held);
     // Instructions of a row and of what is written for each input of a slice, and what a warp waits meanwhile.
     const double inputs = static_cast<double>(planes * rows * w * c);
     const int64_t out_b = MostCovering(a[1], rows);
@@ -203,10 +221,11 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
     const double write = writes * (kSumsPlaceCost + kSumsWriteCost * static_cast<double>(rows));
     const double wait = goes_done * (kSumsLoadWait + kSumsAddWait * adds) + writes * kSumsWriteWait;
     const double price = ((known ? kSumsKnownCost : 1) * (row + write) + wait / warps) / inputs;
-    if (price < least * 0.99) least = price, best = f;
+    if (price < least * 0.99) least = price, best = f, few = warps < kSumsFewWarps;
   };
-  // At least a sector of neighbouring channels, or all.
-  for (int64_t try_c = std::min<int64_t>(channels, 32); try_c >= 1 && (try_c >= 8 || best.planes == 0); try_c /= 2) {
+  // At least a sector of neighbouring channels, or all; half of one, where more leave few warps.
+  for (int64_t try_c = std::min<int64_t>(channels, 32); try_c >= (few ? 4 : 8) || (try_c >= 1 && best.planes == 0);
+       try_c /= 2) {
     const int64_t c = EqualPart(channels, try_c, std::min<int64_t>(try_c, 8));
     for (int64_t try_b = 128; try_b >= 1; try_b /= 2) {
       for (f.each = known && f.flat ? kSumsEachMost : kSumsEach; f.each >= 1; f.each /= known ? 2 : kSumsEach) {
@@ -215,6 +234,7 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
       if (a[1].in == 1) break;
     }
   }
+  if (best.planes > 0) best.pitch = ChoosePitch(best, word);
   return best;
 }
 

@@ -67,9 +67,13 @@ __host__ __device__ constexpr int64_t SumsBytes(const SumsForm& f, int64_t word)
   return int64_t{f.ring} * f.rows * SpanOf(f) * f.pitch * word;
 }
 
+// Of a row of a slice.
+__host__ __device__ constexpr int InputsOf(const SumsForm& f) { return f.planes * f.columns * f.channels; }
+
 // kEach: neighbouring outputs of a lane. kWide, kFlat: whether codes have more than a byte, and whether the middle axis
-// is one of a single input, or -1: the form says so.
-template <class T, int kEach, int kWide, int kFlat>
+// is one of a single input, or -1: the form says so. kPlaces: so many inputs of a slice are a lane's, and where they
+// lie is found once; 0: every time.
+template <class T, int kEach, int kWide, int kFlat, int kPlaces>
 struct Sums {
   using S = Wide<T>;
   __device__ static bool IsWide(const SumsForm& f) { return kWide < 0 ? f.bits > 8 : kWide; }
@@ -84,52 +88,68 @@ struct Sums {
     int before;  // columns of a lane before the tile's first input
   };
 
+  // Where an input of a slice lies: in the sums and in dx; behind the first row's in those of the others.
+  struct Place {
+    int sum, dx;
+    bool valid;
+  };
+
+  // Of the slice's input i.
+  __device__ __forceinline__ static Place PlaceOf(const SumsParams& p, const Tile& t, int i) {
+    const SumsForm& f = p.form;
+    uint32_t c = static_cast<uint32_t>(i), w = c, plane = 0;
+    if (f.channels > 1) {
+      w = p.by_channels.take(&c);
+    } else {
+      c = 0;
+    }
+    if (f.planes > 1) plane = p.by_columns.take(&w);
+    const bool valid = static_cast<int>(w) < t.last[2] - t.first[2] &&
+                       (f.planes == 1 || static_cast<int>(plane) < t.planes) &&
+                       (!f.last || static_cast<int>(c) < t.channels);
+    const uint32_t column = w + static_cast<uint32_t>(t.before), group = __umulhi(column, p.by_span);
+    const uint32_t phase = column - group * SpanOf(f);
+    return {static_cast<int>(phase * f.pitch + (plane * f.line + group) * f.channels + c),
+            static_cast<int>((f.planes > 1 ? plane * p.x_plane : 0) + (w * p.channels + c)), valid};
+  }
+
   // Writes input slice m of the tile, which is place `slot` of the ring, and clears it.
-  __device__ __forceinline__ static void Flush(const SumsParams& p, const Tile& t, int m, int slot) {
+  __device__ __forceinline__ static void Flush(const SumsParams& p, const Tile& t, const Place (&places)[kPlaces + 1],
+                                               int m, int slot) {
     __syncwarp();
     const SumsForm& f = p.form;
-    const int height = IsFlat(f) ? 1 : t.last[1] - t.first[1], width = t.last[2] - t.first[2],
-              row = SpanOf(f) * f.pitch;
+    const int height = IsFlat(f) ? 1 : t.last[1] - t.first[1], row = SpanOf(f) * f.pitch;
     T* slice = t.dx + m * p.x_step[0] + t.first[1] * p.x_step[1] + static_cast<int64_t>(t.first[2]) * p.channels + t.c;
     S* sums = t.sums + slot * f.rows * row;
-    for (int i = t.lane; i < f.planes * f.columns * f.channels; i += 32) {
-      uint32_t c = static_cast<uint32_t>(i), w = c, plane = 0;
-      if (f.channels > 1) {
-        w = p.by_channels.take(&c);
-      } else {
-        c = 0;
-      }
-      if (f.planes > 1) plane = p.by_columns.take(&w);
-      const bool valid = static_cast<int>(w) < width && (f.planes == 1 || static_cast<int>(plane) < t.planes) &&
-                         (!f.last || static_cast<int>(c) < t.channels);
-      const uint32_t column = w + static_cast<uint32_t>(t.before), group = __umulhi(column, p.by_span);
-      const uint32_t phase = column - group * SpanOf(f);
-      S* sum = sums + phase * f.pitch + (plane * f.line + group) * f.channels + c;
-      T* to = slice + (f.planes > 1 ? plane * p.x_plane : 0) + (w * p.channels + c);
-      if (IsFlat(f)) {
-        if (valid) *to = Narrowed<T>(*sum), *sum = 0;
-        continue;
-      }
+    const auto write = [&](const Place& place) {
+      S* sum = sums + place.sum;
+      T* to = slice + place.dx;
 #pragma unroll 4
       for (int b = 0; b < height; ++b, sum += row, to += p.x_step[1]) {
-        if (valid) *to = Narrowed<T>(*sum), *sum = 0;
+        if (place.valid) *to = Narrowed<T>(*sum), *sum = 0;
       }
+    };
+    if constexpr (kPlaces > 0) {
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) write(places[i]);
+    } else {
+      for (int i = t.lane; i < InputsOf(f); i += 32) write(PlaceOf(p, t, i));
     }
     __syncwarp();
   }
 
-  // The bytes of a code.
-  __device__ __forceinline__ static uint32_t LoadCode(const SumsForm& f, bool valid, const uint8_t* at) {
-    uint32_t code = ~0u;
-    LoadWordsIf<1>(valid, at, &code);
-    if (IsWide(f)) {
-      uint32_t high = 0;
+  // The bytes of a code, joined where it is looked at: who joins them waits for them.
+  struct Code {
+    uint32_t low, high;
+    __device__ __forceinline__ void Load(const SumsForm& f, bool valid, const uint8_t* at) {
+      low = ~0u, high = 0;
+      LoadWordsIf<1>(valid, at, &low);
+      if (!IsWide(f)) return;
       LoadWordsIf<1>(valid, at + 1, &high);
-      code |= high << 8;
-      if (valid && f.bits == 32) code |= uint32_t{at[2]} << 16 | uint32_t{at[3]} << 24;
+      if (valid && f.bits == 32) high |= uint32_t{at[2]} << 8 | uint32_t{at[3]} << 16;
     }
-    return code;
-  }
+    __device__ __forceinline__ uint32_t joined(const SumsForm& f) const { return IsWide(f) ? low | high << 8 : low; }
+  };
 
   // What a lane does of a row, and where it lies in memory, in the first of the goes.
   struct Lane {
@@ -193,6 +213,12 @@ struct Sums {
     const int span = SpanOf(f), shift = (start_w > 0 ? start_w + span - 1 : start_w) / span;  // rounded up
     t.before = shift * span - start_w;
     const Lane my = LaneOf(p, t, begin[2], columns, shift);
+    Place places[kPlaces + 1];
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      places[i] = PlaceOf(p, t, lane + 32 * i);
+      if (lane + 32 * i >= InputsOf(f)) places[i].valid = false;
+    }
     const int turns = TurnsOf(f);
     const int deep = t.last[0] - t.first[0], height = t.last[1] - t.first[1], width = t.last[2] - t.first[2];
     int flushed = t.first[0], oldest = 0;  // the first slice that is not written, and its place in the ring
@@ -201,7 +227,8 @@ struct Sums {
         ow = 0;  // what is loaded, ow from the tile's first
     const T* march = dy + om * p.y_step[0];
     const uint8_t* march_codes = routes + om * p.route_step[0];
-    uint32_t loaded[kEach][sizeof(T) == 8 ? 2 : 1], code[kEach];
+    uint32_t loaded[kEach][sizeof(T) == 8 ? 2 : 1];
+    Code code[kEach];  // without an output: more than any
     const auto load = [&] {
       const T* from = march;
       const uint8_t* codes = march_codes;
@@ -212,7 +239,7 @@ struct Sums {
         const bool valid = my.column + j < my.columns - (f.once ? 0 : ow);
         for (uint32_t& word : loaded[j]) word = 0;
         LoadWordsIf<sizeof(T)>(valid, from + (my.dy + j * p.channels), loaded[j]);
-        code[j] = LoadCode(f, valid, codes + my.route[j]);  // without one: more than any
+        code[j].Load(f, valid, codes + my.route[j]);
       }
     };
     if (any) load();
@@ -221,7 +248,7 @@ struct Sums {
       const int start = start_w + (my.column + (f.once ? 0 : ow)) * p.axis[2].stride;
       // No output from here on reaches less.
       for (const int done = om < end[0] ? min(start_m + t.first[0], t.last[0]) : t.last[0]; flushed < done; ++flushed) {
-        Flush(p, t, flushed, oldest);
+        Flush(p, t, places, flushed, oldest);
         oldest = oldest + 1 == f.ring ? 0 : oldest + 1;
       }
       if (om >= end[0]) return;
@@ -231,7 +258,8 @@ struct Sums {
       const int my_slot = my.slot + (f.once ? 0 : ow / kEach * f.channels);
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        const uint32_t tap = f.bits >= 8 ? code[j] : code[j] >> my.shift[j] & ((1u << f.bits) - 1u);
+        const uint32_t bytes = code[j].joined(f);
+        const uint32_t tap = f.bits >= 8 ? bytes : bytes >> my.shift[j] & ((1u << f.bits) - 1u);
         uint32_t kb = 0, km = IsWide(f) ? p.axis[2].by_kernel.of(tap) : tap * p.by_bytes[1] >> 16;
         const uint32_t kw = tap - km * p.axis[2].kernel;
         if (!IsFlat(f)) {
@@ -244,10 +272,11 @@ struct Sums {
         const int right =
             j * p.axis[2].stride + static_cast<int>(kw) * p.axis[2].dilation;  // of the lane's first column
         const int place = next + along < f.ring ? next + along : next + along - f.ring;
-        const bool lands = (f.bits >= 8 || my.column + j < my.columns - (f.once ? 0 : ow)) && tap < p.taps &&
-                           static_cast<unsigned>(start_m + along) < static_cast<unsigned>(deep) &&
-                           (IsFlat(f) || static_cast<unsigned>(ib) < static_cast<unsigned>(height)) &&
-                           static_cast<unsigned>(start + right) < static_cast<unsigned>(width);
+        // All of it, always: a branch would keep a lane's outputs from overlapping.
+        const bool lands = ((f.bits >= 8) | (my.column + j < my.columns - (f.once ? 0 : ow))) & (tap < p.taps) &
+                           (static_cast<unsigned>(start_m + along) < static_cast<unsigned>(deep)) &
+                           (IsFlat(f) | (static_cast<unsigned>(ib) < static_cast<unsigned>(height))) &
+                           (static_cast<unsigned>(start + right) < static_cast<unsigned>(width));
         const int lanes = static_cast<int>(__umulhi(static_cast<uint32_t>(right), p.by_span));
         turn[j] = lands ? lanes : -1;
         to[j] = (place * f.rows + ib) * row + (right - lanes * SpanOf(f)) * f.pitch + my_slot + lanes * f.channels;
@@ -286,13 +315,13 @@ struct Sums {
   }
 };
 
-template <class T, int kEach, int kWide = -1, int kFlat = -1>
+template <class T, int kEach, int kWide = -1, int kFlat = -1, int kPlaces = 0>
 __device__ __forceinline__ void RunSums(const SumsParams& p) {
   extern __shared__ __align__(16) unsigned char sums_shared[];
   const int warp = static_cast<int>(threadIdx.x / 32u), lane = static_cast<int>(threadIdx.x & 31u);
   const int64_t job = static_cast<int64_t>(blockIdx.x) * p.warps + warp;
   if (job >= p.jobs) return;
-  Sums<T, kEach, kWide, kFlat>::Run(p, job, lane, sums_shared + warp * SumsBytes(p.form, sizeof(Wide<T>)));
+  Sums<T, kEach, kWide, kFlat, kPlaces>::Run(p, job, lane, sums_shared + warp * SumsBytes(p.form, sizeof(Wide<T>)));
 }
 
 // The same where all of a form is known: `p` with constants in its place.
@@ -317,7 +346,9 @@ __device__ __forceinline__ void RunSumsForm(const SumsParams& p) {
   known.by_channels = by_channels, known.by_groups = by_groups, known.by_columns = by_columns;
   known.by_span = BySpan(kForm);
   known.by_bytes[1] = ByBytes(kForm.kernel[2]), known.by_bytes[0] = ByBytes(kForm.kernel[1]);
-  RunSums<T, kForm.each>(known);
+  constexpr int kPlaces = (InputsOf(kForm) + 31) / 32;
+  constexpr bool kKept = kForm.flat && 3 * kPlaces + 6 * kForm.each <= 384 / kForm.blocks;  // in registers
+  RunSums<T, kForm.each, -1, -1, (kKept ? kPlaces : 0)>(known);
 }
 
 }  // namespace poolgrad::cuda

@@ -16,6 +16,7 @@ struct SumsForm {
   int ring;    // slices along the march
   int line;    // lanes that have sums of a line
   int pitch;   // sums from a phase of columns to the next: one for each lane that has some
+  int blocks;  // of kSumsThreads that a multiprocessor holds
 };
 
 }  // namespace poolgrad::cuda

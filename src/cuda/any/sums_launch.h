@@ -69,7 +69,7 @@ inline SumsGrid PrepareSums(const Problem& p, bool known, SumsParams* params) {
   const int64_t others = tiles_c * tiles_w * tiles_b * CeilDiv(axes.planes, f.planes), bytes = SumsBytes(f, word);
   // Warps that a multiprocessor holds when a block has so many of them.
   const auto held = [&](int64_t warps) {
-    return std::min(kSumsThreads / 32 * SumsBlocks(known) / warps, kSharedMost / (bytes * warps + 1024)) * warps;
+    return std::min(kSumsThreads / 32 * int64_t{f.blocks} / warps, kSharedMost / (bytes * warps + 1024)) * warps;
   };
   const int64_t warps = held(4) >= std::max(held(2), held(1)) ? 4 : held(2) >= held(1) ? 2 : 1;
   // As many parts as end soonest, when so many warps run at once, each part begins with slices that are its

@@ -80,7 +80,7 @@ inline int64_t apart_fewest = 40000;
 inline constexpr int64_t kApartReach = 128;
 // Any window, backward: most threads of a block, blocks of so many on a multiprocessor, which bounds the registers, and
 // outputs to a lane, at most; likewise of kernels that know their window.
-inline constexpr int kSumsThreads = 128, kSumsBlocks = 4, kSumsEach = 4;
+inline constexpr int kSumsThreads = 128, kSumsBlocks = 5, kSumsEach = 4;
 inline constexpr int kSumsKnownBlocks = 6, kSumsEachMost = 8;
 // Instructions of a row, for each output of a lane, and to add it in a turn; for 32 inputs that are written: to find
 // their places, which are the same in all rows of a slice, and for each row. And what a warp waits for a row that it
@@ -89,6 +89,8 @@ inline constexpr int kSumsKnownBlocks = 6, kSumsEachMost = 8;
 inline constexpr double kSumsRowCost = 60, kSumsOutputsCost = 45, kSumsAddCost = 6;
 inline constexpr double kSumsPlaceCost = 20, kSumsWriteCost = 8;
 inline constexpr double kSumsLoadWait = 6000, kSumsAddWait = 250, kSumsWriteWait = 600, kSumsKnownCost = 0.5;
+// Fewer warps on a multiprocessor are worth half sectors of channels (31x31/1, channels last, 2.2 ms and 1.15).
+inline constexpr double kSumsFewWarps = 8;
 // Outputs over an input from which summing, compiled for the window, is faster than looking at all of them (7x7/1 in
 // f32, channels last, 0.32 and 0.37 of copy, 6x6/1 0.44 and 0.38); likewise in volumes (3x4x5/1 in f32 0.16 and 0.26,
 // 3x3x3/1 0.46 and 0.38); and where so many of them lie along the width, channels first and last (3x15/1 0.29 and

@@ -218,8 +218,9 @@ bool ApartUncompiled(const Problem& p, poolgrad_op op) {
     return MostOverlapping(p) <= kTableApart || (small && AllOverlapping(p) <= kTableUncompiledAll);
   }
   if (Puts(p)) return true;
+  const double inputs = static_cast<double>(p.in_plane()) / static_cast<double>(p.out_plane());  // for each output
   return (!last || HasFewOddChannels(p)) && MostOverlapping(p) <= kTableFirstBackward &&
-         p.in_plane() >= kTableUncompiled[SizeOf(p.dtype) == 2] * p.out_plane();
+         inputs >= kTableUncompiled[SizeOf(p.dtype) == 2] && inputs >= AllOverlapping(p);
 }
 
 const char* RefuseCompilingFor(const Problem& p) {

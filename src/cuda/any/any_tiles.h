@@ -166,7 +166,7 @@ inline int64_t WarpsHeld(const SumsForm& f, int64_t word, int64_t blocks) {
 // Of the pitches that leave most of the warps, the one by which lanes meet least in banks of shared memory: those that
 // write neighbouring inputs, and those that add, each in any phase of its own place of the line.
 inline int ChoosePitch(SumsForm f, int64_t word) {
-  const int64_t fewest = (4 * WarpsHeld(f, word, f.blocks) + 4) / 5;
+  const int64_t warps = WarpsHeld(f, word, f.blocks), fewest = std::max((4 * warps + 4) / 5, std::min<int64_t>(warps, 12));
   const int span = SpanOf(f), turns = TurnsOf(f), shortest = f.pitch;
   int best = shortest;
   for (int least = 1 << 30; f.pitch < shortest + 32 && WarpsHeld(f, word, f.blocks) >= fewest; ++f.pitch) {
@@ -189,6 +189,8 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
   for (int i = 0; i < 3; ++i) f.kernel[i] = a[i].kernel, f.stride[i] = a[i].stride, f.dilation[i] = a[i].dilation;
   f.bits = bits, f.last = last, f.flat = a[1].in == 1 && a[1].out == 1 && a[1].kernel == 1 && a[1].pad == 0;
   f.ring = std::min(a[0].extent(), a[0].in);
+  f.each = kSumsEach;
+  const bool far = known && f.flat && TurnsOf(f) >= kSumsFar;  // lanes may have more outputs
   double least = 1e30;
   bool few = false;  // warps on a multiprocessor
   // `goes`: that a row of the tile takes, at most.
@@ -207,7 +209,7 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
     f.channels = static_cast<int>(c);
     f.groups = static_cast<int>(planes > 1 ? lanes : groups), f.once = lanes <= f.groups;
     f.line = static_cast<int>(line), f.pitch = static_cast<int>(planes * line * c);
-    const int64_t held = WarpsHeld(f, word, known ? kSumsKnownBlocks : kSumsBlocks);
+    const int64_t held = WarpsHeld(f, word, !known ? kSumsBlocks : kSumsKnownBlocks[f.each > kSumsEach]);
     if (held < 1) return;
     f.blocks = static_cast<int>(CeilDiv(held, kSumsThreads / 32));
     const auto warps = static_cast<double>(held);
@@ -228,7 +230,7 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
        try_c /= 2) {
     const int64_t c = EqualPart(channels, try_c, std::min<int64_t>(try_c, 8));
     for (int64_t try_b = 128; try_b >= 1; try_b /= 2) {
-      for (f.each = known && f.flat ? kSumsEachMost : kSumsEach; f.each >= 1; f.each /= known ? 2 : kSumsEach) {
+      for (f.each = far ? kSumsEachMost : kSumsEach; f.each >= 1; f.each /= known ? 2 : kSumsEach) {
         for (int64_t goes = 1; goes <= 8; ++goes) consider(c, EqualPart(a[1].in, try_b, 1), goes);
       }
       if (a[1].in == 1) break;

@@ -227,8 +227,16 @@ struct Sums {
         ow = 0;  // what is loaded, ow from the tile's first
     const T* march = dy + om * p.y_step[0];
     const uint8_t* march_codes = routes + om * p.route_step[0];
+    const auto advance = [&] {
+      ow += f.once ? 0 : kEach * f.groups;
+      if (!f.once && ow < columns) return;
+      ow = 0;
+      if (!IsFlat(f) && ++ob < end[1]) return;
+      ob = IsFlat(f) ? 0 : begin[1], ++om;
+      march += p.y_step[0], march_codes += p.route_step[0];
+    };
     uint32_t loaded[kEach][sizeof(T) == 8 ? 2 : 1];
-    Code code[kEach];  // without an output: more than any
+    Code code[kEach];
     const auto load = [&] {
       const T* from = march;
       const uint8_t* codes = march_codes;
@@ -236,26 +244,26 @@ struct Sums {
       if (!f.once) from += ow * p.channels, codes += static_cast<int64_t>(ow) * p.route_column_bits >> 3;
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        const bool valid = my.column + j < my.columns - (f.once ? 0 : ow);
+        const bool valid = (om < end[0]) & (my.column + j < my.columns - (f.once ? 0 : ow));
         for (uint32_t& word : loaded[j]) word = 0;
         LoadWordsIf<sizeof(T)>(valid, from + (my.dy + j * p.channels), loaded[j]);
-        code[j].Load(f, valid, codes + my.route[j]);
+        code[j].Load(f, valid, codes + my.route[j]);  // without an output: more than any
       }
     };
-    if (any) load();
+    load();
     while (true) {
       const int start_m = p.axis[0].start(om) - t.first[0], start_b = p.axis[1].start(ob) - t.first[1];
       const int start = start_w + (my.column + (f.once ? 0 : ow)) * p.axis[2].stride;
       // No output from here on reaches less.
-      for (const int done = om < end[0] ? min(start_m + t.first[0], t.last[0]) : t.last[0]; flushed < done; ++flushed) {
+      const int done = om < end[0] ? min(start_m + t.first[0], t.last[0]) : t.last[0];
+      for (; flushed < done; ++flushed) {
         Flush(p, t, places, flushed, oldest);
         oldest = oldest + 1 == f.ring ? 0 : oldest + 1;
       }
       if (om >= end[0]) return;
-      const int next = oldest + start_m + t.first[0] - flushed;  // the place of the window's first slice
-      int turn[kEach], to[kEach];                                // in turn -1: nowhere
+      const int next = oldest + min(start_m, 0);  // the place of the window's first slice, if that is the tile's
+      int turn[kEach], to[kEach];  // in turn -1: nowhere
       S value[kEach];
-      const int my_slot = my.slot + (f.once ? 0 : ow / kEach * f.channels);
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
         const uint32_t bytes = code[j].joined(f);
@@ -279,18 +287,11 @@ struct Sums {
                            (static_cast<unsigned>(start + right) < static_cast<unsigned>(width));
         const int lanes = static_cast<int>(__umulhi(static_cast<uint32_t>(right), p.by_span));
         turn[j] = lands ? lanes : -1;
-        to[j] = (place * f.rows + ib) * row + (right - lanes * SpanOf(f)) * f.pitch + my_slot + lanes * f.channels;
+        to[j] = (place * f.rows + ib - lanes) * row + right * f.pitch + lanes * f.channels + my.slot +
+                (f.once ? 0 : ow / kEach * f.channels);
         value[j] = ValueOf(loaded[j]);
       }
-      ow += f.once ? 0 : kEach * f.groups;
-      if (f.once || ow >= columns) {
-        ow = 0;
-        if (IsFlat(f) || ++ob >= end[1]) {
-          ob = IsFlat(f) ? 0 : begin[1], ++om;
-          march += p.y_step[0], march_codes += p.route_step[0];
-        }
-      }
-      if (om < end[0]) load();
+      advance(), load();
 #pragma unroll 1
       for (int now = turns - 1; now >= 0; --now) {
 #pragma unroll

@@ -166,7 +166,8 @@ inline int64_t WarpsHeld(const SumsForm& f, int64_t word, int64_t blocks) {
 // Of the pitches that leave most of the warps, the one by which lanes meet least in banks of shared memory: those that
 // write neighbouring inputs, and those that add, each in any phase of its own place of the line.
 inline int ChoosePitch(SumsForm f, int64_t word) {
-  const int64_t warps = WarpsHeld(f, word, f.blocks), fewest = std::max((4 * warps + 4) / 5, std::min<int64_t>(warps, 12));
+  const int64_t warps = WarpsHeld(f, word, f.blocks),
+                fewest = std::max((4 * warps + 4) / 5, std::min<int64_t>(warps, 12));
   const int span = SpanOf(f), turns = TurnsOf(f), shortest = f.pitch;
   int best = shortest;
   for (int least = 1 << 30; f.pitch < shortest + 32 && WarpsHeld(f, word, f.blocks) >= fewest; ++f.pitch) {
@@ -209,7 +210,10 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
     f.channels = static_cast<int>(c);
     f.groups = static_cast<int>(planes > 1 ? lanes : groups), f.once = lanes <= f.groups;
     f.line = static_cast<int>(line), f.pitch = static_cast<int>(planes * line * c);
-    const int64_t held = WarpsHeld(f, word, !known ? kSumsBlocks : kSumsKnownBlocks[f.each > kSumsEach]);
+    const int64_t held = WarpsHeld(f, word,
+                                   !known               ? kSumsBlocks
+                                   : f.each > kSumsEach ? kSumsFarBlocks
+                                                        : kSumsKnownBlocks);
     if (held < 1) return;
     f.blocks = static_cast<int>(CeilDiv(held, kSumsThreads / 32));
     const auto warps = static_cast<double>(held);
@@ -230,7 +234,7 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
        try_c /= 2) {
     const int64_t c = EqualPart(channels, try_c, std::min<int64_t>(try_c, 8));
     for (int64_t try_b = 128; try_b >= 1; try_b /= 2) {
-      for (f.each = far ? kSumsEachMost : kSumsEach; f.each >= 1; f.each /= known ? 2 : kSumsEach) {
+      for (f.each = far ? kSumsFarEach : kSumsEach; f.each >= 1; f.each /= known ? 2 : kSumsEach) {
         for (int64_t goes = 1; goes <= 8; ++goes) consider(c, EqualPart(a[1].in, try_b, 1), goes);
       }
       if (a[1].in == 1) break;

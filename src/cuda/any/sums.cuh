@@ -262,7 +262,7 @@ struct Sums {
       }
       if (om >= end[0]) return;
       const int next = oldest + min(start_m, 0);  // the place of the window's first slice, if that is the tile's
-      int turn[kEach], to[kEach];  // in turn -1: nowhere
+      int turn[kEach], to[kEach];                 // in turn -1: nowhere
       S value[kEach];
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {

@@ -33,6 +33,14 @@ namespace {
 constexpr size_t kGuard = 64;
 constexpr uint8_t kPoison = 0xA5;
 
+// What a GPU computes has one NaN. The processor that stands in for one has several: which of them an addition gives
+// depends on the order of its operands, and kernels have several ways, by how arrays are aligned.
+#ifdef POOLGRAD_SOFT_DEVICE
+constexpr bool kManyNaNs = true;
+#else
+constexpr bool kManyNaNs = false;
+#endif
+
 std::atomic<int> failures{0};
 
 void Fail(const std::string& text, const std::string& problem) {
@@ -189,7 +197,8 @@ struct Worker {
           std::vector<uint8_t> got = result.Read(stream, what, text);
           if (!Same(p, got, expected, computed))
             Fail(what + " differs from the reference", text + Difference(p, got, expected));
-          if (repeat == 1 && got != first) Fail(what + " differs from its own first run", text);
+          if (repeat == 1 && !Same(p, got, first, computed && kManyNaNs))
+            Fail(what + " differs from its own first run", text + Difference(p, got, first));
           first = std::move(got);
           if (writes_routes && routes.Read(stream, what, text) != true_routes)
             Fail(what + " routes differ from the reference", text);

@@ -125,10 +125,10 @@ auto SumsKernelFor(const SumsForm& form) {
   cudaError_t RunAnyWindow<T>(const Problem& p, const Args& args, void* stream) { \
     return RunAnyForward<T>(p, args, stream);                                     \
   }
-#define POOLGRAD_CUDA_ANY_BACKWARD(T)                             \
-  template <>                                                     \
-  const void* SumsKernelOf<T>(const SumsForm& form) {             \
-    return reinterpret_cast<const void*>(SumsKernelFor<T>(form)); \
+#define POOLGRAD_CUDA_ANY_BACKWARD(T)                 \
+  template <>                                         \
+  const void* SumsKernelOf<T>(const SumsForm& form) { \
+    return AddressOf(SumsKernelFor<T>(form));         \
   }
 
 }  // namespace poolgrad::cuda

@@ -58,14 +58,9 @@ struct Gather {
       for (int v = 0; v < kV; ++v) WidenWord<T>(words[v], value + v * kPerWord);
 #pragma unroll
       for (int i = 0; i < kCodes; ++i) {
-        AddPair(words[kV + i], tap, value[2 * i], value[2 * i + 1], &sum[2 * i], &sum[2 * i + 1]);
+        AddWhereEqual<false>(words[kV + i], tap, value[2 * i], value[2 * i + 1], &sum[2 * i], &sum[2 * i + 1]);
       }
     }
-  }
-  __device__ static void AddPair(uint32_t pair, uint32_t tap, float from_a, float from_b, float* a, float* b) {
-    asm("{\n .reg .pred p, q;\n setp.eq.f16x2 p|q, %2, %3;\n @p add.rn.f32 %0, %0, %4;\n @q add.rn.f32 %1, %1, %5;\n}"
-        : "+f"(*a), "+f"(*b)
-        : "r"(pair), "r"(tap), "f"(from_a), "f"(from_b));
   }
   __device__ static uint32_t Compared(int tap) {
     return kCount == 1 ? static_cast<uint32_t>(tap) : kCodeBias + static_cast<uint32_t>(tap) * 0x10001u;

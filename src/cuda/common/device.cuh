@@ -126,7 +126,7 @@ template <class... Params>
 cudaError_t Launch(void (*kernel)(Params...), int64_t blocks, int threads, size_t shared_bytes, void* stream,
                    std::type_identity_t<Params>... params) {
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&params))...};
-  return LaunchPointers(reinterpret_cast<const void*>(kernel), blocks, threads, shared_bytes, stream, pointers);
+  return LaunchPointers(AddressOf(kernel), blocks, threads, shared_bytes, stream, pointers);
 }
 
 }  // namespace poolgrad::cuda

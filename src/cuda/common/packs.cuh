@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cuda/common/geo.cuh"
+#include "cuda/common/ptx.cuh"
 
 namespace poolgrad::cuda {
 
@@ -26,15 +27,7 @@ struct Pack<float> {
   __device__ static uint32_t ChooseTap(Mask m, uint32_t a, uint32_t b) { return m ? a : b; }
   __device__ static constexpr uint32_t Tap(uint32_t t) { return t; }
   // Turns NaN when v is, and stays so.
-  __device__ static Reg Watch(Reg seen, Reg v) {
-#if __CUDA_ARCH__ >= 800
-    float out;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(seen), "f"(v));
-    return out;
-#else
-    return v != v ? v : seen;
-#endif
-  }
+  __device__ static Reg Watch(Reg seen, Reg v) { return EitherOrNaN(seen, v); }
   __device__ static Reg Lower(Reg a, Reg b) { return fminf(a, b); }
   // The greater, but of zeros either one: where what is not above 0 is forgotten.
   __device__ static Reg Max(Reg a, Reg b) { return fmaxf(a, b); }
@@ -165,26 +158,13 @@ struct Pack<int8_t> : PackOfBytes {
 // Two codes side by side as halves of value 1024 + code: one instruction compares both with a tap.
 inline constexpr uint32_t kCodeBias = 0x64006400u;
 
-// Where the first code of `pair` is `tap`, `a` gets `from_a` added; where the second is, `b` gets `from_b`. Volatile
-// only so that it stays behind the loads written before it.
+// Where the first code of `pair` is `tap`, `a` gets `from_a` added; where the second is, `b` gets `from_b`.
 __device__ inline void AddWhere(uint32_t pair, uint32_t tap, float from_a, float from_b, float* a, float* b) {
-  asm volatile(
-      "{\n .reg .pred p, q;\n setp.eq.f16x2 p|q, %2, %3;\n @p add.rn.f32 %0, %0, %4;\n @q add.rn.f32 %1, %1, %5;\n}"
-      : "+f"(*a), "+f"(*b)
-      : "r"(pair), "r"(kCodeBias + tap * 0x10001u), "f"(from_a), "f"(from_b));
+  AddWhereEqual<true>(pair, kCodeBias + tap * 0x10001u, from_a, from_b, a, b);
 }
-
 // The same for one of them, the second or the first.
 __device__ inline void AddWhereOne(uint32_t pair, uint32_t tap, bool second, float from, float* to) {
-  if (second) {
-    asm volatile("{\n .reg .pred p, q;\n setp.eq.f16x2 p|q, %1, %2;\n @q add.rn.f32 %0, %0, %3;\n}"
-                 : "+f"(*to)
-                 : "r"(pair), "r"(kCodeBias + tap * 0x10001u), "f"(from));
-  } else {
-    asm volatile("{\n .reg .pred p, q;\n setp.eq.f16x2 p|q, %1, %2;\n @p add.rn.f32 %0, %0, %3;\n}"
-                 : "+f"(*to)
-                 : "r"(pair), "r"(kCodeBias + tap * 0x10001u), "f"(from));
-  }
+  AddWhereOneEquals(pair, kCodeBias + tap * 0x10001u, second, from, to);
 }
 
 // The codes of neighbouring channels, 4 or 8 bits each in one word, as pairs.
@@ -227,97 +207,6 @@ __device__ void LoadVector(const void* at, uint32_t (&words)[kWords]) {
   const auto v = __ldg(static_cast<const VectorOf<kBytes>*>(at));
   if constexpr (kBytes < 4) words[0] = 0;
   memcpy(words, &v, kBytes);
-}
-
-// An instruction that is carried out where operand number `wanted` is not 0.
-#define POOLGRAD_IF(wanted, instruction) "{\n .reg .pred p;\n setp.ne.u32 p, %" #wanted ", 0;\n @p " instruction ";\n}"
-
-// `kBytes` consecutive bytes, aligned to their size (16 at most), as 32-bit words, where `valid`; elsewhere `words`
-// stay what they were and nothing is read. One predicated instruction: unlike a load behind a branch it waits for
-// nothing before it, and nothing has to be replaced afterwards. Volatile, so that it stays where it is written: well
-// before its use. Global memory that no kernel is writing.
-template <int kBytes>
-__device__ void LoadWordsIf(bool valid, const void* at, uint32_t* words) {
-  const uint32_t wanted = valid;
-  if constexpr (kBytes % 16 == 0) {
-#pragma unroll
-    for (int i = 0; i < kBytes / 16; ++i) {
-      uint32_t* w = words + 4 * i;
-      asm volatile(POOLGRAD_IF(5, "ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]")
-                   : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3])
-                   : "l"(static_cast<const char*>(at) + 16 * i), "r"(wanted));
-    }
-  } else if constexpr (kBytes % 8 == 0) {
-#pragma unroll
-    for (int i = 0; i < kBytes / 8; ++i) {
-      asm volatile(POOLGRAD_IF(3, "ld.global.nc.v2.u32 {%0, %1}, [%2]")
-                   : "+r"(words[2 * i]), "+r"(words[2 * i + 1])
-                   : "l"(static_cast<const char*>(at) + 8 * i), "r"(wanted));
-    }
-  } else if constexpr (kBytes == 4) {
-    asm volatile(POOLGRAD_IF(2, "ld.global.nc.u32 %0, [%1]") : "+r"(words[0]) : "l"(at), "r"(wanted));
-  } else if constexpr (kBytes == 2) {
-    asm volatile(POOLGRAD_IF(2, "ld.global.nc.u16 %0, [%1]") : "+r"(words[0]) : "l"(at), "r"(wanted));
-  } else {
-    static_assert(kBytes == 1);
-    asm volatile(POOLGRAD_IF(2, "ld.global.nc.u8 %0, [%1]") : "+r"(words[0]) : "l"(at), "r"(wanted));
-  }
-}
-
-// The same for shared memory, at an address of 32 bits: those of generic pointers take twice as many instructions.
-template <int kBytes>
-__device__ void LoadSharedIf(bool valid, uint32_t at, uint32_t* words) {
-  const uint32_t wanted = valid;
-  if constexpr (kBytes == 8) {
-    asm volatile(POOLGRAD_IF(3, "ld.shared.v2.u32 {%0, %1}, [%2]")
-                 : "+r"(words[0]), "+r"(words[1])
-                 : "r"(at), "r"(wanted)
-                 : "memory");
-  } else if constexpr (kBytes == 4) {
-    asm volatile(POOLGRAD_IF(2, "ld.shared.u32 %0, [%1]") : "+r"(words[0]) : "r"(at), "r"(wanted) : "memory");
-  } else if constexpr (kBytes == 2) {
-    asm volatile(POOLGRAD_IF(2, "ld.shared.u16 %0, [%1]") : "+r"(words[0]) : "r"(at), "r"(wanted) : "memory");
-  } else {
-    static_assert(kBytes == 1);
-    asm volatile(POOLGRAD_IF(2, "ld.shared.u8 %0, [%1]") : "+r"(words[0]) : "r"(at), "r"(wanted) : "memory");
-  }
-}
-template <int kBytes>
-__device__ void StoreSharedIf(bool valid, uint32_t at, uint32_t bits) {
-  const uint32_t wanted = valid;
-  if constexpr (kBytes == 4) {
-    asm volatile(POOLGRAD_IF(2, "st.shared.u32 [%0], %1")::"r"(at), "r"(bits), "r"(wanted) : "memory");
-  } else if constexpr (kBytes == 2) {
-    asm volatile(POOLGRAD_IF(2, "st.shared.u16 [%0], %1")::"r"(at), "r"(bits), "r"(wanted) : "memory");
-  } else {
-    static_assert(kBytes == 1);
-    asm volatile(POOLGRAD_IF(2, "st.shared.u8 [%0], %1")::"r"(at), "r"(bits), "r"(wanted) : "memory");
-  }
-}
-__device__ inline void StoreSharedPairIf(bool valid, uint32_t at, uint32_t first, uint32_t second) {
-  const uint32_t wanted = valid;
-  asm volatile(POOLGRAD_IF(3, "st.shared.v2.u32 [%0], {%1, %2}")::"r"(at), "r"(first), "r"(second), "r"(wanted)
-               : "memory");
-}
-#undef POOLGRAD_IF
-
-// The same without a condition, from global memory.
-template <int kBytes>
-__device__ void LoadWords(const void* at, uint32_t* words) {
-  if constexpr (kBytes == 16) {
-    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "l"(at));
-  } else if constexpr (kBytes == 8) {
-    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(at));
-  } else if constexpr (kBytes == 4) {
-    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(words[0]) : "l"(at));
-  } else if constexpr (kBytes == 2) {
-    asm volatile("ld.global.nc.u16 %0, [%1];" : "=r"(words[0]) : "l"(at));
-  } else {
-    static_assert(kBytes == 1);
-    asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(words[0]) : "l"(at));
-  }
 }
 
 template <int kBytes>

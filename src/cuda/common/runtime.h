@@ -50,6 +50,15 @@ inline cudaError_t AllowShared(const void* kernel, size_t bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most - kOwn);
 }
 
+// What launches take for a kernel that was compiled ahead.
+template <class... Params>
+const void* AddressOf(void (*kernel)(Params...)) {
+#ifdef POOLGRAD_SOFT_DEVICE
+  soft_device::Know(kernel);
+#endif
+  return reinterpret_cast<const void*>(kernel);
+}
+
 inline constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;
 
 // Launches on the current device a kernel that was compiled ahead, or while the program runs. Grids are

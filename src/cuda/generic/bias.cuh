@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kBiasSide* kBiasSide)
     BiasBlocksKernel(BiasParams p, const T* dy, const uint8_t* routes, double* partial) {
   __shared__ double sums[kBiasSide][kBiasSide + 1];
   // Side by side: channels of one block (channels last), or sums of one channel's block.
-  const int sum = static_cast<int>(p.last ? threadIdx.y : threadIdx.x);
-  const int item = static_cast<int>(p.last ? threadIdx.x : threadIdx.y);
+  const int across = static_cast<int>(threadIdx.x % kBiasSide), down = static_cast<int>(threadIdx.x / kBiasSide);
+  const int sum = p.last ? down : across, item = p.last ? across : down;
   const int64_t square = blockIdx.x;
   const int64_t channel = p.last ? square % p.groups * kBiasSide + item : (square * kBiasSide + item) % p.channels;
   const int64_t block = p.last ? square / p.groups : (square * kBiasSide + item) / p.channels;
@@ -102,15 +102,11 @@ cudaError_t RunBiasGradient(const Problem& p, const Args& args, void* scratch, v
   const BiasParams b = BiasParamsOf(p);
   auto* const partial = static_cast<double*>(scratch);
   const int64_t squares = b.last ? b.blocks * b.groups : CeilDiv(b.blocks * b.channels, kBiasSide);
-  if (squares > kMaxBlocks || CeilDiv(b.channels, 256) > kMaxBlocks) return cudaErrorInvalidConfiguration;
-  const auto on = static_cast<cudaStream_t>(stream);
-  if (squares > 0) {
-    BiasBlocksKernel<T><<<static_cast<unsigned>(squares), dim3(kBiasSide, kBiasSide), 0, on>>>(
-        b, static_cast<const T*>(args.source), args.routes, partial);
-  }
-  BiasTotalsKernel<T>
-      <<<static_cast<unsigned>(CeilDiv(b.channels, 256)), 256, 0, on>>>(b, partial, static_cast<T*>(args.result));
-  return cudaGetLastError();
+  const cudaError_t error = Launch(BiasBlocksKernel<T>, squares, kBiasSide * kBiasSide, 0, stream, b,
+                                   static_cast<const T*>(args.source), args.routes, partial);
+  if (error != cudaSuccess) return error;
+  return Launch(BiasTotalsKernel<T>, CeilDiv(b.channels, 256), 256, 0, stream, b, partial,
+                static_cast<T*>(args.result));
 }
 
 }  // namespace poolgrad::cuda

@@ -71,11 +71,8 @@ cudaError_t RunRectify(const Problem& p, const Args& args, void* stream) {
   r.lines_of_plane = p.out_plane() / p.width().out;
   constexpr int kThreads = 256;
   const int64_t blocks = CeilDiv(r.groups, kThreads);
-  if (blocks == 0) return cudaSuccess;
-  if (blocks >= int64_t{1} << 31) return cudaErrorInvalidConfiguration;
-  RectifyKernel<T><<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      r, static_cast<T*>(args.result), args.routes, p.bias ? static_cast<const T*>(args.bias) : nullptr);
-  return cudaGetLastError();
+  return Launch(RectifyKernel<T>, blocks, kThreads, 0, stream, r, static_cast<T*>(args.result), args.routes,
+                p.bias ? static_cast<const T*>(args.bias) : nullptr);
 }
 
 }  // namespace poolgrad::cuda

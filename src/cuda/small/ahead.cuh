@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "cuda/common/runtime.h"
 #include "cuda/small/cell_blocks.cuh"
 #include "cuda/small/small_window.h"
 #include "cuda/small/strip_blocks.cuh"
@@ -100,15 +101,13 @@ __global__ void __launch_bounds__(kCellThreads, BackwardTuning(Ahead<T, kIndex>:
 template <class T, size_t... kIndex>
 const void* FindStrip(const Form& wanted, std::index_sequence<kIndex...>) {
   const void* found = nullptr;
-  ((wanted == Ahead<T, kIndex>::kStrip ? void(found = reinterpret_cast<const void*>(StripKernel<T, kIndex>)) : void()),
-   ...);
+  ((wanted == Ahead<T, kIndex>::kStrip ? void(found = AddressOf(StripKernel<T, kIndex>)) : void()), ...);
   return found;
 }
 template <class T, size_t... kIndex>
 const void* FindCells(const Form& wanted, std::index_sequence<kIndex...>) {
   const void* found = nullptr;
-  ((wanted == Ahead<T, kIndex>::kCells ? void(found = reinterpret_cast<const void*>(CellKernel<T, kIndex>)) : void()),
-   ...);
+  ((wanted == Ahead<T, kIndex>::kCells ? void(found = AddressOf(CellKernel<T, kIndex>)) : void()), ...);
   return found;
 }
 

@@ -30,17 +30,18 @@ struct BlockAllocator {
   void* block;
 };
 
-// A copy of the layout, or null where there is no memory. What counts its owners lies before it, in the same block.
+// A copy of the layout; null, or that there is no memory. What counts its owners lies before it, in the same block.
 template <class Layout>
-std::shared_ptr<const void> KeptCopy(const Layout& layout) {
+const char* Keep(const Layout& layout, std::shared_ptr<const void>* kept) {
   static_assert(std::is_trivially_destructible_v<Layout> && std::is_nothrow_copy_constructible_v<Layout>);
   static_assert(alignof(Layout) <= alignof(std::max_align_t));
   using Allocator = BlockAllocator<std::byte>;
   void* block = operator new(Allocator::kRoom + sizeof(Layout), std::nothrow);
-  if (!block) return nullptr;
+  if (!block) return kNoMemory;
   const void* copy = new (static_cast<std::byte*>(block) + Allocator::kRoom) Layout(layout);
-  return std::shared_ptr<const void>(
+  *kept = std::shared_ptr<const void>(
       copy, [](const void*) {}, Allocator(block));
+  return nullptr;
 }
 
 }  // namespace poolgrad

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 #include <initializer_list>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -276,9 +277,9 @@ poolgrad_status poolgrad_plan_create(const poolgrad_problem* given, const poolgr
     if (options.reserved != 0) {
       return Status::Invalid("options.reserved is " + std::to_string(options.reserved) + "; it must be 0");
     }
-    auto made = Plan::Create(problem, options.algorithm, options.never_compile == 0);
-    if (!made.ok()) return made.status();
-    *plan = new poolgrad_plan{std::move(*made)};
+    auto made = std::make_unique<poolgrad_plan>();
+    POOLGRAD_TRY(made->plan.Make(problem, options.algorithm, options.never_compile == 0));
+    *plan = made.release();
     return {};
   });
 }

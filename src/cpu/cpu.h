@@ -3,7 +3,6 @@
 #pragma once
 
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -22,10 +21,7 @@ inline const Algorithm* MakeFirst(std::span<const Algorithm> list, const Problem
                                   const Host& host, Kernel* kernel) {
   Wanted wanted(problem, op, host);
   for (const Algorithm& a : list) {
-    Made made = a.make(wanted);
-    if (made.refusal) continue;
-    *kernel = std::move(made.kernel);
-    return &a;
+    if (!a.make(wanted, kernel)) return &a;
   }
   return nullptr;
 }

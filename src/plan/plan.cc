@@ -75,22 +75,21 @@ std::string Bytes(int64_t n) {
 
 }  // namespace
 
-Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bool may_compile) {
+Status Plan::Make(const poolgrad_problem& raw, const char* algorithm, bool may_compile) {
   Result<Problem> problem = Resolve(raw);
   if (!problem.ok()) return problem.status();
-  Plan plan;
-  plan.raw_ = raw;
-  if (raw.starts[0] || raw.starts[1] || raw.starts[2]) plan.text_ = FormatProblem(raw);
-  plan.problem_ = *problem;
-  plan.problem_.may_compile = may_compile;
-  const Problem& p = plan.problem_;
-  plan.bytes_per_thread_ = Tuning().bytes_per_thread;
-  plan.bytes_per_task_ = Tuning().bytes_per_task;
-  plan.host_.threads = DefaultThreads();
+  raw_ = raw;
+  if (raw.starts[0] || raw.starts[1] || raw.starts[2]) text_ = FormatProblem(raw);
+  problem_ = *std::move(problem);
+  problem_.may_compile = may_compile;
+  const Problem& p = problem_;
+  bytes_per_thread_ = Tuning().bytes_per_thread;
+  bytes_per_task_ = Tuning().bytes_per_task;
+  host_.threads = DefaultThreads();
 #ifdef POOLGRAD_HAVE_SIMD
   const Result<SimdSet> simd = ChooseSimd();
   if (!simd.ok()) return simd.status();
-  plan.host_.simd = simd->simd;
+  host_.simd = simd->simd;
 #endif
   if (!algorithm) algorithm = std::getenv("POOLGRAD_ALGORITHM");
   if (algorithm && !*algorithm) algorithm = nullptr;
@@ -105,26 +104,26 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bo
       }
     }
     if (Status status = CheckCudaDevice(p.device_index); !status.ok()) return status;
-    plan.launched_ = p;
-    FoldChannel(&plan.launched_);
+    launched_ = p;
+    FoldChannel(&launched_);
 #else
     return Status::Unsupported("device is CUDA; this build of poolgrad has no CUDA support");
 #endif
   }
   const bool empty =
       p.x_elements() == 0 || p.y_elements() == 0;  // left to the last resort: kernels may divide by sizes
-  plan.refusals_.reserve(64);
+  refusals_.reserve(40);                           // most plans have fewer
   // Whether a candidate was taken; make(choice) gives null, or why not.
   const auto takes = [&](poolgrad_op op, const char* name, bool last_resort, const auto& make) {
     const bool named = algorithm && std::strcmp(name, algorithm) == 0;
     known = known || named;
     const char* reason = algorithm && !named && !last_resort ? "another algorithm was asked for"
                          : empty && !last_resort             ? "there is nothing to pool"
-                                                             : make(plan.chosen_[op]);
+                                                             : make(chosen_[op]);
     if (reason) {
-      plan.refusals_.push_back({op, name, reason});
+      refusals_.push_back({op, name, reason});
     } else {
-      plan.chosen_[op].name = name;
+      chosen_[op].name = name;
     }
     return !reason;
   };
@@ -136,9 +135,9 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bo
       const std::span<const CudaAlgorithm> list = CudaAlgorithms();
       for (const CudaAlgorithm& candidate : list) {
         const auto make = [&](Choice& choice) {
-          const char* reason = candidate.refuse(plan.launched_, op);
+          const char* reason = candidate.refuse(launched_, op);
           if (reason) return reason;
-          choice.cuda = candidate.make(plan.launched_, op);
+          choice.cuda = candidate.make(launched_, op);
           return choice.cuda.launch ? nullptr : "it could not be compiled";
         };
         if (takes(op, candidate.name, &candidate == &list.back(), make)) break;
@@ -146,17 +145,14 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bo
       continue;
     }
 #endif
-    Host host = plan.host_;
-    host.threads = plan.ThreadsFor(plan.Work(op), host.threads);
-    host.tasks = plan.TasksWorth(plan.Work(op), host.threads, kTasksPerThread);
+    Host host = host_;
+    const int64_t work = Work(op);
+    host.threads = ThreadsFor(work, host.threads);
+    host.tasks = TasksWorth(work, host.threads, kTasksPerThread);
     Wanted wanted(p, op, host);
     const auto any_of = [&](std::span<const Algorithm> list, bool last_resort) {
       for (const Algorithm& candidate : list) {
-        const auto make = [&](Choice& choice) {
-          Made made = candidate.make(wanted);
-          if (!made.refusal) choice.kernel = std::move(made.kernel);
-          return made.refusal;
-        };
+        const auto make = [&](Choice& choice) { return candidate.make(wanted, &choice.kernel); };
         if (takes(op, candidate.name, last_resort, make)) return true;
       }
       return false;
@@ -167,7 +163,7 @@ Result<Plan> Plan::Create(const poolgrad_problem& raw, const char* algorithm, bo
     return Status::Invalid(std::string("algorithm is '") + algorithm +
                            "'; no operation of this problem has one of that name");
   }
-  return plan;
+  return {};
 }
 
 Status Plan::can(poolgrad_op op) const {

@@ -1,4 +1,4 @@
-// A plan: a problem, the algorithm chosen for each operation, and how a run is split. Immutable after Create.
+// A plan: a problem, the algorithm chosen for each operation, and how a run is split. Immutable after Make.
 #pragma once
 
 #include <string>
@@ -14,8 +14,9 @@ namespace poolgrad {
 
 class Plan {
  public:
-  // `algorithm`: null, or the only one to use besides the reference. `may_compile`: kernels, while the program runs.
-  static Result<Plan> Create(const poolgrad_problem& raw, const char* algorithm, bool may_compile = true);
+  // Of a new plan, once, before all else; where it fails there is no plan. `algorithm`: null, or the only one to use
+  // besides the reference. `may_compile`: kernels, while the program runs.
+  Status Make(const poolgrad_problem& raw, const char* algorithm, bool may_compile = true);
 
   const Problem& problem() const { return problem_; }
   bool on_cpu() const { return problem_.device == POOLGRAD_CPU; }

@@ -272,13 +272,12 @@ RunFn RunOf(const Problem& p, poolgrad_op op) {
   return nullptr;
 }
 
-Made Make(const Problem& p, poolgrad_op op, const Host&) {
-  Kernel kernel;
-  kernel.run = VisitDtype(p.dtype, [&](auto zero) { return RunOf<decltype(zero)>(p, op); });
+const char* Make(const Problem& p, poolgrad_op op, const Host&, Kernel* kernel) {
+  kernel->run = VisitDtype(p.dtype, [&](auto zero) { return RunOf<decltype(zero)>(p, op); });
   const bool by_input = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
-  kernel.units = op == POOLGRAD_OP_BIAS_GRADIENT ? p.channels : by_input ? p.x_elements() : p.routes.lines;
-  kernel.scratch_bytes = op == POOLGRAD_OP_BACKWARD_X ? CeilDiv(std::max(p.routes.bits, 8), 8) : 0;
-  return kernel;
+  kernel->units = op == POOLGRAD_OP_BIAS_GRADIENT ? p.channels : by_input ? p.x_elements() : p.routes.lines;
+  kernel->scratch_bytes = op == POOLGRAD_OP_BACKWARD_X ? CeilDiv(std::max(p.routes.bits, 8), 8) : 0;
+  return nullptr;
 }
 
 constexpr Algorithm kReference[] = {{"reference", kDoesAll, Seen::kAsIs, Make}};

@@ -82,27 +82,37 @@ bool FoldChannel(Problem* p) {
   return true;
 }
 
-std::optional<Problem> FoldedToRows(const Problem& p, poolgrad_op op) {
-  std::optional<Problem> folded = Folded(p, op);
-  const Problem& seen = folded ? *folded : p;
-  if (seen.bias || !IsSingle(seen.axis[0]) || !IsSingle(seen.axis[1]) || seen.x_elements() == 0) return folded;
-  Problem q = seen;
-  q.axis[1] = PoolingNothing(seen.batch * (seen.channels_last() ? 1 : seen.channels));
-  q.batch = 1;
-  if (!seen.channels_last()) q.channels = 1;
-  std::optional<Problem> rows = Settled(std::move(q), seen);
-  return rows ? std::move(rows) : std::move(folded);
+namespace {
+
+constexpr char kDoesOthers[] = "it does other operations";
+
+const char* MakeAs(const Algorithm& a, const Problem& seen, const Wanted& w, Kernel* kernel) {
+  const char* const reason = a.made_of(seen, w.op, w.host, kernel);
+  if (reason && kernel->run) *kernel = {};
+  return reason;
 }
+
+}  // namespace
 
 #ifdef POOLGRAD_SMALL  // which folds nothing, for size
 
-Made Algorithm::make(Wanted& w) const {
-  return Includes(does, w.problem.kind, w.op) ? made(w.problem, w.op, w.host) : "it does other operations";
+const char* Algorithm::make(Wanted& w, Kernel* kernel) const {
+  return Includes(does, w.problem.kind, w.op) ? MakeAs(*this, w.problem, w, kernel) : kDoesOthers;
 }
 
 #else
 
 namespace {
+
+// For kernels that would rather have many rows than many planes: signals become the rows of one image. `p` is folded.
+std::optional<Problem> ToRows(const Problem& p) {
+  if (p.bias || !IsSingle(p.axis[0]) || !IsSingle(p.axis[1]) || p.x_elements() == 0) return {};
+  Problem q = p;
+  q.axis[1] = PoolingNothing(p.batch * (p.channels_last() ? 1 : p.channels));
+  q.batch = 1;
+  if (!p.channels_last()) q.channels = 1;
+  return Settled(std::move(q), p);
+}
 
 std::shared_ptr<const Problem> Shared(std::optional<Problem> p) {
   return p ? std::make_shared<const Problem>(*std::move(p)) : nullptr;
@@ -110,20 +120,25 @@ std::shared_ptr<const Problem> Shared(std::optional<Problem> p) {
 
 }  // namespace
 
-std::shared_ptr<const Problem> Wanted::Folded() {
+const std::shared_ptr<const Problem>& Wanted::Folded() {
   if (!folded_known_) folded_ = Shared(poolgrad::Folded(problem, op));
   folded_known_ = true;
   return folded_;
 }
 
-Made Algorithm::make(Wanted& w) const {
-  if (!Includes(does, w.problem.kind, w.op)) return "it does other operations";
-  std::shared_ptr<const Problem> as;
-  if (seen == Seen::kFolded) as = w.Folded();
-  if (seen == Seen::kAsRows) as = Shared(FoldedToRows(w.problem, w.op));
-  Made kernel = made(as ? *as : w.problem, w.op, w.host);
-  if (!kernel.refusal) kernel.kernel.as = std::move(as);
-  return kernel;
+const std::shared_ptr<const Problem>& Wanted::Rows() {
+  if (!rows_known_) rows_ = Shared(ToRows(Folded() ? *folded_ : problem));
+  rows_known_ = true;
+  return rows_ ? rows_ : folded_;
+}
+
+const char* Algorithm::make(Wanted& w, Kernel* kernel) const {
+  if (!Includes(does, w.problem.kind, w.op)) return kDoesOthers;
+  if (seen == Seen::kAsIs) return MakeAs(*this, w.problem, w, kernel);
+  const std::shared_ptr<const Problem>& as = seen == Seen::kFolded ? w.Folded() : w.Rows();
+  const char* const reason = MakeAs(*this, as ? *as : w.problem, w, kernel);
+  if (!reason) kernel->as = as;
+  return reason;
 }
 
 #endif

@@ -27,7 +27,4 @@ std::optional<Problem> Folded(const Problem& p, poolgrad_op op);
 // Only the last of these: a single channel that lies last, where its codes fill bytes. Whether it was so.
 bool FoldChannel(Problem* p);
 
-// The same for kernels that would rather have many rows than many planes: signals become the rows of one image.
-std::optional<Problem> FoldedToRows(const Problem& p, poolgrad_op op);
-
 }  // namespace poolgrad

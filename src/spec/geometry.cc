@@ -43,6 +43,14 @@ Axis Axis::ByTable(int64_t in, std::vector<int64_t> starts, std::vector<int64_t>
   return a;
 }
 
+bool Axis::FindsEmptyWindow() const {
+  if (!table && out > 4096) return true;
+  for (int64_t o = 0; o < out; ++o) {
+    if (valid_taps(o).size() == 0) return true;
+  }
+  return false;
+}
+
 Axis Axis::PartOfTable(Range outputs, Range inputs) const {
   std::vector<int64_t> starts, sizes;
   for (int64_t o = outputs.begin; o < outputs.end; ++o) {

@@ -126,16 +126,13 @@ struct Axis {
     if (out == 0) return false;
     if (in == 0) return true;
     if (!table && dilation <= in) return start(0) + (kernel - 1) * dilation < 0 || start(out - 1) >= in;
-    if (!table && out > 4096) return true;
-    for (int64_t o = 0; o < out; ++o) {
-      if (valid_taps(o).size() == 0) return true;
-    }
-    return false;
+    return FindsEmptyWindow();
   }
 
  private:
   static size_t Index(int64_t i) { return static_cast<size_t>(i); }
   Axis PartOfTable(Range outputs, Range inputs) const;
+  bool FindsEmptyWindow() const;
 
   Range taps_within(int64_t o, int64_t lo, int64_t hi) const {
     const int64_t s = start(o);

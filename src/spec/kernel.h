@@ -93,14 +93,6 @@ struct Kernel {
   }
 };
 
-// A kernel, or why there is none, e.g. "the windows overlap".
-struct Made {
-  Made(const char* reason) : refusal(reason) {}   // NOLINT: returned as it is
-  Made(Kernel made) : kernel(std::move(made)) {}  // NOLINT
-  Kernel kernel;
-  const char* refusal = nullptr;
-};
-
 // Operations of a kind of pooling.
 using Does = uint32_t;
 constexpr Does OfMax(poolgrad_op op) { return Does{1} << op; }
@@ -119,28 +111,40 @@ class Wanted {
   const poolgrad_op op;
   const Host& host;
 
-  // Null where the problem stays as it is.
-  std::shared_ptr<const Problem> Folded();
+  // Null where the problem stays as it is; and folded to rows.
+  const std::shared_ptr<const Problem>& Folded();
+  const std::shared_ptr<const Problem>& Rows();
 
  private:
-  bool folded_known_ = false;
-  std::shared_ptr<const Problem> folded_;
+  bool folded_known_ = false, rows_known_ = false;
+  std::shared_ptr<const Problem> folded_, rows_;
 };
 
 // How an algorithm sees problems: as they are, folded, or folded to rows.
 enum class Seen { kAsIs, kFolded, kAsRows };
+
+// A kernel, or why there is none.
+struct Made {
+  Kernel kernel;
+  const char* refusal = nullptr;
+};
 
 // One way to do some operations. The plan walks a list of these, fastest first. Kernels see no empty problem.
 struct Algorithm {
   const char* name;
   Does does;
   Seen seen;
-  Made (*made)(const Problem& problem, poolgrad_op op, const Host& host);
+  // Makes *kernel, which is as new: null, or why there is none, e.g. "the windows overlap"; then, if its `run` was set,
+  // it is not as new any more. Most of a plan's cost is asking for kernels that refuse.
+  const char* (*made_of)(const Problem& problem, poolgrad_op op, const Host& host, Kernel* kernel);
 
-  Made make(Wanted& wanted) const;
+  // The same; but a kernel that is refused stays as new.
+  const char* make(Wanted& wanted, Kernel* kernel) const;
   Made make(const Problem& problem, poolgrad_op op, const Host& host) const {
     Wanted wanted(problem, op, host);
-    return make(wanted);
+    Made made;
+    made.refusal = make(wanted, &made.kernel);
+    return made;
   }
 };
 

@@ -35,9 +35,10 @@ class Environment {
 const std::string kStem = "max f32 nchw 2x8x16x16 k3 s2 p1";
 
 Plan PlanOf(const std::string& text, const char* algorithm = nullptr) {
-  auto plan = Plan::Create(*ParseProblem(text), algorithm);
-  EXPECT_TRUE(plan.ok()) << plan.status().sentence();
-  return *plan;
+  Plan plan;
+  const Status made = plan.Make(*ParseProblem(text), algorithm);
+  EXPECT_TRUE(made.ok()) << made.sentence();
+  return plan;
 }
 
 Host BestHost() { return {oracle::SimdTargets().front(), poolgrad_default_threads()}; }
@@ -117,9 +118,9 @@ TEST(Plan, AnAlgorithmCanBeForcedByOptionOrEnvironment) {
 }
 
 TEST(Plan, AnUnknownAlgorithmIsAnError) {
-  const auto plan = Plan::Create(*ParseProblem(kStem), "quicksort");
-  ASSERT_FALSE(plan.ok());
-  EXPECT_NE(plan.status().sentence().find("'quicksort'"), std::string::npos);
+  const Status made = Plan().Make(*ParseProblem(kStem), "quicksort");
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.sentence().find("'quicksort'"), std::string::npos);
 }
 
 TEST(Plan, EverySimdTargetCanBeForcedByTheEnvironment) {
@@ -132,9 +133,9 @@ TEST(Plan, EverySimdTargetCanBeForcedByTheEnvironment) {
 TEST(Plan, AnUnknownSimdTargetIsAnError) {
   if (oracle::SimdAlgorithms(POOLGRAD_OP_FORWARD).empty()) GTEST_SKIP() << "this build has no vector kernels";
   const Environment forced("POOLGRAD_SIMD", "avx2");
-  const auto plan = Plan::Create(*ParseProblem(kStem), nullptr);
-  ASSERT_FALSE(plan.ok());
-  EXPECT_NE(plan.status().sentence().find("POOLGRAD_SIMD is 'avx2'"), std::string::npos) << plan.status().sentence();
+  const Status made = Plan().Make(*ParseProblem(kStem), nullptr);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.sentence().find("POOLGRAD_SIMD is 'avx2'"), std::string::npos) << made.sentence();
 }
 
 // What a plan chose, it keeps: made for one instruction set, it runs with it (and its scratch) whatever is asked for

@@ -3,12 +3,12 @@
 
 namespace poolgrad {
 
-Made MakeForwardF64(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
-Made MakeForwardHalf(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
-Made MakeForwardHalfSpecial(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
-Made MakeForwardHalfFmax(ForwardWay, const Problem&, bool) { return kNotBuilt; }
+const char* MakeForwardF64(ForwardWay, const Problem&, bool, int64_t, Kernel*) { return kNotBuilt; }
+const char* MakeForwardHalf(ForwardWay, const Problem&, bool, int64_t, Kernel*) { return kNotBuilt; }
+const char* MakeForwardHalfSpecial(ForwardWay, const Problem&, bool, int64_t, Kernel*) { return kNotBuilt; }
+const char* MakeForwardHalfFmax(ForwardWay, const Problem&, bool, Kernel*) { return kNotBuilt; }
 bool HasHalfFmax() { return false; }
-Made MakeForwardCut(const Problem&, poolgrad_op, const Host&) { return "there is one thread"; }
-Made MakeForwardInt(ForwardWay, const Problem&, bool, int64_t) { return kNotBuilt; }
+const char* MakeForwardCut(const Problem&, poolgrad_op, const Host&, Kernel*) { return "there is one thread"; }
+const char* MakeForwardInt(ForwardWay, const Problem&, bool, int64_t, Kernel*) { return kNotBuilt; }
 
 }  // namespace poolgrad

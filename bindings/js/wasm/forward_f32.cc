@@ -14,7 +14,7 @@
 
 namespace poolgrad {
 
-Made MakeWindowsPassing(const Problem& problem);
+const char* MakeWindowsPassing(const Problem& problem, Kernel* kernel);
 
 namespace {
 
@@ -27,17 +27,17 @@ bool max_passes_nan = NanIsPositive();
 
 }  // namespace
 
-Made MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t) {
-  return N_WASM::MakeGeneral<float>(way, problem, routes);
+const char* MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t, Kernel* kernel) {
+  return N_WASM::MakeGeneral<float>(way, problem, routes, kernel);
 }
 
-Made MakeForwardF32SpecialRoutes(ForwardWay way, const Problem& problem, bool, int64_t) {
-  return N_WASM::MakeSpecialWith<float, true>(way, problem);
+const char* MakeForwardF32SpecialRoutes(ForwardWay way, const Problem& problem, bool, int64_t, Kernel* kernel) {
+  return N_WASM::MakeSpecialWith<float, true>(way, problem, true, kernel);
 }
 
-Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool, int64_t) {
+const char* MakeForwardF32Special(ForwardWay way, const Problem& problem, bool, int64_t, Kernel* kernel) {
   if (way != ForwardWay::kRows) return kNotBuilt;  // in place of the core's, which reads row after row
-  return max_passes_nan ? MakeWindowsPassing(problem) : N_WASM::MakeWindows<float>(problem);
+  return (max_passes_nan ? MakeWindowsPassing : N_WASM::MakeWindows<float>)(problem, kernel);
 }
 
 }  // namespace poolgrad

@@ -381,15 +381,14 @@ void RunWindows(const Problem& p, const Args& args, int64_t begin, int64_t end, 
 }
 
 template <class S>
-Made MakeWindows(const Problem& p) {
+const char* MakeWindows(const Problem& p, Kernel* kernel) {
   if (!p.channels_last() || p.channels == 1) return "it needs channels last";
   ScratchTaker take(nullptr);
   const WindowScratch<S> scratch(p, take);
-  Kernel kernel;
-  kernel.run = RunWindows<S>;
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  kernel.scratch_bytes = take.used();
-  return kernel;
+  kernel->run = RunWindows<S>;
+  kernel->units = Rows<S>(p, Args{}).row_count();
+  kernel->scratch_bytes = take.used();
+  return nullptr;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -15,6 +15,8 @@ namespace N_WASM_PASSING = HWY_NAMESPACE;
 
 namespace poolgrad {
 
-Made MakeWindowsPassing(const Problem& problem) { return HWY_NAMESPACE::MakeWindows<float>(problem); }
+const char* MakeWindowsPassing(const Problem& problem, Kernel* kernel) {
+  return HWY_NAMESPACE::MakeWindows<float>(problem, kernel);
+}
 
 }  // namespace poolgrad

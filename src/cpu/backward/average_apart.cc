@@ -168,7 +168,7 @@ void RunAverageApart(const Problem& p, const Args& args, int64_t begin, int64_t 
 
 }  // namespace
 
-Made MakeAverageApart(const Problem& p, poolgrad_op, const Host&) {
+const char* MakeAverageApart(const Problem& p, poolgrad_op, const Host&, Kernel* kernel) {
   constexpr int64_t kExact = 1 << 24;  // counts that f32 holds
   if (p.taps() > kExact || p.divisor > kExact || p.divisor < 0) return "a window has too many taps";
   constexpr int64_t kLongest = 4096;  // what a plan may list
@@ -180,15 +180,14 @@ Made MakeAverageApart(const Problem& p, poolgrad_op, const Host&) {
   if (p.depth().in > kLongest) return "the input is too deep to list";
   const Axis& w = p.width();
   if (!p.channels_last() && w.out > 1 && w.stride > w.kernel) return "the windows leave gaps";
-  Kernel kernel;
-  kernel.units = (p.channels_last() ? p.batch : p.batch * p.channels) * p.depth().in * p.height().out;
-  if (p.dtype == POOLGRAD_F32) kernel.run = RunAverageApart<float>;
-  if (p.dtype == POOLGRAD_F64) kernel.run = RunAverageApart<double>;
-  if (p.dtype == POOLGRAD_F16) kernel.run = RunAverageApart<F16>;
-  if (p.dtype == POOLGRAD_BF16) kernel.run = RunAverageApart<BF16>;
-  if (!kernel.run) return "it is not built for this type";
-  kernel.layout = std::make_shared<const ApartLayout>(p);
-  return kernel;
+  kernel->units = (p.channels_last() ? p.batch : p.batch * p.channels) * p.depth().in * p.height().out;
+  if (p.dtype == POOLGRAD_F32) kernel->run = RunAverageApart<float>;
+  if (p.dtype == POOLGRAD_F64) kernel->run = RunAverageApart<double>;
+  if (p.dtype == POOLGRAD_F16) kernel->run = RunAverageApart<F16>;
+  if (p.dtype == POOLGRAD_BF16) kernel->run = RunAverageApart<BF16>;
+  if (!kernel->run) return "it is not built for this type";
+  kernel->layout = std::make_shared<const ApartLayout>(p);
+  return nullptr;
 }
 
 }  // namespace poolgrad

@@ -29,10 +29,10 @@
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
-Made MakeBias(const Problem&, poolgrad_op, const Host&) { return kNoVectors; }
-Made MakeDisjoint(const Problem&, poolgrad_op, const Host&) { return kNoVectors; }
-Made MakeScatter(const Problem&, poolgrad_op, const Host&) { return kNoVectors; }
-Made MakeWinners(const Problem&, poolgrad_op, const Host&) { return kNoVectors; }
+const char* MakeBias(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
+const char* MakeDisjoint(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
+const char* MakeScatter(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
+const char* MakeWinners(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace poolgrad
@@ -42,8 +42,10 @@ Made MakeWinners(const Problem&, poolgrad_op, const Host&) { return kNoVectors; 
 namespace poolgrad {
 namespace {
 
-#define POOLGRAD_BACKWARD(MAKE) \
-  [](const Problem& p, poolgrad_op op, const Host& host) { return POOLGRAD_DISPATCH(MAKE, host.simd)(p, op, host); }
+#define POOLGRAD_BACKWARD(MAKE)                                            \
+  [](const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) { \
+    return POOLGRAD_DISPATCH(MAKE, host.simd)(p, op, host, kernel);        \
+  }
 
 constexpr Does kRouted = OfMax(POOLGRAD_OP_BACKWARD) | OfMax(POOLGRAD_OP_UNPOOL);
 constexpr Does kOfAverages = OfAverages(POOLGRAD_OP_BACKWARD);

@@ -33,8 +33,9 @@ inline void ZeroAhead(void* at, int64_t bytes, int64_t ahead = kBytesAhead) {
   }
 }
 
-Made MakeAverageApart(const Problem& p, poolgrad_op op, const Host& host);  // average_apart.cc
-Made MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host);     // from_x.cc
+// average_apart.cc, from_x.cc
+const char* MakeAverageApart(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
+const char* MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
 
 inline constexpr const char* kNoVectors = "this processor has no vector instructions we know";
 

@@ -155,7 +155,7 @@ inline const BiasForm* BiasFormOf([[maybe_unused]] int32_t dtype) {
   return nullptr;
 }
 
-inline Made MakeBias(const Problem& p, poolgrad_op, const Host& host) {
+inline const char* MakeBias(const Problem& p, poolgrad_op, const Host& host, Kernel* kernel) {
   if (!p.bias) return "the problem has no bias";
   if (p.routes.masks) return "the routes are sets of taps";
   // As many channels side by side as leave every thread a group; whole bytes of codes.
@@ -163,9 +163,10 @@ inline Made MakeBias(const Problem& p, poolgrad_op, const Host& host) {
   const int64_t group = p.channels_last() ? std::clamp<int64_t>(CeilDiv(share, 16) * 16, 16, 64) : 1;
   const BiasForm* const form = BiasFormOf(p.dtype);
   if (!form) return kNoVectors;
-  Kernel kernel{RunBias, CeilDiv(p.channels, group), BiasScratch(nullptr, group).bytes};
-  kernel.layout = KeptCopy(BiasLayout{group, form});
-  return kernel.layout ? Made(kernel) : kNoMemory;
+  kernel->run = RunBias;
+  kernel->units = CeilDiv(p.channels, group);
+  kernel->scratch_bytes = BiasScratch(nullptr, group).bytes;
+  return Keep(BiasLayout{group, form}, &kernel->layout);
 }
 
 }  // namespace HWY_NAMESPACE

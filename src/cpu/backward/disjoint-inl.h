@@ -40,7 +40,9 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SSE4 || defined(POOLGRAD_SMALL)
 
-inline Made MakeDisjoint(const Problem&, poolgrad_op, const Host&) { return "bwd_scatter is faster here"; }
+inline const char* MakeDisjoint(const Problem&, poolgrad_op, const Host&, Kernel*) {
+  return "bwd_scatter is faster here";
+}
 
 #else
 
@@ -401,7 +403,7 @@ void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end,
   Disjoint<Bits>(p, args, *static_cast<const DisjointLayout*>(args.layout), scratch).Run(begin, end);
 }
 
-inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
+inline const char* MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
   if (SizeOf(p.dtype) != 2 && op == POOLGRAD_OP_UNPOOL) return "it unpools halves alone";
   if (SizeOf(p.dtype) != 2 && p.dtype != POOLGRAD_F32) return "it is for f32 and halves";
   if (p.routes.masks) return "the routes are sets of taps";
@@ -441,12 +443,12 @@ inline Made MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host) {
     const int64_t columns = layout.join ? layout.piece / w.out * w.in : std::min(w.in, layout.piece * w.stride + ends);
     layout.past = columns * layout.lanes * SizeOf(p.dtype);
   }
-  const int64_t units = images * p.depth().out * p.height().out;
-  Kernel kernel = SizeOf(p.dtype) == 2
-                      ? Kernel{RunDisjoint<uint16_t>, units, Disjoint<uint16_t>(p, Args{}, layout, nullptr).bytes}
-                      : Kernel{RunDisjoint<uint32_t>, units, Disjoint<uint32_t>(p, Args{}, layout, nullptr).bytes};
-  kernel.layout = KeptCopy(layout);
-  return kernel.layout ? Made(kernel) : kNoMemory;
+  const bool half = SizeOf(p.dtype) == 2;
+  kernel->run = half ? RunDisjoint<uint16_t> : RunDisjoint<uint32_t>;
+  kernel->units = images * p.depth().out * p.height().out;
+  kernel->scratch_bytes = half ? Disjoint<uint16_t>(p, Args{}, layout, nullptr).bytes
+                               : Disjoint<uint32_t>(p, Args{}, layout, nullptr).bytes;
+  return Keep(layout, &kernel->layout);
 }
 
 #endif  // SSE4, or a small build

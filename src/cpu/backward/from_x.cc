@@ -5,7 +5,8 @@
 // few shapes; the kernels of each are chosen when the plan is made.
 #include <algorithm>
 #include <cstring>
-#include <vector>
+#include <list>
+#include <memory>
 
 #include "cpu/backward/backward.h"
 #include "cpu/cpu.h"
@@ -83,43 +84,39 @@ Band BandOf(const Axis& a, const Cut& c, int64_t band) {
   return b;
 }
 
+// What says which kernels a piece takes: its images, and the windows over its band, the inputs that they reach and
+// those that the piece owns, each with how far it begins behind the first window.
+struct ShapeKey {
+  int64_t images, outputs, reached, reached_from, owned, owned_from;
+
+  ShapeKey(const Axis& a, int64_t of_images, const Band& b)
+      : images(of_images),
+        outputs(b.outputs.size()),
+        reached(b.reach.size()),
+        reached_from(b.reach.begin - a.start(b.outputs.begin)),
+        owned(b.inputs.size()),
+        owned_from(b.inputs.begin - a.start(b.outputs.begin)) {}
+  bool operator==(const ShapeKey&) const = default;
+};
+
 // The kernels of one shape of piece.
 struct Shape {
-  Problem forward, backward;
+  ShapeKey key;
+  Problem forward;
+  std::unique_ptr<Problem> backward;  // null: the same
   Kernel find, use;
 };
 
-bool SameAxis(const Axis& a, const Axis& b) { return a.in == b.in && a.out == b.out && a.pad_lo == b.pad_lo; }
-
 struct Layout {
   Cut cut;
-  std::vector<Shape> shapes;
+  std::list<Shape> shapes;
   int64_t find_bytes = 0, use_bytes = 0, y_bytes = 0, route_bytes = 0;  // of scratch
 
   int64_t bytes() const { return find_bytes + use_bytes + y_bytes + route_bytes; }
 
-  // The shape of `images` images over band `b`, which is covered: its two problems alone.
-  Shape ShapeOf(const Problem& p, int64_t images, const Band& b) const {
-    Shape s{p, p, {}, {}};
-    if (cut.bands > 1) {
-      s.forward.axis[cut.outer] = p.axis[cut.outer].Part(b.outputs, b.reach);
-      s.backward.axis[cut.outer] = p.axis[cut.outer].Part(b.outputs, b.inputs);
-    }
-    for (Problem* q : {&s.forward, &s.backward}) {
-      q->batch = cut.last ? images : 1;
-      if (!cut.last) q->channels = images;
-      SetRouteLines(q);
-    }
-    return s;
-  }
-
-  const Shape* Find(const Shape& wanted) const {
+  const Shape* Find(const ShapeKey& wanted) const {
     for (const Shape& s : shapes) {
-      if (s.forward.batch == wanted.forward.batch && s.forward.channels == wanted.forward.channels &&
-          SameAxis(s.forward.axis[cut.outer], wanted.forward.axis[cut.outer]) &&
-          SameAxis(s.backward.axis[cut.outer], wanted.backward.axis[cut.outer])) {
-        return &s;
-      }
+      if (s.key == wanted) return &s;
     }
     return nullptr;
   }
@@ -130,21 +127,33 @@ int64_t Round64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 // Adds the shape of `images` images over band `b`, if it is new. Null, or why it cannot be done.
 const char* AddShape(const Problem& p, const Host& host, int64_t images, const Band& b, Layout* layout) {
   if (!b.covered()) return nullptr;
-  Shape s = layout->ShapeOf(p, images, b);
-  if (layout->Find(s)) return nullptr;
+  const Cut& c = layout->cut;
+  const Axis& a = p.axis[c.outer];
+  const ShapeKey key(a, images, b);
+  if (layout->Find(key)) return nullptr;
+  Shape& s = layout->shapes.emplace_back(Shape{key, p, nullptr, {}, {}});
+  (c.last ? s.forward.batch : s.forward.channels) = images;
+  if (!c.last) s.forward.batch = 1;
+  if (c.bands > 1) {
+    s.backward = std::make_unique<Problem>(s.forward);
+    s.forward.axis[c.outer] = a.Part(b.outputs, b.reach);
+    s.backward->axis[c.outer] = a.Part(b.outputs, b.inputs);
+    SetRouteLines(s.backward.get());
+  }
+  SetRouteLines(&s.forward);
   Host one{host.simd};  // thread for a piece
   one.whole_bytes = p.x_bytes();
   if (!MakeFirst(ForwardAlgorithms(), s.forward, POOLGRAD_OP_FORWARD_ROUTES, one, &s.find)) {
     return "no vector kernel finds its routes";
   }
-  if (!MakeFirst(BackwardAlgorithms(), s.backward, POOLGRAD_OP_BACKWARD, one, &s.use)) {
+  const Problem& backward = s.backward ? *s.backward : s.forward;
+  if (!MakeFirst(BackwardAlgorithms(), backward, POOLGRAD_OP_BACKWARD, one, &s.use)) {
     return "no vector kernel uses its routes";
   }
   layout->find_bytes = std::max(layout->find_bytes, Round64(s.find.scratch_bytes));
   layout->use_bytes = std::max(layout->use_bytes, Round64(s.use.scratch_bytes));
   layout->y_bytes = std::max(layout->y_bytes, Round64(s.forward.y_bytes()));
   layout->route_bytes = std::max(layout->route_bytes, Round64(s.forward.routes.bytes()));
-  layout->shapes.push_back(std::move(s));
   return nullptr;
 }
 
@@ -195,7 +204,7 @@ void Run(const Problem& p, const Args& args, int64_t begin, int64_t end, std::by
       std::memset(dx, 0, static_cast<size_t>(b.inputs.size() * c.x_step * size));
       continue;
     }
-    const Shape& s = *layout.Find(layout.ShapeOf(p, std::min(c.group, c.images - image), b));
+    const Shape& s = *layout.Find(ShapeKey(a, std::min(c.group, c.images - image), b));
     Args find;
     find.source = place(args.x, image * p.in_plane() * inner + b.reach.begin * c.x_step);
     find.routes = routes;
@@ -205,19 +214,21 @@ void Run(const Problem& p, const Args& args, int64_t begin, int64_t end, std::by
     use.source = place(args.source, image * p.out_plane() * inner + b.outputs.begin * c.y_step);
     use.routes = routes;
     use.result = dx;
-    s.use.Run(s.backward, use, 0, s.use.units, use_scratch);
+    s.use.Run(s.backward ? *s.backward : s.forward, use, 0, s.use.units, use_scratch);
   }
 }
 
 }  // namespace
 
-Made MakeBackwardX(const Problem& p, poolgrad_op, const Host& host) {
+const char* MakeBackwardX(const Problem& p, poolgrad_op, const Host& host, Kernel* kernel) {
   auto layout = std::make_shared<Layout>();
   layout->cut = CutOf(p, host.threads);
   if (const char* reason = AddShapes(p, host, layout.get())) return reason;
-  Kernel kernel{Run, layout->cut.groups * layout->cut.bands, layout->bytes()};
-  kernel.layout = std::move(layout);
-  return kernel;
+  kernel->run = Run;
+  kernel->units = layout->cut.groups * layout->cut.bands;
+  kernel->scratch_bytes = layout->bytes();
+  kernel->layout = std::move(layout);
+  return nullptr;
 }
 
 }  // namespace poolgrad

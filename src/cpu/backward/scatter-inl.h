@@ -417,7 +417,7 @@ inline double ReachOf(const Problem& p, const SumsLayout& l) {
   return std::max(most, reach + (images - 1) * step + plane);
 }
 
-inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
+inline const char* MakeScatter(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
   const ScatterForm* const form = ScatterFormOf(p, op);
   if (!form) return kNoVectors;
   const bool rounds = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
@@ -433,19 +433,20 @@ inline Made MakeScatter(const Problem& p, poolgrad_op op, const Host& host) {
   const double reach = ReachOf(p, layout);
   if (reach >= 1 << 30) return "the windows span too much";
   layout.near = reach < static_cast<double>(Tuning().sums_near) && p.routes.bits <= 8;
-  Kernel kernel{RunScatter, layout.units(), Scatter(p, layout, nullptr).bytes};
+  kernel->run = RunScatter;
+  kernel->units = layout.units();
+  kernel->scratch_bytes = Scatter(p, layout, nullptr).bytes;
   // Every task zeroes its sums first.
-  if (layout.sums * host.tasks > p.x_elements() / 8) kernel.tasks_per_thread = 1;
-  kernel.layout = KeptCopy(layout);
-  return kernel.layout ? Made(kernel) : kNoMemory;
+  if (layout.sums * host.tasks > p.x_elements() / 8) kernel->tasks_per_thread = 1;
+  return Keep(layout, &kernel->layout);
 }
 
 // gather_winners: ty = S tx. Every output takes the tangent of the input that won it, bit for bit; 0 where the code
 // names no valid tap. What is summed in bwd_scatter is read.
-inline Made MakeWinners(const Problem& p, poolgrad_op op, const Host& host) {
+inline const char* MakeWinners(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
   if (p.routes.masks) return "the routes are sets of taps";
   if (p.taps() > kMostArithmeticTaps) return "the window has too many taps";
-  return MakeScatter(p, op, host);
+  return MakeScatter(p, op, host, kernel);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -10,13 +10,13 @@
 
 namespace poolgrad {
 
-Made MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes) {
-  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<uint32_t>(way, problem, routes)
-                        : HWY_NAMESPACE::MakeSpecial<uint32_t>(way, problem, routes);
+const char* MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel) {
+  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<uint32_t>(way, problem, routes, kernel)
+                        : HWY_NAMESPACE::MakeSpecial<uint32_t>(way, problem, routes, kernel);
 }
-Made MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes) {
-  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<uint16_t>(way, problem, routes)
-                        : HWY_NAMESPACE::MakeSpecial<uint16_t>(way, problem, routes);
+const char* MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel) {
+  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<uint16_t>(way, problem, routes, kernel)
+                        : HWY_NAMESPACE::MakeSpecial<uint16_t>(way, problem, routes, kernel);
 }
 
 }  // namespace poolgrad
@@ -25,8 +25,8 @@ Made MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes) {
 
 namespace poolgrad {
 
-Made MakeForwardBits32(ForwardWay, const Problem&, bool) { return kNotBuilt; }
-Made MakeForwardBits16(ForwardWay, const Problem&, bool) { return kNotBuilt; }
+const char* MakeForwardBits32(ForwardWay, const Problem&, bool, Kernel*) { return kNotBuilt; }
+const char* MakeForwardBits16(ForwardWay, const Problem&, bool, Kernel*) { return kNotBuilt; }
 
 }  // namespace poolgrad
 

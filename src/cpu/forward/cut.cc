@@ -113,7 +113,7 @@ const char* RefuseSlices(const Problem& p, poolgrad_op op, const Host& host, int
 
 }  // namespace
 
-Made MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host) {
+const char* MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
   const Axis& w = p.width();
   if (!p.channels_last() || p.channels == 1) return "it needs channels last";
   if (host.threads == 1) return "one thread has nothing to share";
@@ -130,7 +130,7 @@ Made MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host) {
     if (const char* reason = RefuseSlices(p, op, host, layout->each)) return reason;
   }
 
-  Kernel kernel;
+  int64_t scratch_bytes = 0;
   for (int64_t at = 0; at < (layout->slices ? p.channels : w.out); at += layout->each) {
     Problem q = p;
     q.batch = 1;
@@ -152,12 +152,13 @@ Made MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host) {
     layout->pieces.push_back({q, {}});
     CutPiece& piece = layout->pieces.back();
     if (!MakeFirst(ForwardAlgorithms(), q, op, Host{host.simd}, &piece.kernel)) return "a piece has no kernel";
-    kernel.scratch_bytes = std::max(kernel.scratch_bytes, CutScratch(*layout, piece, nullptr).take.used());
+    scratch_bytes = std::max(scratch_bytes, CutScratch(*layout, piece, nullptr).take.used());
   }
-  kernel.run = RunCut;
-  kernel.units = p.batch * static_cast<int64_t>(layout->piece.size());
-  kernel.layout = std::move(layout);
-  return kernel;
+  kernel->run = RunCut;
+  kernel->scratch_bytes = scratch_bytes;
+  kernel->units = p.batch * static_cast<int64_t>(layout->piece.size());
+  kernel->layout = std::move(layout);
+  return nullptr;
 }
 
 }  // namespace poolgrad

@@ -12,8 +12,8 @@ HWY_BEFORE_NAMESPACE();
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
-Made MakeWide(ForwardWay way, const Problem& p, bool routes) {
-  return p.dtype == POOLGRAD_I32 ? MakeGeneral<int32_t>(way, p, routes) : MakeGeneral<double>(way, p, routes);
+const char* MakeWide(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) {
+  return (p.dtype == POOLGRAD_I32 ? MakeGeneral<int32_t> : MakeGeneral<double>)(way, p, routes, kernel);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -41,27 +41,28 @@ inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
 // What a file of kernels for one type holds: NAME, which takes the instruction set's `make`; on AVX-512 AVX2's, where
 // table.h has no other.
 #undef POOLGRAD_FORWARD
-#define POOLGRAD_FORWARD(NAME, make)                                                              \
-  HWY_BEFORE_NAMESPACE();                                                                         \
-  namespace poolgrad {                                                                            \
-  namespace HWY_NAMESPACE {                                                                       \
-  Made NAME##Here(ForwardWay way, const Problem& p, bool routes) { return make(way, p, routes); } \
-  }                                                                                               \
-  }                                                                                               \
-  HWY_AFTER_NAMESPACE();                                                                          \
+#define POOLGRAD_FORWARD(NAME, make)                                                      \
+  HWY_BEFORE_NAMESPACE();                                                                 \
+  namespace poolgrad {                                                                    \
+  namespace HWY_NAMESPACE {                                                               \
+  const char* NAME##Here(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) { \
+    return make(way, p, routes, kernel);                                                  \
+  }                                                                                       \
+  }                                                                                       \
+  }                                                                                       \
+  HWY_AFTER_NAMESPACE();                                                                  \
   POOLGRAD_FORWARD_ONCE(NAME)
 
 #undef POOLGRAD_FORWARD_ONCE
 #if HWY_ONCE
-#define POOLGRAD_FORWARD_ONCE(NAME)                                        \
-  namespace poolgrad {                                                     \
-  HWY_EXPORT(NAME##Here);                                                  \
-  Made NAME(ForwardWay way, const Problem& p, bool routes, int64_t simd) { \
-    Made made = POOLGRAD_DISPATCH(NAME##Here, simd)(way, p, routes);       \
-    const bool narrower = made.refusal == kNotBuilt && simd == kAvx3;      \
-    if (narrower) return NAME(way, p, routes, kAvx2);                      \
-    return made;                                                           \
-  }                                                                        \
+#define POOLGRAD_FORWARD_ONCE(NAME)                                                               \
+  namespace poolgrad {                                                                            \
+  HWY_EXPORT(NAME##Here);                                                                         \
+  const char* NAME(ForwardWay way, const Problem& p, bool routes, int64_t simd, Kernel* kernel) { \
+    const char* reason = POOLGRAD_DISPATCH(NAME##Here, simd)(way, p, routes, kernel);             \
+    const bool narrower = reason == kNotBuilt && simd == kAvx3;                                   \
+    return narrower ? NAME(way, p, routes, kAvx2, kernel) : reason;                               \
+  }                                                                                               \
   }
 #else
 #define POOLGRAD_FORWARD_ONCE(NAME)

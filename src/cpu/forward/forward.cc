@@ -13,27 +13,23 @@
 namespace poolgrad {
 namespace {
 
-Made MakeOfType(ForwardWay way, const Problem& p, bool routes, const Host& host) {
+const char* MakeOfType(ForwardWay way, const Problem& p, bool routes, const Host& host, Kernel* kernel) {
   if (way == ForwardWay::kTransposed) {
-    return MakeForwardTransposed(p, routes ? POOLGRAD_OP_FORWARD_ROUTES : POOLGRAD_OP_FORWARD, host);
+    return MakeForwardTransposed(p, routes ? POOLGRAD_OP_FORWARD_ROUTES : POOLGRAD_OP_FORWARD, host, kernel);
   }
   switch (p.dtype) {
     case POOLGRAD_F32:
-      if (IsGeneral(way)) return MakeForwardF32(way, p, routes, host.simd);
-      return (routes ? MakeForwardF32SpecialRoutes : MakeForwardF32Special)(way, p, routes, host.simd);
+      if (IsGeneral(way)) return MakeForwardF32(way, p, routes, host.simd, kernel);
+      return (routes ? MakeForwardF32SpecialRoutes : MakeForwardF32Special)(way, p, routes, host.simd, kernel);
     case POOLGRAD_F64:
     case POOLGRAD_I32:
-      return MakeForwardF64(way, p, routes, host.simd);
+      return MakeForwardF64(way, p, routes, host.simd, kernel);
     case POOLGRAD_F16:
-    case POOLGRAD_BF16: {
-      if (HasHalfFmax()) {
-        Made made = MakeForwardHalfFmax(way, p, routes);
-        if (!made.refusal) return made;
-      }
-      return (IsGeneral(way) ? MakeForwardHalf : MakeForwardHalfSpecial)(way, p, routes, host.simd);
-    }
+    case POOLGRAD_BF16:
+      if (HasHalfFmax() && !MakeForwardHalfFmax(way, p, routes, kernel)) return nullptr;
+      return (IsGeneral(way) ? MakeForwardHalf : MakeForwardHalfSpecial)(way, p, routes, host.simd, kernel);
     default:
-      return MakeForwardInt(way, p, routes, host.simd);
+      return MakeForwardInt(way, p, routes, host.simd, kernel);
   }
 }
 
@@ -65,13 +61,11 @@ void AddShortcut(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) 
   const bool half = p.dtype == POOLGRAD_F16 || p.dtype == POOLGRAD_BF16;
   const bool planar = !p.channels_last() || p.channels == 1;
   if (!half && (p.dtype != POOLGRAD_F32 || (planar && p.taps() > 16))) return;
-  for (const Axis& a : p.axis) {
-    if (a.has_empty_window()) return;
-  }
-  const Made bits = half ? MakeForwardBits16(way, p, routes) : MakeForwardBits32(way, p, routes);
-  if (bits.refusal) return;
-  kernel->shortcut = {half ? SeesNoSign<uint16_t> : SeesNoSign<uint32_t>, bits.kernel.run};
-  kernel->scratch_bytes = std::max(kernel->scratch_bytes, bits.kernel.scratch_bytes);
+  if (p.axis[0].has_empty_window() || p.axis[1].has_empty_window() || p.axis[2].has_empty_window()) return;
+  Kernel bits;
+  if ((half ? MakeForwardBits16 : MakeForwardBits32)(way, p, routes, &bits)) return;
+  kernel->shortcut = {half ? SeesNoSign<uint16_t> : SeesNoSign<uint32_t>, bits.run};
+  kernel->scratch_bytes = std::max(kernel->scratch_bytes, bits.scratch_bytes);
 }
 
 // What every way of max pooling asks for; the ways that only compare keys ask for more than fwd_exact does.
@@ -101,26 +95,25 @@ int64_t RowsRepeated(ForwardWay way, const Problem& p) {
   return shares ? std::clamp<int64_t>(CeilDiv(h.extent() - h.stride, h.stride), 0, h.out - 1) : 0;
 }
 
-Made MakeMax(ForwardWay way, const Problem& p, poolgrad_op op, const Host& host) {
+const char* MakeMax(ForwardWay way, const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
   if (const char* reason = RefuseMax(way, p, op)) return reason;
-  if (way == ForwardWay::kCut) return MakeForwardCut(p, op, host);
+  if (way == ForwardWay::kCut) return MakeForwardCut(p, op, host, kernel);
   const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;
-  Made made = MakeOfType(way, p, routes, host);
-  if (made.refusal) return made;
-  made.kernel.repeated = RowsRepeated(way, p);
-  AddShortcut(way, p, routes, &made.kernel);
+  if (const char* reason = MakeOfType(way, p, routes, host, kernel)) return reason;
+  kernel->repeated = RowsRepeated(way, p);
+  AddShortcut(way, p, routes, kernel);
   // Rows are kept with the padding around them, so that windows far larger than the input could ask for any memory.
   const int64_t most = MostScratch(p) + (routes ? p.routes.bytes() : 0);
-  if (made.kernel.scratch_bytes > most) return "its scratch would be far larger than the data";
-  if (p.bias && !(made.kernel.finish = MakeRectifier(p, host.simd))) return kNotBuilt;
-  return made;
+  if (kernel->scratch_bytes > most) return "its scratch would be far larger than the data";
+  if (p.bias && !(kernel->finish = MakeRectifier(p, host.simd))) return kNotBuilt;
+  return nullptr;
 }
 
 template <ForwardWay kWay>
-Made Make(const Problem& p, poolgrad_op op, const Host& host) {
-  if constexpr (kWay == ForwardWay::kAveragePlanes) return MakeAveragePlanes(p, op, host);
-  if constexpr (kWay == ForwardWay::kAverage) return MakeAverage(p, op, host);
-  return MakeMax(kWay, p, op, host);
+const char* Make(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
+  if constexpr (kWay == ForwardWay::kAveragePlanes) return MakeAveragePlanes(p, op, host, kernel);
+  if constexpr (kWay == ForwardWay::kAverage) return MakeAverage(p, op, host, kernel);
+  return MakeMax(kWay, p, op, host, kernel);
 }
 
 constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {

@@ -8,20 +8,23 @@
 namespace poolgrad {
 
 // A kernel of this way for instruction set `simd`, or why there is none. What is asked of every max pooling was asked
-// before (forward.cc). `routes`: keeps them.
-Made MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t simd);         // general ways
-Made MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // the others: values
-Made MakeForwardF32SpecialRoutes(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // with routes
-Made MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes, int64_t simd);              // f16 and bf16
-Made MakeForwardHalfSpecial(ForwardWay way, const Problem& problem, bool routes, int64_t simd);
-Made MakeForwardHalfFmax(ForwardWay way, const Problem& problem,
-                         bool routes);  // the same, faster, if HasHalfFmax(); not every way
-Made MakeForwardF64(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // f64 and i32: general ways
-Made MakeForwardInt(ForwardWay way, const Problem& problem, bool routes, int64_t simd);  // i8 and u8: the same
+// before (forward.cc). `routes`: keeps them. The general ways of f32, and the others without routes and with them:
+const char* MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
+const char* MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
+const char* MakeForwardF32SpecialRoutes(ForwardWay way, const Problem& problem, bool routes, int64_t simd,
+                                        Kernel* kernel);
+// The same of f16 and bf16; faster, if HasHalfFmax(), but not every way.
+const char* MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
+const char* MakeForwardHalfSpecial(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
+const char* MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel);
+// The general ways of f64 and i32, and of i8 and u8.
+const char* MakeForwardF64(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
+const char* MakeForwardInt(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
 
-// The same for x that holds no negative value (spec/kernel.h, Shortcut). Every window must have a valid tap.
-Made MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes);  // f32
-Made MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes);  // f16 and bf16
+// The same for x that holds no negative value (spec/kernel.h, Shortcut), f32 and halves. Every window must have a valid
+// tap.
+const char* MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel);
+const char* MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel);
 
 // Whether the processor has maxima and comparisons of f16, and the environment does not say POOLGRAD_HALF_FMAX=0.
 bool HasHalfFmax();
@@ -30,10 +33,10 @@ bool HasHalfFmax();
 Finisher MakeRectifier(const Problem& problem, int64_t simd);
 
 // Of planes turned over, by the kernel of channels last that suits them.
-Made MakeForwardTransposed(const Problem& problem, poolgrad_op op, const Host& host);
+const char* MakeForwardTransposed(const Problem& problem, poolgrad_op op, const Host& host, Kernel* kernel);
 
 // Of a signal in pieces, where its samples are fewer than the threads.
-Made MakeForwardCut(const Problem& problem, poolgrad_op op, const Host& host);
+const char* MakeForwardCut(const Problem& problem, poolgrad_op op, const Host& host, Kernel* kernel);
 
 inline constexpr const char* kNoSimdHere = "this processor has none of the SIMD instruction sets that were built";
 inline constexpr char kNotBuilt[] = "it is not built for this type and instruction set";  // one address for all

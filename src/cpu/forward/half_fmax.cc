@@ -31,9 +31,9 @@ bool HasHalfFmax() {
   return has && !(wish && *wish == '0');
 }
 
-Made MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes) {
-  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<int16_t>(way, problem, routes)
-                        : HWY_NAMESPACE::MakeSpecial<int16_t>(way, problem, routes);
+const char* MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel) {
+  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<int16_t>(way, problem, routes, kernel)
+                        : HWY_NAMESPACE::MakeSpecial<int16_t>(way, problem, routes, kernel);
 }
 
 }  // namespace poolgrad
@@ -43,7 +43,7 @@ Made MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes) {
 namespace poolgrad {
 
 bool HasHalfFmax() { return false; }
-Made MakeForwardHalfFmax(ForwardWay, const Problem&, bool) { return kNotBuilt; }
+const char* MakeForwardHalfFmax(ForwardWay, const Problem&, bool, Kernel*) { return kNotBuilt; }
 
 }  // namespace poolgrad
 

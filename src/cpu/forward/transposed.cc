@@ -190,7 +190,7 @@ HWY_EXPORT(TransposedOf);
 
 constexpr const char* kLongRows = "rows are long enough for vectors along them";
 
-Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
+const char* MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
   const int64_t inner = p.channels_last() ? p.channels : 1;
   const auto fills_lanes = [](const Problem& q) { return q.channels_last() && q.channels >= 16; };
   bool fills = fills_lanes(p);
@@ -255,14 +255,13 @@ Made MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& host) {
   q.routes.bits = std::max(8, p.routes.bits);
   SetRouteLines(&q);
   const Algorithm* const way = MakeFirst(ForwardAlgorithms(), q, op, Host{host.simd}, &layout->kernel);
-  Kernel kernel;
-  kernel.run = POOLGRAD_DISPATCH(TransposedOf, host.simd)(p);
-  if (!kernel.run || !way) return kNoSimdHere;
+  kernel->run = POOLGRAD_DISPATCH(TransposedOf, host.simd)(p);
+  if (!kernel->run || !way) return kNoSimdHere;
   if (!is_short && std::strcmp(way->name, "fwd_cl_large") != 0) return kLongRows;
-  kernel.units = CeilDiv(planes, layout->lanes);
-  kernel.scratch_bytes = TransposedScratch(p, *layout, nullptr).bytes;
-  kernel.layout = std::move(layout);
-  return kernel;
+  kernel->units = CeilDiv(planes, layout->lanes);
+  kernel->scratch_bytes = TransposedScratch(p, *layout, nullptr).bytes;
+  kernel->layout = std::move(layout);
+  return nullptr;
 }
 
 }  // namespace poolgrad

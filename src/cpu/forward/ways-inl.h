@@ -28,51 +28,50 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR
 
 template <class S>
-Made MakeGeneral(ForwardWay, const Problem&, bool) {
+const char* MakeGeneral(ForwardWay, const Problem&, bool, Kernel*) {
   return kNoSimdHere;
 }
 template <class S, bool kRoutes>
-Made MakeSpecialWith(ForwardWay, const Problem&, bool) {
+const char* MakeSpecialWith(ForwardWay, const Problem&, bool, Kernel*) {
   return kNoSimdHere;
 }
 template <class S>
-Made MakeSpecial(ForwardWay, const Problem&, bool) {
+const char* MakeSpecial(ForwardWay, const Problem&, bool, Kernel*) {
   return kNoSimdHere;
 }
 
 #else
 
 template <class S>
-Made MakeExact(const Problem& p) {
-  Kernel kernel;
-  kernel.run = RunExact<S>;
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  return kernel;
+const char* MakeExact(const Problem& p, Kernel* kernel) {
+  kernel->run = RunExact<S>;
+  kernel->units = Rows<S>(p, Args{}).row_count();
+  return nullptr;
 }
 
 template <class S>
-Made MakeGeneral(ForwardWay way, const Problem& p, bool) {
-  POOLGRAD_IF_BUILT(ForwardWay::kExact) return MakeExact<S>(p);
-  POOLGRAD_IF_BUILT(ForwardWay::kValues) return MakeValues<S>(p);
+const char* MakeGeneral(ForwardWay way, const Problem& p, bool, Kernel* kernel) {
+  POOLGRAD_IF_BUILT(ForwardWay::kExact) return MakeExact<S>(p, kernel);
+  POOLGRAD_IF_BUILT(ForwardWay::kValues) return MakeValues<S>(p, kernel);
   if constexpr (!kByFmax<S>) {  // as fast with keys, which need no look at zeros
-    POOLGRAD_IF_BUILT(ForwardWay::kRoutes) return MakeRoutes<S>(p);
+    POOLGRAD_IF_BUILT(ForwardWay::kRoutes) return MakeRoutes<S>(p, kernel);
   }
   return kNotBuilt;
 }
 
 template <class S, bool kRoutes>
-Made MakeSpecialWith(ForwardWay way, const Problem& p, bool = kRoutes) {
-  POOLGRAD_IF_BUILT(ForwardWay::kFolded) return MakeFolded<S, kRoutes>(p);
-  POOLGRAD_IF_BUILT(ForwardWay::kTiled) return MakeTiled<S, kRoutes>(p);
-  POOLGRAD_IF_BUILT(ForwardWay::kRows) return MakeRows<S, kRoutes>(p);
-  POOLGRAD_IF_BUILT(ForwardWay::kLarge) return MakeLarge<S, kRoutes>(p);
-  POOLGRAD_IF_BUILT(ForwardWay::kRoutes3x3) return MakeRoutes3x3<S>(p);
+const char* MakeSpecialWith(ForwardWay way, const Problem& p, bool, Kernel* kernel) {
+  POOLGRAD_IF_BUILT(ForwardWay::kFolded) return MakeFolded<S, kRoutes>(p, kernel);
+  POOLGRAD_IF_BUILT(ForwardWay::kTiled) return MakeTiled<S, kRoutes>(p, kernel);
+  POOLGRAD_IF_BUILT(ForwardWay::kRows) return MakeRows<S, kRoutes>(p, kernel);
+  POOLGRAD_IF_BUILT(ForwardWay::kLarge) return MakeLarge<S, kRoutes>(p, kernel);
+  POOLGRAD_IF_BUILT(ForwardWay::kRoutes3x3) return MakeRoutes3x3<S>(p, kernel);
   return kNotBuilt;
 }
 
 template <class S>
-Made MakeSpecial(ForwardWay way, const Problem& p, bool routes) {
-  return routes ? MakeSpecialWith<S, true>(way, p) : MakeSpecialWith<S, false>(way, p);
+const char* MakeSpecial(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) {
+  return (routes ? MakeSpecialWith<S, true> : MakeSpecialWith<S, false>)(way, p, routes, kernel);
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR

@@ -7,10 +7,10 @@
 namespace poolgrad {
 
 // Forward and backward; average-inl.h.
-Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host);
+const char* MakeAverage(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
 
 // Forward, of planes that are one window each; planes-inl.h.
-Made MakeAveragePlanes(const Problem& p, poolgrad_op op, const Host& host);
+const char* MakeAveragePlanes(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
 
 // What an element type has on an instruction set: null where forward/table.h has none.
 struct LaneRuns {

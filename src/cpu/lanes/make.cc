@@ -11,14 +11,9 @@ namespace {
 
 const char* NoRun(const Host& host) { return host.simd == kNoSimd ? kNoSimdHere : kNotBuilt; }
 
-Made MadeOf(const Problem& p, Kernel kernel) {
-  if (kernel.scratch_bytes > MostScratch(p)) return "its rows would take too much scratch";
-  return kernel;
-}
-
 }  // namespace
 
-Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host) {
+const char* MakeAverage(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
   const bool back = op == POOLGRAD_OP_BACKWARD;
   constexpr int64_t kExact = 1 << 24;  // counts that f32 holds
   if (p.depth().kernel * p.height().kernel > kExact || p.width().kernel > kExact) return "a window has too many taps";
@@ -28,12 +23,14 @@ Made MakeAverage(const Problem& p, poolgrad_op op, const Host& host) {
   const LaneRuns runs = RunsOn(p, host);
   if (!runs.average) return NoRun(host);
   auto layout = std::make_shared<const LaneLayout>(LayOutLanes(p, back, runs.lanes, runs.size));
-  Kernel kernel{runs.average, layout->units(runs.lanes), runs.average_scratch(p, *layout)};
-  kernel.layout = std::move(layout);
-  return MadeOf(p, std::move(kernel));
+  kernel->run = runs.average;
+  kernel->units = layout->units(runs.lanes);
+  kernel->scratch_bytes = runs.average_scratch(p, *layout);
+  kernel->layout = std::move(layout);
+  return kernel->scratch_bytes > MostScratch(p) ? "its rows would take too much scratch" : nullptr;
 }
 
-Made MakeAveragePlanes(const Problem& p, poolgrad_op, const Host& host) {
+const char* MakeAveragePlanes(const Problem& p, poolgrad_op, const Host& host, Kernel* kernel) {
   if (p.channels_last() && p.channels > 1) return "it is for channels first";
   for (const Axis& a : p.axis) {
     const bool whole = !a.table && a.out == 1 && a.kernel == a.in && a.pad_lo == 0 && a.dilation == 1;
@@ -44,7 +41,9 @@ Made MakeAveragePlanes(const Problem& p, poolgrad_op, const Host& host) {
   if (!runs.planes) return NoRun(host);
   if (planes < runs.lanes) return "there are fewer planes than lanes";
   if (p.x_bytes() < 16 * planes) return "the planes are too small";
-  return Kernel{runs.planes, CeilDiv(planes, runs.lanes)};
+  kernel->run = runs.planes;
+  kernel->units = CeilDiv(planes, runs.lanes);
+  return nullptr;
 }
 
 }  // namespace poolgrad

@@ -30,23 +30,25 @@ int64_t Supported() {
 }
 #endif
 
+// Highway numbers better ones lower.
+SimdSet BestOf(int64_t bits) {
+  if (bits == 0) return {};
+  return {bits & -bits, hwy::TargetName(bits & -bits)};
+}
+
 }  // namespace
 
 std::vector<SimdSet> SimdSets() {
   std::vector<SimdSet> sets;
-  for (int64_t bits = Supported() & ~HWY_SCALAR; bits != 0; bits &= bits - 1) {  // Highway numbers better ones lower
-    const int64_t target = bits & -bits;
-    sets.push_back({target, hwy::TargetName(target)});
-  }
+  for (int64_t bits = Supported() & ~HWY_SCALAR; bits != 0; bits &= bits - 1) sets.push_back(BestOf(bits));
   return sets;
 }
 
 Result<SimdSet> ChooseSimd() {
-  const std::vector<SimdSet> sets = SimdSets();
   const char* wanted = std::getenv("POOLGRAD_SIMD");
-  if (wanted == nullptr || *wanted == '\0') return sets.empty() ? SimdSet{} : sets.front();
+  if (wanted == nullptr || *wanted == '\0') return BestOf(Supported() & ~HWY_SCALAR);
   std::string known;
-  for (const SimdSet& set : sets) {
+  for (const SimdSet& set : SimdSets()) {
     if (std::strcmp(set.name, wanted) == 0) return set;
     known += (known.empty() ? "" : ", ") + std::string(set.name);
   }

@@ -433,14 +433,14 @@ class RoutesRunner {
 };
 
 template <class S, class C>
-Made MakeRoutesWith(const Problem& p) {
-  return KernelOfRows<S, RoutesScratch<S, C>>(p, RunAs<RoutesRunner<S, C>>, LayOutRoutes<S, C>(p));
+const char* MakeRoutesWith(const Problem& p, Kernel* kernel) {
+  return MakeOfRows<S, RoutesScratch<S, C>>(kernel, p, RunAs<RoutesRunner<S, C>>, LayOutRoutes<S, C>(p));
 }
 
 template <class S>
-Made MakeRoutes(const Problem& p) {
+const char* MakeRoutes(const Problem& p, Kernel* kernel) {
   if (const char* reason = RefusePadding(p)) return reason;
-  if (p.taps() <= 255) return MakeRoutesWith<S, uint8_t>(p);
+  if (p.taps() <= 255) return MakeRoutesWith<S, uint8_t>(p, kernel);
   if constexpr (sizeof(S) == 1 ||
                 HWY_TARGET == HWY_WASM) {  // fwd_exact takes those; in WebAssembly the bytes are worth more
     return "a tap's number does not fit a byte";
@@ -448,7 +448,7 @@ Made MakeRoutes(const Problem& p) {
     if (p.taps() > static_cast<int64_t>(std::min<uint64_t>(Code<S>(~Code<S>{0}), uint64_t{1} << 32)) - 1) {
       return "a tap's number does not fit a lane of this type";
     }
-    return MakeRoutesWith<S, Code<S>>(p);
+    return MakeRoutesWith<S, Code<S>>(p, kernel);
   }
 }
 

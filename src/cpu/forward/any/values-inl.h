@@ -465,9 +465,9 @@ class ValuesRunner {
 };
 
 template <class S>
-Made MakeValues(const Problem& p) {
+const char* MakeValues(const Problem& p, Kernel* kernel) {
   if (const char* reason = RefusePadding(p)) return reason;
-  return KernelOfRows<S, ValuesScratch<S>>(p, RunAs<ValuesRunner<S>>, LayOutValues<S>(p));
+  return MakeOfRows<S, ValuesScratch<S>>(kernel, p, RunAs<ValuesRunner<S>>, LayOutValues<S>(p));
 }
 
 }  // namespace HWY_NAMESPACE

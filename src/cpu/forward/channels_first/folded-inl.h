@@ -265,7 +265,7 @@ void RunFolded(const Problem& p, const Args& args, int64_t begin, int64_t end, s
 }
 
 template <class S, bool kRoutes>
-Made MakeFolded(const Problem& p) {
+const char* MakeFolded(const Problem& p, Kernel* kernel) {
   const int64_t lanes = LaneCount<S>();
   if (p.channels_last() && p.channels > 1) return "it needs channels first";
   if (p.width().dilation != 1 && p.width().kernel > 1) return "windows are dilated along the width";
@@ -285,12 +285,11 @@ Made MakeFolded(const Problem& p) {
   if (usual && !kRoutes && p.out_plane() > 1) return "without routes it is for one window per plane";
   ScratchTaker take(nullptr);
   const FoldedScratch<S> scratch(p, kRoutes, take);
-  Kernel kernel;
-  kernel.tasks_per_thread = 1;  // long runs of addresses
-  kernel.units = p.batch * p.channels;
-  kernel.scratch_bytes = take.used();
-  kernel.run = RunFolded<S, kRoutes>;
-  return kernel;
+  kernel->tasks_per_thread = 1;  // long runs of addresses
+  kernel->units = p.batch * p.channels;
+  kernel->scratch_bytes = take.used();
+  kernel->run = RunFolded<S, kRoutes>;
+  return nullptr;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -207,7 +207,7 @@ class SweepRunner {
 // For vectors of 16 bytes: where they are longer a stripe is as wide as many a row, and long rows of several planes
 // waste less.
 template <class S>
-Made MakeRoutes3x3(const Problem& p) {
+const char* MakeRoutes3x3(const Problem& p, Kernel* kernel) {
   const Axis& h = p.height();
   const Axis& w = p.width();
   if (p.channels_last() && p.channels > 1) return "it needs channels first";
@@ -223,7 +223,7 @@ Made MakeRoutes3x3(const Problem& p) {
   if constexpr (!kIsBits<S>) {
     if (h.stride == 1) run = RunAs<SweepRunner<S, 1>>;
   }
-  return KernelOfRows<S, SweepScratch<S>>(p, run, LayOutSweep<S>(p));
+  return MakeOfRows<S, SweepScratch<S>>(kernel, p, run, LayOutSweep<S>(p));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -292,7 +292,7 @@ void RunInterleaved(const Problem& p, const Args& args, int64_t begin, int64_t e
 }
 
 template <class S, bool kRoutes>
-Made MakeTiled(const Problem& p) {
+const char* MakeTiled(const Problem& p, Kernel* kernel) {
   const Axis& w = p.width();
   if (p.channels_last() && p.channels > 1) return "it needs channels first";
   if (w.kernel != w.stride || w.dilation != 1 || w.pad_lo != 0 || w.interior().size() != w.out)
@@ -302,7 +302,7 @@ Made MakeTiled(const Problem& p) {
   if (w.out < LaneCount<S>()) return "a row of outputs is shorter than a vector";
   if (kRoutes && p.taps() > 255) return "a tap's number does not fit a byte";
   const TiledLayout layout = {std::clamp<int64_t>(Tuning().forward_looks / w.out, 1, 64)};
-  return KernelOfRows<S, TiledScratch<S>>(p, RunInterleaved<S, kRoutes>, layout, kRoutes);
+  return MakeOfRows<S, TiledScratch<S>>(kernel, p, RunInterleaved<S, kRoutes>, layout, kRoutes);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -317,13 +317,13 @@ class MiddleRunner {
 };
 
 template <class S, class C, bool kRoutes>
-Made MakeLargeWith(const Problem& p) {
+const char* MakeLargeWith(const Problem& p, Kernel* kernel) {
   const LargeLayout layout = LayOutLarge<S>(p, kRoutes ? sizeof(C) : 0);
-  return KernelOfRows<S, MiddleScratch<S, C>>(p, RunAs<MiddleRunner<S, C, kRoutes>>, layout, kRoutes);
+  return MakeOfRows<S, MiddleScratch<S, C>>(kernel, p, RunAs<MiddleRunner<S, C, kRoutes>>, layout, kRoutes);
 }
 
 template <class S, bool kRoutes>
-Made MakeLarge(const Problem& p) {
+const char* MakeLarge(const Problem& p, Kernel* kernel) {
   if (!p.channels_last()) return "it needs channels last";
   if (p.channels < LaneCount<S>()) return "there are fewer channels than lanes";
   if (HWY_ARCH_X86 && !kRoutes && p.taps() < 49 * p.width().stride) return "windows are small";
@@ -335,10 +335,10 @@ Made MakeLarge(const Problem& p) {
     return "windows reach far beyond the input";
   }
   if constexpr (kRoutes) {
-    if (p.taps() > 255) return MakeLargeWith<S, uint16_t, kRoutes>(p);
+    if (p.taps() > 255) return MakeLargeWith<S, uint16_t, kRoutes>(p, kernel);
   }
   // Without routes there are no codes to fill a vector with: two vectors of keys at a time.
-  return MakeLargeWith<S, std::conditional_t<kRoutes || sizeof(S) == 2, uint8_t, uint16_t>, kRoutes>(p);
+  return MakeLargeWith<S, std::conditional_t<kRoutes || sizeof(S) == 2, uint8_t, uint16_t>, kRoutes>(p, kernel);
 }
 
 }  // namespace HWY_NAMESPACE

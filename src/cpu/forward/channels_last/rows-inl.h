@@ -347,7 +347,7 @@ bool IsWorthRows(const Problem& p) {
 }
 
 template <class S, bool kRoutes>
-Made MakeRows(const Problem& p) {
+const char* MakeRows(const Problem& p, Kernel* kernel) {
   const Axis& h = p.height();
   if (!p.channels_last() || p.channels == 1) return "it needs channels last";
   if (kRoutes && p.taps() > 255) return "a tap's number does not fit a byte";
@@ -359,7 +359,7 @@ Made MakeRows(const Problem& p) {
   if (!kRoutes && HWY_TARGET == HWY_AVX3 && !IsWorthRows<S>(p))
     return "fwd_values pools such windows as fast or faster";
   if (const char* reason = RefuseShortRows(p, layout, kRoutes)) return reason;
-  return KernelOfRows<S, StreamScratch<S>>(p, RunAs<StreamRunner<S, kRoutes>>, layout, kRoutes);
+  return MakeOfRows<S, StreamScratch<S>>(kernel, p, RunAs<StreamRunner<S, kRoutes>>, layout, kRoutes);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -89,15 +89,13 @@ void RunAs(const Problem& p, const Args& args, int64_t begin, int64_t end, std::
 
 // A kernel whose units are rows of outputs, and whose scratch is Scratch(layout, problem, more..., taker).
 template <class S, class Scratch, class Layout, class... More>
-Made KernelOfRows(const Problem& p, decltype(Kernel::run) run, const Layout& layout, More... more) {
+const char* MakeOfRows(Kernel* kernel, const Problem& p, RunFn run, const Layout& layout, More... more) {
   ScratchTaker take(nullptr);
   const Scratch scratch(layout, p, more..., take);
-  Kernel kernel;
-  kernel.run = run;
-  kernel.units = Rows<S>(p, Args{}).row_count();
-  kernel.scratch_bytes = take.used();
-  kernel.layout = KeptCopy(layout);
-  return kernel.layout ? Made(std::move(kernel)) : kNoMemory;
+  kernel->run = run;
+  kernel->units = Rows<S>(p, Args{}).row_count();
+  kernel->scratch_bytes = take.used();
+  return Keep(layout, &kernel->layout);
 }
 
 // The outputs of row r of the result that a fast kernel must not decide: by the rules, or not at all. See RunExactRow

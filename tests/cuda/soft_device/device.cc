@@ -1,6 +1,5 @@
 #include "device.h"
 
-#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -10,6 +9,16 @@
 
 #include "cuda_runtime.h"
 #include "run.h"
+
+// ThreadSanitizer sees every fiber as a thread that knows of the others only what barriers tell it, so that it finds
+// what two threads of a block do to the same word of shared or global memory between two barriers, in whatever order
+// they ran. This file itself is left out.
+#ifdef POOLGRAD_SOFT_DEVICE_RACES
+#include <sanitizer/tsan_interface.h>
+#define SANITIZED(...) __VA_ARGS__
+#else
+#define SANITIZED(...)
+#endif
 
 thread_local uint3 threadIdx, blockIdx;
 thread_local dim3 blockDim;
@@ -34,7 +43,7 @@ SHARED(uint32_t, doubling_words);
 namespace soft_device {
 namespace {
 
-constexpr size_t kStack = 256 << 10;
+constexpr size_t kStack = 256 << 10, kStackFence = 16 << 10;
 constexpr int kWarp = 32;
 constexpr uint32_t kReserved = 1 << 10;  // shared memory that is the system's lies before a block's
 constexpr uint64_t kGarbage = 0xA5A5A5A5A5A5A5A5u;
@@ -43,9 +52,8 @@ enum class Wait { kNothing, kBlock, kWarp, kEnd };
 
 // A thread of a block. It outlives blocks: its stack is made once.
 struct Fiber {
-  ucontext_t first;
-  jmp_buf at;
-  bool begun = false;
+  ucontext_t at;
+  SANITIZED(void* thread = nullptr;)
   Wait wait = Wait::kEnd;
   uint32_t mask = 0;       // of those it waits for in its warp
   uint64_t shown = 0;      // to them
@@ -60,7 +68,15 @@ struct Block {
   int running = 0;
   size_t shared_bytes = 0;
   const Call* call = nullptr;
-  jmp_buf scheduler;
+  ucontext_t scheduler;
+  SANITIZED(void* thread = __tsan_get_current_fiber();)
+
+  ~Block() {
+    for (Fiber& f : fibers) {
+      SANITIZED(__tsan_destroy_fiber(f.thread);)
+      munmap(f.at.uc_stack.ss_sp, kStack);
+    }
+  }
 
   Fiber& fiber() { return fibers[static_cast<size_t>(running)]; }
   int lane() const { return running % kWarp; }
@@ -71,7 +87,8 @@ struct Block {
 
   // Gives way; comes back when nothing is waited for.
   void Yield() {
-    if (_setjmp(fiber().at) == 0) _longjmp(scheduler, 1);
+    SANITIZED(__tsan_switch_to_fiber(thread, __tsan_switch_to_fiber_no_sync);)
+    swapcontext(&fiber().at, &scheduler);
   }
 
   // Lets go of the lanes of `mask`, if all of them wait for one another or have ended.
@@ -88,18 +105,17 @@ struct Block {
       if (!(there >> i & 1)) continue;
       Fiber* f = warp(i);
       f->wait = Wait::kNothing, f->seen_mask = there;
-      std::memcpy(f->seen, shown, sizeof shown);
+      for (int j = 0; j < kWarp; ++j) {
+        if (there >> j & 1) f->seen[j] = shown[j];
+      }
     }
   }
 
   void Resume(int thread) {
     running = thread;
     threadIdx = {static_cast<unsigned>(thread), 0, 0};
-    if (_setjmp(scheduler) != 0) return;
-    Fiber& f = fiber();
-    if (f.begun) _longjmp(f.at, 1);
-    f.begun = true;
-    setcontext(&f.first);
+    SANITIZED(__tsan_switch_to_fiber(fiber().thread, __tsan_switch_to_fiber_no_sync);)
+    swapcontext(&scheduler, &fiber().at);
   }
 
   void Run(int64_t number);
@@ -110,8 +126,10 @@ thread_local Block* block = nullptr;
 // What a fiber does: the call of each block, one after the other.
 void Live() {
   while (true) {
+    SANITIZED(__tsan_acquire(&block->threads);)
     (*block->call)();
     Block& b = *block;
+    SANITIZED(__tsan_release(&b.ended);)
     Fiber& f = b.fiber();
     f.wait = Wait::kEnd, ++b.ended;
     for (int i = 0; i < kWarp; ++i) {
@@ -123,17 +141,20 @@ void Live() {
 
 void Block::Run(int64_t number) {
   while (fibers.size() < static_cast<size_t>(threads)) {
+    void* stack = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack == MAP_FAILED || mprotect(stack, kStackFence, PROT_NONE) != 0) {
+      Die("there is no memory for a thread's stack");
+    }
     Fiber& f = fibers.emplace_back();
-    getcontext(&f.first);
-    f.first.uc_stack.ss_sp = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    f.first.uc_stack.ss_size = kStack;
-    f.first.uc_link = nullptr;
-    if (f.first.uc_stack.ss_sp == MAP_FAILED) Die("there is no memory for a thread's stack");
-    makecontext(&f.first, Live, 0);
+    getcontext(&f.at);
+    f.at.uc_stack.ss_sp = stack, f.at.uc_stack.ss_size = kStack, f.at.uc_link = nullptr;
+    makecontext(&f.at, Live, 0);
+    SANITIZED(f.thread = __tsan_create_fiber(0);)
   }
   for (int i = 0; i < threads; ++i) fibers[static_cast<size_t>(i)].wait = Wait::kNothing;
   ended = at_block = 0, seen = any = false;
   std::memset(poolgrad_soft_shared, 0xA5, shared_bytes + kFence);
+  SANITIZED(__tsan_release(&threads);)
   for (int64_t round = number; ended < threads; ++round) {
     bool moved = false;
     for (int i = 0; i < threads; ++i) {
@@ -148,6 +169,7 @@ void Block::Run(int64_t number) {
     }
     if (!moved) Die("threads of a block wait for different things, for ever");
   }
+  SANITIZED(__tsan_acquire(&ended);)
   for (size_t i = 0; i < kFence; ++i) {
     if (poolgrad_soft_shared[shared_bytes + i] != 0xA5) Die("a thread wrote behind the shared memory of its block");
   }
@@ -176,7 +198,9 @@ void RunGrid(const Call& call, int64_t blocks, int threads, size_t shared_bytes)
 
 void SyncBlock() {
   block->fiber().wait = Wait::kBlock, ++block->at_block;
+  SANITIZED(__tsan_release(&block->at_block);)
   block->Yield();
+  SANITIZED(__tsan_acquire(&block->at_block);)
 }
 
 bool SyncBlockOr(bool mine) {
@@ -189,8 +213,11 @@ void SyncWarp(uint32_t mask) {
   Block& b = *block;
   if (!(mask >> b.lane() & 1)) Die("a lane waits for others by a mask that it is not in");
   b.fiber().wait = Wait::kWarp, b.fiber().mask = mask;
+  void* const met = &b.warp(static_cast<int>(__builtin_ctz(mask)))->mask;  // of those of the mask
+  SANITIZED(__tsan_release(met);)
   b.TryWarp(mask);
   b.Yield();
+  SANITIZED(__tsan_acquire(met);)
 }
 
 bool Any(uint32_t mask, bool mine) {

@@ -30,6 +30,8 @@ std::span<const Algorithm> VectorKernels([[maybe_unused]] poolgrad_op op) {
 #endif
 }
 
+bool IsVector(const char* algorithm) { return algorithm && algorithm != ReferenceAlgorithms().front().name; }
+
 // Operations a problem has at all; null, or why not.
 const char* Missing(const Problem& p, poolgrad_op op) {
   if (p.kind == POOLGRAD_AVERAGE) {
@@ -149,6 +151,12 @@ Status Plan::Make(const poolgrad_problem& raw, const char* algorithm, bool may_c
     const int64_t work = Work(op);
     host.threads = ThreadsFor(work, host.threads);
     host.tasks = TasksWorth(work, host.threads, kTasksPerThread);
+    if (const Choice& find = chosen_[POOLGRAD_OP_FORWARD_ROUTES], &use = chosen_[POOLGRAD_OP_BACKWARD];
+        op == POOLGRAD_OP_BACKWARD_X && !algorithm && IsVector(find.name) && IsVector(use.name)) {
+      host.same = &p;
+      host.forward_routes = &find.kernel;
+      host.backward = &use.kernel;
+    }
     Wanted wanted(p, op, host);
     const auto any_of = [&](std::span<const Algorithm> list, bool last_resort) {
       for (const Algorithm& candidate : list) {

@@ -86,7 +86,9 @@ namespace {
 
 constexpr char kDoesOthers[] = "it does other operations";
 
-const char* MakeAs(const Algorithm& a, const Problem& seen, const Wanted& w, Kernel* kernel) {
+const char* MakeAs(const Algorithm& a, const Problem& seen, Wanted& w, Kernel* kernel) {
+  const char* const refusal = a.refuse ? w.Refused(a.refuse, seen) : nullptr;
+  if (refusal) return refusal;
   const char* const reason = a.made_of(seen, w.op, w.host, kernel);
   if (reason && kernel->run) *kernel = {};
   return reason;
@@ -120,10 +122,9 @@ std::shared_ptr<const Problem> Shared(std::optional<Problem> p) {
 
 }  // namespace
 
-const std::shared_ptr<const Problem>& Wanted::Folded() {
-  if (!folded_known_) folded_ = Shared(poolgrad::Folded(problem, op));
+void Wanted::Fold() {
+  folded_ = Shared(poolgrad::Folded(problem, op));
   folded_known_ = true;
-  return folded_;
 }
 
 const std::shared_ptr<const Problem>& Wanted::Rows() {

@@ -22,8 +22,22 @@ struct Range {
   int64_t size() const { return end > begin ? end - begin : 0; }
 };
 
-inline constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b > 0); }   // b > 0, any a
-inline constexpr int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }  // b > 0, any a
+// a / b. On x86 before Ice Lake numbers of 64 bits take 42 to 95 cycles, of 32 bits 26; laying out a plan's kernels is
+// a hundred or two of them.
+inline constexpr int64_t Quotient(int64_t a, int64_t b) {
+#ifdef __x86_64__
+  if (((a | b) >> 32) == 0) return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
+#endif
+  return a / b;
+}
+inline constexpr int64_t CeilDiv(int64_t a, int64_t b) {  // b > 0, any a
+  const int64_t q = Quotient(a, b);
+  return q + (a - q * b > 0);
+}
+inline constexpr int64_t FloorDiv(int64_t a, int64_t b) {  // b > 0, any a
+  const int64_t q = Quotient(a, b);
+  return q - (a - q * b < 0);
+}
 
 // The windows of an axis by table. Starts never fall.
 struct AxisTable {
@@ -151,8 +165,9 @@ struct ThinAxis {
 
   explicit ThinAxis(const Axis& a) : axis(a) {
     const int64_t common = a.kernel > 1 ? std::gcd(a.stride, a.dilation) : a.stride;
+    if (a.table || (common == 1 && (a.kernel > 1 || a.dilation == 1))) return;
     const int64_t begin = -a.pad_lo - FloorDiv(-a.pad_lo, common) * common;
-    if (a.table || begin >= a.in) return;
+    if (begin >= a.in) return;
     first = begin;
     apart = common;
     axis.in = CeilDiv(a.in - first, apart);

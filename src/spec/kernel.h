@@ -13,6 +13,7 @@
 namespace poolgrad {
 
 struct Args;
+struct Kernel;
 
 // Finishes outputs of problems with relu: stored as they were before it.
 using Finisher = void (*)(const Problem& problem, const Args& args, Range outputs);
@@ -48,6 +49,10 @@ struct Host {
   int threads = 1;   // that a run may have, and is worth
   int64_t tasks = threads > 1 ? int64_t{threads} * kTasksPerThread : 1;  // that it is worth
   int64_t whole_bytes = 0;  // of x, where the problem is a piece of a larger one
+  // What the plan has of the same problem by now, for backward from x, which needs both: where it would make the same,
+  // it shares them. Null: nothing.
+  const Problem* same = nullptr;
+  const Kernel *forward_routes = nullptr, *backward = nullptr;
 };
 
 // Runs units [begin, end). Source and result have at least one element each (only the reference sees less). `scratch`
@@ -112,12 +117,28 @@ class Wanted {
   const Host& host;
 
   // Null where the problem stays as it is; and folded to rows.
-  const std::shared_ptr<const Problem>& Folded();
+  const std::shared_ptr<const Problem>& Folded() {
+    if (!folded_known_) Fold();
+    return folded_;
+  }
   const std::shared_ptr<const Problem>& Rows();
 
+  // What `refuse` says of a problem as some of them see it. Most ask the same, one after the other.
+  const char* Refused(const char* (*refuse)(const Problem& problem, poolgrad_op op), const Problem& seen) {
+    if (asked_ != refuse || asked_of_ != &seen) refusal_ = refuse(seen, op);
+    asked_ = refuse;
+    asked_of_ = &seen;
+    return refusal_;
+  }
+
  private:
+  void Fold();
+
   bool folded_known_ = false, rows_known_ = false;
   std::shared_ptr<const Problem> folded_, rows_;
+  const char* (*asked_)(const Problem& problem, poolgrad_op op) = nullptr;
+  const Problem* asked_of_ = nullptr;
+  const char* refusal_ = nullptr;
 };
 
 // How an algorithm sees problems: as they are, folded, or folded to rows.
@@ -137,6 +158,8 @@ struct Algorithm {
   // Makes *kernel, which is as new: null, or why there is none, e.g. "the windows overlap"; then, if its `run` was set,
   // it is not as new any more. Most of a plan's cost is asking for kernels that refuse.
   const char* (*made_of)(const Problem& problem, poolgrad_op op, const Host& host, Kernel* kernel);
+  // What is asked first, if anything: null, or why there is none.
+  const char* (*refuse)(const Problem& problem, poolgrad_op op) = nullptr;
 
   // The same; but a kernel that is refused stays as new.
   const char* make(Wanted& wanted, Kernel* kernel) const;

@@ -143,11 +143,14 @@ const char* AddShape(const Problem& p, const Host& host, int64_t images, const B
   SetRouteLines(&s.forward);
   Host one{host.simd};  // thread for a piece
   one.whole_bytes = p.x_bytes();
-  if (!MakeFirst(ForwardAlgorithms(), s.forward, POOLGRAD_OP_FORWARD_ROUTES, one, &s.find)) {
-    return "no vector kernel finds its routes";
-  }
   const Problem& backward = s.backward ? *s.backward : s.forward;
-  if (!MakeFirst(BackwardAlgorithms(), backward, POOLGRAD_OP_BACKWARD, one, &s.use)) {
+  if (host.same == &p && host.threads == 1 && c.groups * c.bands == 1) {  // the piece is the problem
+    s.forward = p;
+    s.find = *host.forward_routes;
+    s.use = *host.backward;
+  } else if (!MakeFirst(ForwardAlgorithms(), s.forward, POOLGRAD_OP_FORWARD_ROUTES, one, &s.find)) {
+    return "no vector kernel finds its routes";
+  } else if (!MakeFirst(BackwardAlgorithms(), backward, POOLGRAD_OP_BACKWARD, one, &s.use)) {
     return "no vector kernel uses its routes";
   }
   layout->find_bytes = std::max(layout->find_bytes, Round64(s.find.scratch_bytes));

@@ -107,15 +107,15 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     l.sums = direct ? 0 : p.in_plane() * l.lanes * l.group + kSumSlack;
     return l;
   }
-  l.piece = std::max<int64_t>(1, tuning.sums_piece / l.lanes);
+  l.piece = std::max<int64_t>(1, Quotient(tuning.sums_piece, l.lanes));
   if (reads) {  // any cut will do
     l.groups = l.images;
     l.band[l.roll] = CeilDiv(l.band[l.roll], CeilDiv(host.tasks, l.images));
     l.bands[l.roll] = CeilDiv(p.axis[l.roll].out, l.band[l.roll]);
     return l;
   }
-  const int64_t inputs = p.x_elements() / p.y_elements();  // for an output
-  int64_t apart = l.lanes;                                 // outputs that share no input, one after the other
+  const int64_t inputs = Quotient(p.x_elements(), p.y_elements());  // for an output
+  int64_t apart = l.lanes;                                          // outputs that share no input, one after the other
   for (int i = 2; i >= 0 && p.axis[i].disjoint(); --i) apart *= p.axis[i].out;
   const bool in_step = apart < kLanesApart && !p.disjoint() && inputs < kSeldomMeet && l.images >= kImagesInStep;
   l.group = in_step ? kImagesInStep : 1;
@@ -188,7 +188,7 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     l.ahead = l.roll == 2 ? l.band[2] : std::min(l.band[l.roll], std::max(reach + more, fitting));
     l.sums = l.ahead * slice() * l.group + kSumSlack;
   }
-  l.piece = std::max<int64_t>(1, tuning.sums_piece / l.block);
+  l.piece = std::max<int64_t>(1, Quotient(tuning.sums_piece, l.block));
   return l;
 }
 

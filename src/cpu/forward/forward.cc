@@ -68,19 +68,20 @@ void AddShortcut(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) 
   kernel->scratch_bytes = std::max(kernel->scratch_bytes, bits.scratch_bytes);
 }
 
-// What every way of max pooling asks for; the ways that only compare keys ask for more than fwd_exact does.
-const char* RefuseMax(ForwardWay way, const Problem& p, poolgrad_op op) {
+// What every way of max pooling asks for. Those that only compare keys ask for more, and all but fwd_transposed for
+// windows at regular distances.
+const char* RefuseTaps(const Problem& p, poolgrad_op op) {
   const int64_t most_taps = SizeOf(p.dtype) == 1 ? 65534 : int64_t{1} << 31;
-  if (p.taps() > most_taps && op == POOLGRAD_OP_FORWARD_ROUTES) return "a window has more taps than can be numbered";
-  if (way == ForwardWay::kExact) return nullptr;
-  if (p.by_table() && way != ForwardWay::kTransposed) return "it needs windows at regular distances";
+  return p.taps() > most_taps && op == POOLGRAD_OP_FORWARD_ROUTES ? "a window has more taps than can be numbered"
+                                                                  : nullptr;
+}
+
+template <bool kTables>
+const char* RefuseKeys(const Problem& p, poolgrad_op op) {
+  if (const char* reason = RefuseTaps(p, op)) return reason;
+  if (!kTables && p.by_table()) return "it needs windows at regular distances";
   if (p.routes.masks && op == POOLGRAD_OP_FORWARD_ROUTES) return "it keeps one winner, not a set of ties";
   if (p.width().has_empty_window()) return "a window has no valid tap along the width";
-  const bool usual = Tuning().forward_kept >> 10 > 0;  // tests take kernels also where they are slow
-  if (usual && way == ForwardWay::kLarge && op == POOLGRAD_OP_FORWARD_ROUTES && p.taps() <= 255 &&
-      CeilDiv(p.height().kernel, p.height().stride) <= 3) {
-    return "at most three windows share a row";  // fwd_cl_rows takes those, if rows are long enough to be worth it
-  }
   if (p.x_bytes() > int64_t{1} << 48 || p.y_bytes() > int64_t{1} << 48) return "no memory holds so much";
   return nullptr;
 }
@@ -96,9 +97,13 @@ int64_t RowsRepeated(ForwardWay way, const Problem& p) {
 }
 
 const char* MakeMax(ForwardWay way, const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
-  if (const char* reason = RefuseMax(way, p, op)) return reason;
   if (way == ForwardWay::kCut) return MakeForwardCut(p, op, host, kernel);
   const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;
+  const bool usual = Tuning().forward_kept >> 10 > 0;  // tests take kernels also where they are slow
+  if (usual && way == ForwardWay::kLarge && routes && p.taps() <= 255 &&
+      CeilDiv(p.height().kernel, p.height().stride) <= 3) {
+    return "at most three windows share a row";  // fwd_cl_rows takes those, if rows are long enough to be worth it
+  }
   if (const char* reason = MakeOfType(way, p, routes, host, kernel)) return reason;
   kernel->repeated = RowsRepeated(way, p);
   AddShortcut(way, p, routes, kernel);
@@ -116,9 +121,15 @@ const char* Make(const Problem& p, poolgrad_op op, const Host& host, Kernel* ker
   return MakeMax(kWay, p, op, host, kernel);
 }
 
+constexpr auto RefusalOf(ForwardWay way) -> const char* (*)(const Problem&, poolgrad_op) {
+  if (way == ForwardWay::kAverage || way == ForwardWay::kAveragePlanes) return nullptr;
+  if (way == ForwardWay::kExact) return RefuseTaps;
+  return way == ForwardWay::kTransposed ? RefuseKeys<true> : RefuseKeys<false>;
+}
+
 constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {
   return std::array{Algorithm{kForwardTable[kRows].name, kForwardTable[kRows].does, kForwardTable[kRows].seen,
-                              Make<kForwardTable[kRows].way>}...};
+                              Make<kForwardTable[kRows].way>, RefusalOf(kForwardTable[kRows].way)}...};
 }
 (std::make_index_sequence<std::size(kForwardTable)>());
 

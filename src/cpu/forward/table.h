@@ -71,6 +71,13 @@ inline constexpr ForwardRow kForwardTable[] = {
 };
 // clang-format on
 
+static_assert([] {  // rows are found by their way
+  for (int i = 0; const ForwardRow& row : kForwardTable) {
+    if (static_cast<int>(row.way) != i++) return false;
+  }
+  return true;
+}());
+
 constexpr bool IsBuilt(ForwardWay way, Held held, Sets on) {
   for (const ForwardRow& row : kForwardTable) {
     if (row.way == way) return (row.built[static_cast<int>(held)] & on) != 0;

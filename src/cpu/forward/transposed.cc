@@ -254,7 +254,8 @@ const char* MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& 
   q.channels = layout->lanes * inner;
   q.routes.bits = std::max(8, p.routes.bits);
   SetRouteLines(&q);
-  const Algorithm* const way = MakeFirst(ForwardAlgorithms(), q, op, Host{host.simd}, &layout->kernel);
+  const auto of_channels_last = ForwardAlgorithms().subspan(static_cast<size_t>(ForwardWay::kRows));
+  const Algorithm* const way = MakeFirst(of_channels_last, q, op, Host{host.simd}, &layout->kernel);
   kernel->run = POOLGRAD_DISPATCH(TransposedOf, host.simd)(p);
   if (!kernel->run || !way) return kNoSimdHere;
   if (!is_short && std::strcmp(way->name, "fwd_cl_large") != 0) return kLongRows;

@@ -44,8 +44,9 @@ test-fuzz:
 	@tools/setup core fuzz
 	@fuzz/run.sh 30
 
-# Compiles the CUDA backend where nvcc is; runs its tests where there is a GPU.
+# The CUDA kernels on a GPU in software; compiled by nvcc where that is; on a GPU where there is one.
 test-cuda:
+	@tools/setup core
 	@tests/cuda/test.sh
 
 test-python:

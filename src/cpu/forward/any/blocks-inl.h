@@ -113,31 +113,23 @@ struct Block {
   Range in;     // input rows between the first and the last that a window sees; may be empty
 };
 
-// Calls run(block) for blocks of at most out_rows rows (where planes have so many: of one plane) that together are rows
-// [begin, end) of the result.
-template <class S, class Run>
-void ForBlocksOfRows(const Rows<S>& rows, int64_t out_rows, int64_t begin, int64_t end, const Run& run) {
-  const Axis& height = rows.p.height();
-  const Axis& depth = rows.p.depth();
-  for (int64_t r = begin; r < end && !rows.GaveUp();) {
+// Pools rows [begin, end) of the result by blocks of at most out_rows rows (where planes have so many: of one plane),
+// and of each block piece by piece of its rows, `tile` outputs: by pool(block, watch), where it sees some input, and
+// after that what the rules decide. *piece is the first before, then the one at work; clear() is called where it lies
+// otherwise among its padding than the one before.
+template <class S, class Clear, class Pool>
+void PoolBlocks(const Rows<S>& rows, int64_t out_rows, int64_t tile, int64_t begin, int64_t end, Piece* piece,
+                const Clear& clear, const Pool& pool) {
+  const Axis &depth = rows.p.depth(), &height = rows.p.height(), &width = rows.p.width();
+  for (int64_t r = begin, past; r < end && !rows.GaveUp(); r = past) {
     const int64_t group = r / height.out;  // (plane, od)
     const int64_t oh = r - group * height.out;
     const int64_t od = group % depth.out;
     const int64_t count = std::min({out_rows, end - r, height.out - oh});
     const int64_t planes = count == height.out && depth.out == 1 ? std::min(out_rows, end - r) / count : 1;
     const Range in = height.inputs({oh, oh + count});
-    run(Block<S>{rows.plane(group / depth.out), planes, od, {oh, oh + count}, r, depth.valid_taps(od), in});
-    r += planes * count;
-  }
-}
-
-// Calls pool(block) for blocks as above and for each piece of their rows, `tile` outputs; *piece is the first before,
-// then the one at work. clear() is called where it lies otherwise among its padding than the one before.
-template <class S, class Clear, class Pool>
-void ForPiecesOfBlocks(const Rows<S>& rows, int64_t out_rows, int64_t tile, int64_t begin, int64_t end, Piece* piece,
-                       const Clear& clear, const Pool& pool) {
-  const Axis& width = rows.p.width();
-  ForBlocksOfRows(rows, out_rows, begin, end, [&](const Block<S>& block) {
+    const Block<S> block{rows.plane(group / depth.out), planes, od, {oh, oh + count}, r, depth.valid_taps(od), in};
+    past = r + planes * count;
     for (int64_t o = 0; o < width.out; o += tile) {
       if (tile < width.out) {
         const Axis before = piece->width;
@@ -145,10 +137,12 @@ void ForPiecesOfBlocks(const Rows<S>& rows, int64_t out_rows, int64_t tile, int6
         const Axis& now = piece->width;
         if (before.in != now.in || before.pad_lo != now.pad_lo || before.out != now.out) clear();
       }
-      pool(block);
-      rows.Finish(block.r, block.planes * block.oh.size(), piece->ow);
+      Watch<S> watch(rows.p);
+      if (in.size() > 0 && block.depth.size() > 0) pool(block, watch);
+      PoolSpecialRows<S>(rows, r, past, piece->ow, watch.Fired() != Alarm::kNone);
+      rows.Finish(r, past - r, piece->ow);
     }
-  });
+  }
 }
 
 // Calls run(block, plane) for each plane of a block, as a block of its own.
@@ -163,14 +157,6 @@ void ForPlanesOf(Block<S> block, const Rows<S>& rows, const Run& run) {
 // Input rows that a block of at most out_rows output rows of one plane sees.
 inline int64_t InRows(const Axis& height, int64_t out_rows) {
   return std::min(height.in, (std::min(out_rows, height.out) - 1) * height.stride + height.extent());
-}
-
-// Pools a block by pool(watch), where it sees some input, and after that what the rules decide.
-template <class S, class Pool>
-void PoolBlock(const Rows<S>& rows, const Block<S>& block, Range ow, const Pool& pool) {
-  Watch<S> watch(rows.p);
-  if (block.in.size() > 0 && block.depth.size() > 0) pool(watch);
-  PoolSpecialRows<S>(rows, block.r, block.r + block.planes * block.oh.size(), ow, watch.Fired() != Alarm::kNone);
 }
 
 // Lines that end inside a byte, or lie apart. Each may spill into those after it, which are written later; returns how

@@ -177,11 +177,9 @@ class RoutesRunner {
   }
 
   void Run(int64_t begin, int64_t end) {
-    ForPiecesOfBlocks(
+    PoolBlocks(
         rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
-        [&](const Block<S>& block) {
-          PoolBlock(rows_, block, piece_.ow, [&](Watch<S>& watch) { Pool(block, watch); });
-        });
+        [&](const Block<S>& block, Watch<S>& watch) { Pool(block, watch); });
   }
 
  private:

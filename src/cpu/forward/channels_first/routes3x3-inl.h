@@ -104,11 +104,10 @@ class SweepRunner {
   }
 
   void Run(int64_t begin, int64_t end) {
-    const Range whole = {0, width_.out};
-    ForBlocksOfRows(rows_, l_.out_rows, begin, end, [&](const Block<S>& block) {
-      PoolBlock(rows_, block, whole, [&](Watch<S>& watch) { Pool(block, watch); });
-      rows_.Finish(block.r, block.planes * block.oh.size(), whole);
-    });
+    Piece whole(width_, {0, width_.out});
+    PoolBlocks(
+        rows_, l_.out_rows, width_.out, begin, end, &whole, [] {},
+        [&](const Block<S>& block, Watch<S>& watch) { Pool(block, watch); });
   }
 
  private:

@@ -68,11 +68,13 @@ struct CpuTuning {
   int64_t forward_asks = (1 << 20) + 1;
   int64_t forward_sweep_codes = 16 << 10;  // fwd_cf_routes3x3: of a block
   // fwd_transposed: the fewest planes; the longest rows, in bytes, and those of signals and of windows of several
-  // slices, or else the fewest taps; and what a block of planes takes of L2.
+  // slices, or else the fewest taps; of windows by table, inputs of a row that are too many (twice as many of a byte
+  // each); and what a block of planes takes of L2.
   int64_t transposed_planes = 8;
   int64_t transposed_row = 32;
   int64_t transposed_far = 96;
   int64_t transposed_taps = 121;
+  int64_t transposed_table = 96;
   int64_t transposed_block = 256 << 10;
   // fwd_cl_cut: the least that is copied of a position, in bytes.
   int64_t cut_channels = 128;

@@ -152,7 +152,7 @@ struct Axis {
     const int64_t s = start(o);
     const int64_t taps = size(o);
     const int64_t begin = s >= lo ? 0 : CeilDiv(lo - s, dilation);
-    const int64_t end = s >= hi ? 0 : std::min(taps, CeilDiv(hi - s, dilation));
+    const int64_t end = s >= hi ? 0 : s + (taps - 1) * dilation < hi ? taps : CeilDiv(hi - s, dilation);
     return {std::min(begin, taps), std::max(std::min(begin, taps), end)};
   }
 };

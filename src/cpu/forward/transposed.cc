@@ -200,11 +200,10 @@ const char* MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& 
   if (fills) return "there are channels enough to fill lanes";
   const int64_t planes = p.batch * p.channels / inner;
   const CpuTuning& tuning = Tuning();
-  const bool table = p.by_table();  // every window by itself, in lanes that are planes or else one by one
-  // Windows by table gain even then, but one thread has it all (three planes of 224x224 to 100x100 take 0.94 ms, by
-  // rows 2.1 on one thread and 1.0 on two).
-  if (planes < tuning.transposed_planes && (!table || host.threads > 1))
-    return "there are too few planes to fill lanes";
+  if (planes < tuning.transposed_planes) return "there are too few planes to fill lanes";
+  const bool table = p.by_table();
+  const int64_t wide = std::min<int64_t>(SizeOf(p.dtype), 2) * p.width().in * inner;
+  if (table && wide >= 2 * tuning.transposed_table) return kLongRows;
   const int64_t vector = std::min(CeilDiv(planes, 16), std::max<int64_t>(1, 4 / SizeOf(p.dtype))) * 16;
   // What general kernels do for each row they do for few outputs here; for values alone they lie along rows of x. A
   // signal has nothing but rows, and those of outputs far apart are slow to collect; the same holds for images of
@@ -240,8 +239,8 @@ const char* MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& 
   if (each > room && !table) return "planes are too large to be held side by side";
   // Blocks of about the same size, of whole vectors, as many for every thread. What is left of one takes as long. More
   // than four vectors are for planes so small that beginning a block would take longer than pooling it.
-  const int64_t wide = std::max<int64_t>(4, tuning.transposed_block / 8 / each);
-  const int64_t most = std::clamp<int64_t>(tuning.transposed_block / each, 1, wide);
+  const int64_t vectors = std::max<int64_t>(4, tuning.transposed_block / 8 / each);
+  const int64_t most = std::clamp<int64_t>(tuning.transposed_block / each, 1, vectors);
   const int64_t fair = CeilDiv(CeilDiv(planes, most * vector), host.threads) * host.threads;
   const int64_t blocks = std::min(fair, CeilDiv(planes, vector));
 

@@ -18,7 +18,7 @@
 #include "cpu/forward/channels_first/tiled-inl.h"
 #include "cpu/forward/channels_last/large-inl.h"
 #include "cpu/forward/channels_last/rows-inl.h"
-#include "cpu/forward/common/exact-inl.h"
+#include "cpu/forward/common/picked-inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -44,7 +44,10 @@ const char* MakeSpecial(ForwardWay, const Problem&, bool, Kernel*) {
 
 template <class S>
 const char* MakeExact(const Problem& p, Kernel* kernel) {
+  const Range sizes = PickedRows<S>::Sizes(p);
+  if (kByFmax<S> && sizes.size() > 0) return kNotBuilt;  // which are picked by their keys
   kernel->run = RunExact<S>;
+  kernel->scratch_bytes = sizes.size() > 0 ? PickedRows<S>(p, sizes, ScratchTaker(nullptr)).bytes : 0;
   kernel->units = Rows<S>(p, Args{}).row_count();
   return nullptr;
 }

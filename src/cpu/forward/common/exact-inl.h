@@ -6,8 +6,7 @@
 // bit. Numbers of taps that do not fit a lane are kept in two (TapNumber). Needs no scratch; the time grows with the
 // number of taps.
 //
-// On ordinary values all rules agree: rows of channels that lie last are pooled without them first, and a Watch looks
-// on.
+// On ordinary values all rules agree: fwd_exact (picked-inl.h) pools rows without them first, and a Watch looks on.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_EXACT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -275,24 +274,24 @@ HWY_NOINLINE void RunExactRow(const Problem& p, const S* plane, int64_t od, int6
   }
 }
 
-// Whether OrdinaryRow takes rows of this problem: lanes are channels, one tap wins, and its number fits a lane.
+// Whether rows of this problem may be pooled without rules: one tap wins, and its number fits a lane.
 template <class S>
 bool TakesOrdinaryRows(const Problem& p) {
   const double most = static_cast<double>(Code<S>(~Code<S>{0}));
-  return p.channels_last() && p.channels > 1 && !p.routes.masks && static_cast<double>(p.taps()) < most;
+  return !p.routes.masks && static_cast<double>(p.taps()) < most && !p.width().has_empty_window();
 }
 
-// kSome vectors of channels of output ow from channel c on, the last of n elements, as `later > best` has them, or with
-// ties=last `later >= best`. Every window must have a tap. Where the watch fires it may be wrong.
-template <class S, int kSome>
-HWY_INLINE void OrdinaryBlock(const ExactRow<S>& row, int64_t ow, int64_t c, int64_t n, S* y, Code<S>* codes,
-                              Watch<S>& watch) {
+// kSome vectors from element `at` of a row of inputs on, the last of n elements, with taps w of the width: the winners,
+// as `later > best` has them, or with ties=last `later >= best`, and their taps' numbers go to done(v, key, code).
+// Every window must have a tap. Where the watch fires it may be wrong.
+template <class S, int kSome, class Done>
+HWY_INLINE void OrdinaryBlock(const ExactRow<S>& row, Range w, int64_t at, int64_t n, Watch<S>& watch,
+                              const Done& done) {
   const hn::ScalableTag<S> d;
   const hn::ScalableTag<Code<S>> du;
   const Problem& p = row.p;
   const int64_t lanes = LaneCount<S>(), pitch = p.width().in * row.inner, step = p.width().dilation * row.inner;
   const bool takes_ties = p.ties == POOLGRAD_TIES_LAST;
-  const Range w = p.width().valid_taps(ow);
   const auto number = [&](int64_t kd, int64_t kh) {
     return (kd * p.height().kernel + kh) * p.width().kernel + w.begin;
   };
@@ -307,7 +306,7 @@ HWY_INLINE void OrdinaryBlock(const ExactRow<S>& row, int64_t ow, int64_t c, int
     for (int64_t kh = row.h.begin; kh < row.h.end; ++kh) {
       const int64_t in_row =
           (row.start_d + kd * p.depth().dilation) * p.height().in + row.start_h + kh * p.height().dilation;
-      const S* from = row.x + in_row * pitch + p.width().start(ow) * row.inner + w.begin * step + c;
+      const S* from = row.x + in_row * pitch + at;
       auto tap = hn::Set(du, static_cast<Code<S>>(number(kd, kh)));
       for (int64_t kw = w.begin; kw < w.end; ++kw, from += step, tap = hn::Add(tap, hn::Set(du, 1))) {
         POOLGRAD_UNROLL for (int v = 0; v < kSome; ++v) {
@@ -324,27 +323,37 @@ HWY_INLINE void OrdinaryBlock(const ExactRow<S>& row, int64_t ow, int64_t c, int
   POOLGRAD_UNROLL for (int v = 0; v < kSome; ++v) {
     if constexpr (kIsFloat<S>) watch.SeeInput(seen[v]);
     if constexpr (kHasKeys<S>) watch.See(seen[v]);
-    if constexpr (kIsHalf<S>) watch.SeeWinner(best[v]);
-    if (watch.rectifies()) code[v] = hn::Or(code[v], watch.Dropped(best[v]));
-    StoreFirst(d, watch.ToY(best[v]), y + c + v * lanes, kSome == 1 ? n : lanes);
-    hn::StoreU(code[v], du, codes + v * lanes);
+    done(v, best[v], code[v]);
   }
 }
 
+// Outputs whose lanes are channels. Codes may go beyond the n outputs.
 template <class S>
-HWY_NOINLINE void OrdinaryRow(const Problem& p, const S* plane, int64_t od, int64_t oh, S* y, uint8_t* routes,
-                              Watch<S>& shared_watch) {
+HWY_INLINE void StoreOrdinary(VecOf<S> key, CodeVec<S> code, int64_t n, S* y, Code<S>* codes, Watch<S>& watch) {
+  if constexpr (kIsHalf<S>) watch.SeeWinner(key);
+  if (watch.rectifies()) code = hn::Or(code, watch.Dropped(key));
+  StoreFirst(hn::ScalableTag<S>(), watch.ToY(key), y, n);
+  hn::StoreU(code, hn::ScalableTag<Code<S>>(), codes);
+}
+
+template <class S>
+HWY_NOINLINE void OrdinaryRow(const ExactRow<S>& row, S* y, uint8_t* routes, Watch<S>& shared_watch) {
   constexpr int64_t kSome = 256;  // codes on their way to a line; so many fill bytes
   HWY_ALIGN Code<S> codes[kSome];
-  const ExactRow<S> row(p, plane, od, oh);
+  const Problem& p = row.p;
   const int64_t lanes = LaneCount<S>(), channels = p.channels;
   Watch<S> watch = shared_watch;
   for (int64_t o = 0; o < p.width().out; ++o, y += channels) {
+    const Range w = p.width().valid_taps(o);
+    const int64_t first = (p.width().start(o) + w.begin * p.width().dilation) * channels;
     for (int64_t begin = 0; begin < channels; begin += kSome) {
       const int64_t end = std::min(begin + kSome, channels);
-      int64_t c = begin;
-      for (; c + 4 * lanes <= end; c += 4 * lanes) OrdinaryBlock<S, 4>(row, o, c, lanes, y, codes + (c - begin), watch);
-      for (; c < end; c += lanes) OrdinaryBlock<S, 1>(row, o, c, end - c, y, codes + (c - begin), watch);
+      int64_t c = begin, n = lanes;
+      const auto done = [&](int v, VecOf<S> key, CodeVec<S> code) POOLGRAD_LAMBDA {
+        StoreOrdinary<S>(key, code, n, y + c + v * lanes, codes + (c - begin) + v * lanes, watch);
+      };
+      for (; c + 4 * lanes <= end; c += 4 * lanes) OrdinaryBlock<S, 4>(row, w, first + c, n, watch, done);
+      for (; c < end; c += lanes) OrdinaryBlock<S, 1>(row, w, first + c, n = std::min(lanes, end - c), watch, done);
       uint8_t* const to = routes ? routes + LineOffset(p.routes, o) + begin * p.routes.bits / 8 : nullptr;
       if (to) PackCodes(codes, end - begin, p.routes.bits, to);
     }

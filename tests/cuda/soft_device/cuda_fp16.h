@@ -10,10 +10,17 @@ struct __half2 {
   unsigned bits;
 };
 
+#ifdef __aarch64__
+using soft_device_float16 = __fp16;
+#else
+using soft_device_float16 = _Float16;
+#endif
+
 inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
-inline float __half2float(__half v) { return static_cast<float>(soft_device_cast<_Float16>(v.bits)); }
+inline float __half2float(__half v) { return static_cast<float>(soft_device_cast<soft_device_float16>(v.bits)); }
 inline __half __float2half_rn(float v) {
-  return {v != v ? static_cast<unsigned short>(0x7FFF) : soft_device_cast<unsigned short>(static_cast<_Float16>(v))};
+  return {v != v ? static_cast<unsigned short>(0x7FFF)
+                 : soft_device_cast<unsigned short>(static_cast<soft_device_float16>(v))};
 }
 
 // Both halves of a pair by a function of floats; `Half` has Widen and Narrow.

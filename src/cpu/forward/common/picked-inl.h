@@ -44,7 +44,7 @@ class PickedRows {
         step_(p.width().dilation * inner_),
         lanes_(LaneCount<S>()),
         sizes_(sizes),
-        level_((in_ + sizes.begin * step_) / lanes_ * lanes_ + lanes_) {
+        level_((in_ + sizes.begin * step_) / lanes_ * lanes_ + 2 * lanes_) {  // vectors begin anywhere
     keys_ = take.Take<S>(level_ * sizes.size());
     codes_ = take.Take<Code<S>>(level_ * sizes.size());
     best_ = take.Take<S>(out_ + lanes_);

@@ -13,7 +13,7 @@ quietly() {
 build=build/cuda-soft
 mkdir -p "$build"
 quietly cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DPOOLGRAD_SIMD=OFF -DPOOLGRAD_THREADS=OFF \
-  -DPOOLGRAD_CUDA_SOFT=ON -DPOOLGRAD_CUDA_TOGETHER=ON -DPOOLGRAD_TESTS=OFF -DPOOLGRAD_CLI=OFF "${launcher[@]}"
+  -DPOOLGRAD_CUDA_SOFT=ON -DPOOLGRAD_TESTS=OFF -DPOOLGRAD_CLI=OFF "${launcher[@]}"
 quietly cmake --build "$build" --target cuda_check soft_nvrtc soft_device_test
 export XDG_CACHE_HOME=$PWD/$build/cache  # of this build's compiled kernels
 rm -rf "$XDG_CACHE_HOME" && mkdir "$XDG_CACHE_HOME"

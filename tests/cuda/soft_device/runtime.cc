@@ -1,10 +1,11 @@
 // The runtime's functions: memory is the host's, launches run at once, or are kept where a graph is captured.
 #include <dlfcn.h>
-#include <unistd.h>
 
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda_runtime_api.h"

@@ -89,6 +89,7 @@ const char* RefuseSeparable(const Problem& p) {
   const Axis &h = p.axis[1], &w = p.axis[2];
   if (p.axis[0].kernel != 1 || p.axis[0].in != 1 || p.axis[0].out != 1) return "the window has a depth";
   if (std::max(Sharing(h), Sharing(w)) < 4) return "few windows overlap";
+  if (!p.channels_last() && AllOverlapping(p) < kSeparableOverlapping) return "few windows overlap";
   if (h.dilation != 1 || w.dilation != 1) return "the window is dilated";
   if (IsSignal(p) && p.channels_last()) return "a block would have one row";
   if (h.kernel > 255 || w.kernel > 255) return "the window is longer than 255";
@@ -205,11 +206,14 @@ bool Puts(const Problem& p) {
 // to 0.54), and small ones may overlap a little (3x3/2 0.30 to 0.45, 1x2/1 0.40 to 0.46). Halves that do not lie in
 // whole vectors are faster in pairs of samples by rows.cuh and apart.cuh (3x3/2 of 3 1.2 times, 1x1 of 53 1.2, 4x4x4/5
 // 0.64). Forward, channels first, wherever neighbouring threads would read far apart (1x31/31 in f32 0.19 to 0.53, in
-// bf16 0.13 to 0.36, 1x16/16 0.38 to 0.52 and 0.27 to 0.35; 1x15/14 would lose, 0.59 to 0.49).
+// bf16 0.13 to 0.36); signals, of which apart.cuh has one window to a thread, where they move by more (1x19/19 0.42 by
+// table and 0.60, in bf16 0.29 and 0.52, 1x29/29 0.61 and 0.51, 0.35 and 0.42).
 bool ApartUncompiled(const Problem& p, poolgrad_op op) {
   if (!RefuseCompilingFor(p)) return false;
   const bool last = p.channels_last() && p.channels > 1;
-  if (IsForward(op) && !last) return p.axis[2].stride >= kTableStrides && MostOverlapping(p) <= kTableFarApart;
+  if (IsForward(op) && !last) {
+    return p.axis[2].stride >= kTableStrides[IsSignal(p)] && MostOverlapping(p) <= kTableFarApart;
+  }
   if (op == POOLGRAD_OP_FORWARD) return false;
   if (IsForward(op)) {
     const bool small = p.taps() <= kTableUncompiledTaps[0];

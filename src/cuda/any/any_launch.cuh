@@ -11,16 +11,15 @@
 
 namespace poolgrad::cuda {
 
-// A thread for every kOutputs outputs of a column.
-template <class T, int kV, bool kPlanes>
+// A thread for every kEach outputs of a column.
+template <class T, int kV, bool kPlanes, int kEach>
 cudaError_t LaunchApart(RowsParams<T> s, const RowsShape& shape, void* stream) {
-  constexpr int64_t kEach = WholeWindows<T, kV, kPlanes, true>::kOutputs;
   const int64_t units = shape.Padded(shape.units), columns = shape.last ? s.axis[2].out : shape.Whole(s.axis[2].out);
   s.by_units = FastDiv(units), s.by_line = FastDiv(columns * units);
   s.tiles_h = FastDiv(CeilDiv(s.axis[1].out, kEach)), s.tiles_d = FastDiv(s.axis[0].out);
   const int64_t blocks = CeilDiv(ApartThreads(s.axis, shape, kEach), kRowsThreads);
   if (blocks * kRowsThreads >= kFastThreads) return cudaErrorNotSupported;
-  const auto kernel = s.routes ? ApartKernel<T, kV, kPlanes, true> : ApartKernel<T, kV, kPlanes, false>;
+  const auto kernel = s.routes ? ApartKernel<T, kV, kPlanes, true, kEach> : ApartKernel<T, kV, kPlanes, false, kEach>;
   return Launch(kernel, blocks, kRowsThreads, 0, stream, s);
 }
 
@@ -56,9 +55,14 @@ cudaError_t LaunchRows(const Problem& p, const Args& args, void* stream) {
                         .word = kV * (reg + (routes ? place : 0)),
                         .per_byte = routes && kV == 1 && s.bits < 8 ? 8 / s.bits : 1,
                         .at_once = RowsThenColumns<T, kV, kPlanes, true>::kOutputs};
-  constexpr int64_t kEach = WholeWindows<T, kV, kPlanes, true>::kOutputs;
-  if (p.taps() <= 1 << 16 && RunsApart(s.axis, shape, kEach, kAtOnce, routes)) {
-    return LaunchApart<T, kV, kPlanes>(s, shape, stream);
+  constexpr bool kFewer = kV == 1 && std::is_floating_point_v<Wide<T>> && sizeof(T) != 8;  // has kernels for fewer
+  const int64_t each = kV > 1 ? kVectorApartAtOnce : kFewer ? ApartAtOnce(s.axis, kAtOnce) : kApartAtOnce;
+  if (p.taps() <= 1 << 16 && RunsApart(s.axis, shape, each, kAtOnce, routes)) {
+    if constexpr (kFewer) {
+      if (each == 1) return LaunchApart<T, kV, kPlanes, 1>(s, shape, stream);
+      if (each == 2) return LaunchApart<T, kV, kPlanes, 2>(s, shape, stream);
+    }
+    return LaunchApart < T, kV, kPlanes, kV == 1 ? kApartAtOnce : kVectorApartAtOnce > (s, shape, stream);
   }
   const RowsTile tile = ChooseRowsTile(s.axis, shape);
   if (tile.bytes == 0) return cudaErrorNotSupported;

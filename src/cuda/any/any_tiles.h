@@ -69,6 +69,13 @@ inline int64_t ApartThreads(const WindowAxis (&axis)[3], const RowsShape& shape,
   return columns * shape.Padded(shape.units) * CeilDiv(axis[1].out, each) * axis[0].out * shape.planes;
 }
 
+// Of single elements, outputs that a thread has at once: fewer where what it reads for each lies far from what its
+// neighbours read.
+inline int64_t ApartAtOnce(const WindowAxis (&axis)[3], int64_t planes) {
+  const int64_t between = axis[2].stride * planes;
+  return between >= kApartFar[1] ? 1 : between >= kApartFar[0] ? 2 : kApartAtOnce;
+}
+
 // Whether windows share so few rows of inputs that a thread may as well reduce all that its own have, there are threads
 // enough, and what they read beside one another stays in the L1 until all of it was asked for.
 inline bool RunsApart(const WindowAxis (&axis)[3], const RowsShape& shape, int64_t each, int64_t planes, bool routes) {

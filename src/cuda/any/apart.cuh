@@ -9,9 +9,9 @@
 
 namespace poolgrad::cuda {
 
-template <class T, int kV, bool kPlanes, bool kRoutes>
+// kOutputs: along height, of one thread.
+template <class T, int kV, bool kPlanes, bool kRoutes, int kOutputs>
 struct WholeWindows {
-  static constexpr int kOutputs = kV == 1 ? kApartAtOnce : kVectorApartAtOnce;  // along height, of one thread
   using Row = WindowRows<T, kV, kPlanes, kRoutes, kOutputs, kOutputs>;
   using U = typename Row::U;
   using P = typename Row::P;
@@ -122,10 +122,10 @@ struct WholeWindows {
   }
 };
 
-template <class T, int kV, bool kPlanes, bool kRoutes>
+template <class T, int kV, bool kPlanes, bool kRoutes, int kOutputs>
 __global__ void __launch_bounds__(kRowsThreads, kRoutes ? kRoutesBlocks : kRowsBlocks)
     ApartKernel(const __grid_constant__ RowsParams<T> p) {
-  WholeWindows<T, kV, kPlanes, kRoutes>::Run(p);
+  WholeWindows<T, kV, kPlanes, kRoutes, kOutputs>::Run(p);
 }
 
 }  // namespace poolgrad::cuda

@@ -30,6 +30,9 @@ constexpr int DoublingThreads(bool last) { return last ? 320 : 256; }
 inline constexpr int kDoublingRun = 14;
 // Taps of signals of halves up to which a kernel that has one row of them is slower than those for any window.
 inline constexpr int64_t kSeparableSignal = 64;
+// Channels first, how many windows lie over an input, from which separable maxima pay (5x18/4x5 in f32 0.19 of copy,
+// and 0.32 by rows.cuh, 4x7/1x7 0.31 and 0.55, 7x7/2 0.31 and 0.38; 5x4/1 with routes 0.27 and 0.26).
+inline constexpr double kSeparableOverlapping = 14;
 // Outputs a thread reduces at once along an axis: longer runs share more of their maxima, and take more registers. The
 // longer where the window has so many taps.
 inline constexpr int kSeparableRun = 8, kSeparableLongRun = 16;
@@ -76,6 +79,10 @@ inline constexpr int64_t kRowsBytes = 40 << 10;
 // times as fast; 1x18/14, 112, 3 times; f32, 1x31/31, 124, 0.94, with routes 1.4).
 inline constexpr double kApartShared[] = {1.4, 2};
 inline constexpr int kApartAtOnce = 4, kVectorApartAtOnce = 1;
+// Inputs between two threads' windows, of all planes at once, from which they have two and one of floats and halves:
+// more would leave the L1 before they are used (in f32 14x14/14 0.60 of copy and 0.71, 12x12/12 0.40 and 0.51, signals
+// 20/20 with dilation 2 0.35 and 0.60; 5x5/5 with two 0.85, 1x1/1 0.52 and 0.35).
+inline constexpr int64_t kApartFar[] = {12, 18};
 inline int64_t apart_fewest = 40000;
 inline constexpr int64_t kApartReach = 128;
 // Any window, backward: most threads of a block, blocks of so many on a multiprocessor, which bounds the registers, and
@@ -144,8 +151,8 @@ inline constexpr double kTableFirstBackward = 4, kTableLastBackward[] = {2.1, 1.
 inline constexpr int64_t kTableSparse = 60, kTableUncompiled[] = {6, 8}, kTableUncompiledTaps[] = {16, 128};
 inline constexpr double kTableUncompiledAll = 2.3;
 // Forward, nothing compiled, channels first: inputs between neighbouring windows from which threads that have one each
-// read too far apart, and how many windows may overlap along an axis then.
-inline constexpr int64_t kTableStrides = 16;
+// read too far apart, of planes and of signals, and how many windows may overlap along an axis then.
+inline constexpr int64_t kTableStrides[] = {16, 28};
 inline constexpr double kTableFarApart = 1.5;
 // Backward, nothing compiled: the same of windows that share no input, channels first and last, of floats and halves
 // (which gathering reads in pairs: 1x3/3 channels first 1.2 to 1.5 and 0.7 to 0.95 times as fast as by gather.cuh); and

@@ -149,7 +149,8 @@ struct Separable {
   }
 
   // Channels first: the inputs of the tile into shared memory, kPer columns at a time, kAtOnce of those on their way;
-  // -inf outside, and in lanes beyond the last plane.
+  // -inf outside, and in words beyond the last plane. A last plane without another stands for it, too: -inf would be
+  // left to the exact rules.
   template <int kPer>
   __device__ static Reg Stage(const SeparableParams<T>& p, const Tile& t, uint32_t* in) {
     constexpr int kAtOnce = kPer == 1 ? 8 : 4, kWords = kElements == 2 ? (kPer + 1) / 2 : kPer;
@@ -177,7 +178,7 @@ struct Separable {
         if constexpr (kElements == 2) {
 #pragma unroll
           for (int i = 0; i < kWords; ++i) high[k][i] = P::Fill();
-          LoadWordsIf<kPer * sizeof(T)>(valid && unit + 1 < t.lanes, x + plane, high[k]);
+          LoadWordsIf<kPer * sizeof(T)>(valid, unit + 1 < t.lanes ? x + plane : x, high[k]);
         }
       }
 #pragma unroll

@@ -6,6 +6,8 @@
 BUILD := build/release
 JOBS  := $(shell nproc)
 LAUNCHER := -DCMAKE_CXX_COMPILER_LAUNCHER=$(CURDIR)/tools/compile
+# The wheel and the Node addon that are tested link the objects of `build`; those of packages are compiled for themselves.
+OBJECTS := $(CURDIR)/$(BUILD)
 
 .PHONY: all build demo test test-core test-sanitize test-x86 test-fuzz test-cuda test-python test-torch-suite test-mpi test-js \
         test-explorer \
@@ -49,9 +51,9 @@ test-cuda:
 	@tools/setup core
 	@tests/cuda/test.sh
 
-test-python:
+test-python: build
 	@tools/setup core python
-	@bindings/python/test.sh
+	@POOLGRAD_CMAKE_ARGS="$${POOLGRAD_CMAKE_ARGS:--DPOOLGRAD_OBJECTS=$(OBJECTS)}" bindings/python/test.sh
 
 # PyTorch's own tests with poolgrad in the place of its pooling; half an hour, and not part of test.
 test-torch-suite: build
@@ -63,9 +65,9 @@ test-mpi: build
 	@tools/setup core mpi
 	@examples/mpi/test.sh $(BUILD)
 
-test-js:
+test-js: build
 	@tools/setup core js
-	@bindings/js/test.sh
+	@POOLGRAD_OBJECTS=$(OBJECTS) bindings/js/test.sh
 
 test-explorer:
 	@tools/setup core js explorer
@@ -127,7 +129,7 @@ test-docs:
 	@tools/setup core tests cli python notebook mpi js explorer
 	@cmake --preset release -DPOOLGRAD_TESTS=ON $(LAUNCHER) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
-	@[ -f bindings/js/dist/node/index.cjs ] || bindings/js/build.sh
+	@[ -f bindings/js/dist/node/index.cjs ] || POOLGRAD_OBJECTS=$(OBJECTS) bindings/js/build.sh
 	@/usr/bin/python3 tests/docs/blocks.py --build $(BUILD) --language python,sh,js
 	@/usr/bin/python3 tests/docs/notebook.py --build $(BUILD) examples/gradient.ipynb
 

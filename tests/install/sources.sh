@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds projects that take poolgrad as sources: by FetchContent and by add_subdirectory, shared and static. The library is built with the
-# reference alone and without optimizing, since only the way in is tried.
+# reference alone and without optimizing, since only the way in is tried; the second project links the objects of the first.
 set -euo pipefail
 source=$(realpath "$(dirname "$0")/../..")
 work=$(mktemp -d)
@@ -9,6 +9,7 @@ export CCACHE_BASEDIR=/  # or the folder's name, which is new every time, would 
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 
+objects=
 for way in fetch_content add_subdirectory; do
   mkdir "$work/$way"
   cp "$source"/examples/consumer/main.c* "$work/$way"
@@ -26,7 +27,7 @@ for way in fetch_content add_subdirectory; do
   } >"$work/$way/CMakeLists.txt"
   build=$work/$way/build
   cmake -S "$work/$way" -B "$work/$way/simd" -G Ninja >"$work/log" 2>&1 || { tail -40 "$work/log"; exit 1; }  # Highway is found through us
-  cmake -S "$work/$way" -B "$build" -G Ninja -DPOOLGRAD_SIMD=OFF -DCMAKE_CXX_FLAGS_RELEASE=-O0 "${launcher[@]}" >"$work/log" 2>&1 && cmake --build "$build" >"$work/log" 2>&1 ||
+  cmake -S "$work/$way" -B "$build" -G Ninja -DPOOLGRAD_SIMD=OFF -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS=-O0 -DPOOLGRAD_OBJECTS="$objects" "${launcher[@]}" >"$work/log" 2>&1 && cmake --build "$build" >"$work/log" 2>&1 ||
     { tail -40 "$work/log"; exit 1; }
   for program in with_poolgrad with_poolgrad_static in_c; do "$build/$program"; done
   # A project that only uses the library builds neither tests nor command line.
@@ -34,4 +35,5 @@ for way in fetch_content add_subdirectory; do
     echo "$way builds more than the library" >&2
     exit 1
   fi
+  objects=$build/_deps/poolgrad-build
 done

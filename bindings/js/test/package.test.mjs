@@ -121,7 +121,8 @@ test('its types are checked under every module resolution', () => {
     engine.plan({ shape: [1, 1, 3, 3], kernel: 2, ties: 'both' });
     export const code: string = new PoolgradError('INVALID_ARGUMENT', '').code;
   `);
-  typeCheck(['types.ts']);
+  // Ours alone: checking what the language and TensorFlow.js bring takes six times as long. (`none` is no folder.)
+  typeCheck(['types.ts'], '--skipDefaultLibCheck', '--typeRoots', 'none');
 });
 
 test('the programs of the README run, and pass the type checker as they are; so do the types of poolgrad/tfjs', () => {

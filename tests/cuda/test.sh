@@ -29,7 +29,7 @@ build=build/cuda-test
 mkdir -p "$build"
 # Without a GPU the code is only compiled, so that it need not be optimised to the last; and there are few cores.
 flags=()
-[ -e /dev/nvidiactl ] || flags=("-DCMAKE_CUDA_FLAGS=-Xptxas -O1 -Xcicc -O1" -DPOOLGRAD_CUDA_TOGETHER=ON)
+[ -e /dev/nvidiactl ] || flags=("-DCMAKE_CUDA_FLAGS=-Xptxas -O0 -Xcicc -O1" -DPOOLGRAD_CUDA_TOGETHER=ON)
 quietly cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOOLGRAD_SIMD=OFF -DPOOLGRAD_THREADS=OFF -DPOOLGRAD_CUDA=ON \
   -DPOOLGRAD_TESTS=OFF -DPOOLGRAD_CLI=OFF -DPOOLGRAD_CUDA_CHECKS=ON -DPOOLGRAD_CUDA_ARCHITECTURES=90-real "${flags[@]}" "${launcher[@]}"
 quietly cmake --build "$build"

@@ -91,8 +91,9 @@ Status CheckArrays(std::initializer_list<Array> arrays) {
     if (a.bytes > 0 && !a.begin) return NotNull(nullptr, a.name, "point to memory of the plan's size");
   }
   for (const Array& a : arrays) {
+    if (!a.written) continue;
     for (const Array& b : arrays) {
-      if (&a == &b || !a.written || !Overlap(a, b)) continue;
+      if (&a == &b || !Overlap(a, b)) continue;
       return Status::Invalid(std::string(a.name) + " and " + b.name + " overlap; " + a.name +
                              " is written, so it must have memory of its own");
     }

@@ -62,6 +62,7 @@ struct Job {
 void RunTask(void* context, int64_t task) {
   const Job& job = *static_cast<const Job*>(context);
   const auto unit = [&](int64_t t) {  // floor(units * t / tasks) without overflow
+    if (job.tasks == 1) return t * job.kernel->units;
     return job.kernel->units / job.tasks * t + job.kernel->units % job.tasks * t / job.tasks;
   };
   job.kernel->Run(*job.problem, *job.args, unit(task), unit(task + 1), job.scratch + task * job.scratch_step);
@@ -194,6 +195,7 @@ int64_t Plan::Work(poolgrad_op op) const {
 
 int Plan::ThreadsFor(int64_t work, int threads) const {
   if (threads <= 0) threads = host_.threads;
+  if (work < 2 * bytes_per_thread_) return 1;  // small calls go without divisions
   return static_cast<int>(std::clamp<int64_t>(work / bytes_per_thread_, 1, threads));
 }
 

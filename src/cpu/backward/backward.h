@@ -22,15 +22,15 @@ inline void AskFor(const void* at, int64_t ahead, int64_t bytes) {
   }
 }
 
-// By short memsets: a long one is `rep stosb`, which is slower.
+// Line by line: of more bytes compilers make `rep stos`, which takes 30 cycles to begin.
 inline void ZeroAhead(void* at, int64_t bytes, int64_t ahead = kBytesAhead) {
-  constexpr int64_t kBlock = 512;
+  constexpr int64_t kLine = 64;
   auto* to = static_cast<std::byte*>(at);
-  for (; bytes > 0; bytes -= kBlock, to += kBlock) {
-    const int64_t n = std::min(bytes, kBlock);
-    AskFor(to, ahead, n);
-    std::memset(to, 0, static_cast<size_t>(n));
+  for (; bytes >= kLine; bytes -= kLine, to += kLine) {
+    AskFor(to, ahead, 1);
+    std::memset(to, 0, kLine);
   }
+  std::memset(to, 0, static_cast<size_t>(bytes));
 }
 
 // average_apart.cc, from_x.cc

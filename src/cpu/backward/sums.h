@@ -278,14 +278,16 @@ class Sums {
  private:
   template <class Adder>
   void RunUnit(int64_t unit, bool others, Adder& adder) {
+    const auto part = [&](int64_t of) {
+      const int64_t before = unit;
+      if (of > 1) unit = Quotient(unit, of);
+      return before - unit * of;
+    };
     int64_t index[3];
-    for (int i = 2; i >= 0; --i) {
-      index[i] = unit % l.bands[i];
-      unit /= l.bands[i];
-    }
-    lane = unit % l.blocks * l.block;
+    for (int i = 2; i >= 0; --i) index[i] = part(l.bands[i]);
+    lane = part(l.blocks) * l.block;
     lanes = std::min(l.block, l.lanes - lane);
-    image = unit / l.blocks * l.group;
+    image = unit * l.group;
     images = std::min(l.group, l.images - image);
     bool covered = true;
     for (int i = 0; i < 3; ++i) {
@@ -381,7 +383,7 @@ class Sums {
     const bool gapless =
         !l.reads && flat() && span[2].in.size() == p.axis[2].in && (l.roll == 1 || span[1].in.size() == p.axis[1].in);
     const int64_t outputs = (l.roll == 1 ? 1 : span[1].out.size()) * span[2].out.size() * lanes;
-    const int64_t some = std::max<int64_t>(1, l.piece_elements() / outputs);
+    const int64_t some = std::max<int64_t>(1, Quotient(l.piece_elements(), outputs));
     const auto needed = [&](int64_t past) { return std::clamp(r.start(past - 1) + r.extent(), in.begin, in.end); };
     for (int64_t o = out.begin, past; o < out.end; o = past) {
       past = std::min(o + some, out.end);
@@ -435,7 +437,7 @@ class Sums {
       }
       return;
     }
-    const int64_t together = l.piece / ow.size();
+    const int64_t together = Quotient(l.piece, ow.size());
     for (int64_t oh = begin; oh < end; oh += together) {
       adder.Add(*this, Batch{0, images, od, oh, std::min(together, end - oh), ow, false});
     }

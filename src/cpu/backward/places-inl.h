@@ -5,7 +5,9 @@
 // tap outside, or none, gets no place. Routes may hold anything.
 //
 // Places are numbers of 16 bits where codes are bytes and the piece reaches no further, which is nearly always: half as
-// many vectors, and half of what is stored and loaded again. Everything else has 32 bits.
+// many vectors, and half of what is stored and loaded again. Everything else has 32 bits. Whether a place goes past a
+// ring's end is asked before the place in the ring is added, so that ring and reach need to fit alone, not together
+// (bf16, 256 channels last, 40x40, one thread, k3 d2, k5, k13: 1.1 to 1.3 times as fast).
 #if defined(POOLGRAD_CPU_BACKWARD_PLACES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
@@ -75,6 +77,7 @@ class Places {
     const Sums::Origin origin = s.OriginOf(b);
     job.from = static_cast<Place>(origin.from);
     job.ring = static_cast<Place>(origin.ring);
+    job.last = static_cast<Place>(std::min<int64_t>(origin.ring - 1 - origin.from, kNoPlace<Place>));
     const int64_t o[] = {b.od, b.oh, b.ow.begin};
     const int64_t last[] = {b.od, b.oh + rows - 1, b.ow.end - 1};
     if (p_.by_table() && !std::equal(o, o + 3, first_)) FindRamps(s, o);
@@ -96,8 +99,8 @@ class Places {
     int64_t n;
     Place start[3];  // of the first output's window, from the box's first input on
     Place size[3];
-    Place from, ring;
-    bool over[3];  // whether windows reach over the border
+    Place from, ring, last;  // from the first output's window on, `last` is the last before the ring's end
+    bool over[3];            // whether windows reach over the border
   };
 
   // Where outputs begin from where the first one of a piece does: first its lanes, then positions, rows, slices and
@@ -125,7 +128,7 @@ class Places {
       }
     }
     const int64_t positions = std::min(s.l.piece, a[2].out);
-    const int64_t rows = s.l.whole ? a[1].out : std::min(s.l.piece / positions, a[1].out);
+    const int64_t rows = s.l.whole ? a[1].out : std::min(Quotient(s.l.piece, positions), a[1].out);
     const int64_t counts[] = {s.l.whole ? a[0].out : 1, rows, positions};
     for (int axis = 2; axis >= 0; --axis) {
       const int64_t count = counts[axis];
@@ -198,7 +201,7 @@ class Places {
     const auto same = [&](int64_t n) HWY_ATTR { return hn::Set(d, static_cast<Place>(n)); };
     const Axis* a = p_.axis;
     const V taps = same(p_.taps());
-    const V from = same(job.from), ring = same(job.ring);
+    const V from = same(job.from), again = same(job.from - job.ring), last = same(job.last);
     const bool deep = a[0].kernel > 1;
     const V per_row = ReciprocalOf(a[2].kernel), per_slice = ReciprocalOf(a[2].kernel * a[1].kernel);
     const V weight2 = same(a[2].dilation * steps_[2]);
@@ -230,10 +233,7 @@ class Places {
         if (job.over[0]) valid = hn::And(valid, inside(0, slice, at));
       }
       place = hn::Add(place, hn::LoadU(d, ramp_ + at));
-      if (job.ring != 0) {
-        place = hn::Add(place, from);
-        place = hn::Min(place, hn::Sub(place, ring));
-      }
+      if (job.ring != 0) place = hn::Add(place, hn::IfThenElse(hn::Gt(place, last), again, from));
       hn::StoreU(hn::IfThenElse(valid, place, same(kNoPlace<Place>)), d, to + at);
       if (at + lanes > job.n) valid = hn::Or(valid, hn::Not(hn::FirstN(d, static_cast<size_t>(job.n - at))));
       all = hn::And(all, valid);

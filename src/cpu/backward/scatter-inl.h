@@ -413,8 +413,8 @@ inline double ReachOf(const Problem& p, const SumsLayout& l) {
     most = std::max(most, 2 * window + (l.reads || l.band[i] == a.in ? d(a.in) + all : d(l.band[i])));
     step *= d(size(i));
   }
-  const double plane = l.direct ? 0 : d(l.sums) / d(l.group);  // of a ring: once, before it is taken off
-  return std::max(most, reach + (images - 1) * step + plane);
+  const double plane = l.direct ? 0 : d(l.sums) / d(l.group);  // of a ring
+  return std::max({most, reach + (images - 1) * step, plane});
 }
 
 inline const char* MakeScatter(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {

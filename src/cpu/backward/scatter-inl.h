@@ -134,7 +134,7 @@ struct ScatterOf {
     ZeroMeanwhile meanwhile = shared_meanwhile;
     const T* HWY_RESTRICT source = reinterpret_cast<const T*>(from);
     HWY_ALIGN S wide[kImages * kRun];
-    S nowhere{};
+    S nowhere[kRun] = {};
     const std::byte* next = ahead.from;
     for (; n > 0; n -= kRun, source += kRun, places += kRun, next += ahead.step) {
       const int64_t run = std::min(n, kRun);
@@ -159,9 +159,15 @@ struct ScatterOf {
       } else if (kImages > 1) {
         for (int64_t i = 0; i < run; ++i) add(i);
       } else {
-        // Across the edge of a box nobody foresees which outputs have a place: the others add where nobody looks.
-        for (int64_t i = 0; i < run; ++i)
-          Put(*(places[i] != kNoPlace<Place> ? sums[0] + places[i] : &nowhere), values[0][i]);
+        // Across the edge of a box nobody foresees which outputs have a place: the others add where nobody looks, each
+        // somewhere else, or an addition would wait for the one before. By masks, since compilers make a choice of
+        // pointers a branch.
+        for (int64_t i = 0; i < run; ++i) {
+          const uintptr_t none = -static_cast<uintptr_t>(places[i] == kNoPlace<Place>);
+          const auto somewhere = reinterpret_cast<uintptr_t>(sums[0] + places[i]);
+          Put(*reinterpret_cast<S*>((somewhere & ~none) | (reinterpret_cast<uintptr_t>(nowhere + i) & none)),
+              values[0][i]);
+        }
       }
     }
     shared_meanwhile = meanwhile;

@@ -40,8 +40,12 @@ struct soft_device_pairs {
   static unsigned MaxOrNaN(unsigned a, unsigned b) {
     return Each(a, b, [](float u, float v) { return u != u ? u : v != v ? v : Max(u, v); });
   }
-  static float Max(float u, float v) { return u != u ? v : v != v ? u : u > v || (u == v && !std::signbit(u)) ? u : v; }
-  static float Min(float u, float v) { return u != u ? v : v != v ? u : u < v || (u == v && std::signbit(u)) ? u : v; }
+  static float Max(float u, float v) {
+    return u != u ? v : v != v ? u : u > v || (u == v && !__builtin_signbit(u)) ? u : v;
+  }
+  static float Min(float u, float v) {
+    return u != u ? v : v != v ? u : u < v || (u == v && __builtin_signbit(u)) ? u : v;
+  }
 };
 struct soft_device_half : soft_device_pairs<soft_device_half> {
   static float Widen(unsigned short v) { return __half2float({v}); }

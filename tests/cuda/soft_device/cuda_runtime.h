@@ -1,7 +1,6 @@
 // The part of CUDA C++ that poolgrad's kernels are written in, for a device in software (device.h).
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -63,6 +62,7 @@ inline double __longlong_as_double(long long v) { return soft_device_cast<double
 inline double __hiloint2double(int high, int low) {
   return soft_device_cast<double>(uint64_t{static_cast<unsigned>(high)} << 32 | static_cast<unsigned>(low));
 }
+extern "C" float fminf(float, float) noexcept, fmaxf(float, float) noexcept;  // all that is wanted of <cmath>
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline double __ddiv_rn(double a, double b) { return a / b; }

@@ -11,31 +11,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace soft_device {
 
-// One thread's call of a kernel with copies of its parameters.
-using Call = std::function<void()>;
-using Bind = Call (*)(const void* kernel, void** params);
+// Calls a kernel with the parameters that lie at `params`.
+using Run = void (*)(const void* kernel, const void* const* params);
 
 template <class... Params>
-Call BindTo(const void* kernel, void** params) {
+void RunWith(const void* kernel, const void* const* params) {
   const auto function = reinterpret_cast<void (*)(Params...)>(const_cast<void*>(kernel));
-  return [&]<size_t... i>(std::index_sequence<i...>)->Call {
-    return
-        [function, held = std::tuple<Params...>(*static_cast<Params*>(params[i])...)] { std::apply(function, held); };
-  }
+  [&]<size_t... i>(std::index_sequence<i...>) { function(*static_cast<const Params*>(params[i])...); }
   (std::index_sequence_for<Params...>());
 }
 
-// Launches of the kernel find its parameters by these types.
-void Know(const void* kernel, Bind bind);
+// Launches of the kernel find its parameters by their sizes, and keep copies of their bytes. (These headers are read
+// for every kernel that is compiled while a program runs: they ask little of the standard library.)
+inline constexpr size_t kMostParams = 8;
+void Know(const void* kernel, Run run, const size_t* sizes, size_t count);
 template <class... Params>
 void Know(void (*kernel)(Params...)) {
-  Know(reinterpret_cast<const void*>(kernel), BindTo<Params...>);
+  static_assert(sizeof...(Params) <= kMostParams);
+  static_assert(((std::is_trivially_copyable_v<Params> && alignof(Params) <= alignof(std::max_align_t)) && ...));
+  const size_t sizes[] = {sizeof(Params)..., 0};
+  Know(reinterpret_cast<const void*>(kernel), RunWith<Params...>, sizes, sizeof...(Params));
 }
 
 // Ends the program: a kernel did what a GPU leaves undefined.

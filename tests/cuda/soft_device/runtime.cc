@@ -25,7 +25,8 @@ namespace {
 constexpr size_t kAlignment = 256, kOwnShared = 48 << 10;
 
 struct Kernel {
-  soft_device::Bind bind = nullptr;
+  soft_device::Run run = nullptr;
+  std::vector<size_t> sizes;  // of its parameters
   size_t most_shared = kOwnShared;
 };
 
@@ -38,11 +39,26 @@ cudaError_t Said(cudaError_t error) {
   return error;
 }
 
+// A thread's call: every launch has its own copies of the parameters.
+soft_device::Call CallOf(const void* code, const Kernel& kernel, void** params) {
+  std::vector<std::vector<std::max_align_t>> held;
+  for (size_t i = 0; i < kernel.sizes.size(); ++i) {
+    held.emplace_back(kernel.sizes[i] / sizeof(std::max_align_t) + 1);
+    std::memcpy(held.back().data(), params[i], kernel.sizes[i]);
+  }
+  return [code, run = kernel.run, held = std::move(held)] {
+    const void* at[soft_device::kMostParams];
+    for (size_t i = 0; i < held.size(); ++i) at[i] = held[i].data();
+    run(code, at);
+  };
+}
+
 }  // namespace
 
-void soft_device::Know(const void* kernel, Bind bind) {
+void soft_device::Know(const void* kernel, Run run, const size_t* sizes, size_t count) {
   const std::lock_guard lock(mutex);
-  kernels[kernel].bind = bind;
+  kernels[kernel].run = run;
+  kernels[kernel].sizes.assign(sizes, sizes + count);
 }
 
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
@@ -127,11 +143,11 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
   {
     const std::lock_guard lock(mutex);
     const Kernel& known = kernels[kernel];
-    if (!known.bind) soft_device::Die("a kernel is launched that nobody has made known (AddressOf)");
+    if (!known.run) soft_device::Die("a kernel is launched that nobody has made known (AddressOf)");
     const unsigned threads = config->blockDim.x;
     if (config->gridDim.x == 0 || threads == 0 || threads > 1024) return Said(cudaErrorInvalidConfiguration);
     if (config->dynamicSmemBytes > known.most_shared) return Said(cudaErrorInvalidValue);
-    call = known.bind(kernel, params);
+    call = CallOf(kernel, known, params);
   }
   const auto launch = [call, blocks = config->gridDim.x, threads = static_cast<int>(config->blockDim.x),
                        shared = config->dynamicSmemBytes] { soft_device::RunGrid(call, blocks, threads, shared); };

@@ -29,8 +29,9 @@ class PastCaches {
   static constexpr int64_t kLine = 64;
 
  public:
-  static bool IsWorthIt(const Problem& p, const Host& host) {
-    return HWY_ARCH_X86 && std::max(p.x_bytes(), host.whole_bytes) >= Tuning().past_caches;
+  // `most`: from so many bytes of dx on whatever the processor.
+  static bool IsWorthIt(const Problem& p, const Host& host, int64_t most = kNever) {
+    return HWY_ARCH_X86 && std::max(p.x_bytes(), host.whole_bytes) >= std::min(Tuning().past_caches, most);
   }
 
   // `most`: bytes that are put aside at once; 0: none are.

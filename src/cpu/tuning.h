@@ -20,13 +20,15 @@ inline bool GainsPastCaches() {
 }
 
 struct CpuTuning {
-  // plan: what is worth a thread of its own, and a task, in bytes of values pooled (Plan::Work). Values take about 75
-  // ns for each KiB. Waking a thread took 2 us where it was still looking for work, 5 to 10 where it had slept for 0.1
-  // ms, and 20 to 40 where the processor had slept, too; but x comes from memory, of which one thread gets little, and
-  // who calls does what others have not begun. With 32 in place of 128 KiB small problems drawn at random (24 windows,
-  // f32, 16 cores) took, in the mean, 0.61 of their time for values, 0.77 with routes and 0.81 backward; on two of them
-  // those of 10 to 30 us 0.72, 0.87 and 0.94; with 16 they took longer than with 32. Beginning a task takes 0.3 to 5
-  // us.
+  // plan: what is worth sharing at all, a thread of its own where it is shared, and a task, in bytes of values pooled
+  // (Plan::Work). Values take about 75 ns for each KiB. Waking a thread took 2 us where it was still looking for work,
+  // 5 to 10 where it had slept for 0.1 ms, and 20 to 40 where the processor had slept, too; but where some are woken,
+  // more cost little: x comes from memory, of which one thread gets little, and who calls does what others have not
+  // begun. With 32 in place of 128 KiB to a thread small problems drawn at random (24 windows, f32, 16 cores, calls
+  // that follow each other) took, in the mean, 0.61 of their time for values, 0.77 with routes and 0.81 backward; on
+  // two threads those of 10 to 30 us 0.72, 0.87 and 0.94; with 16 KiB longer than with 32. Beginning a task takes 0.3
+  // to 5 us.
+  int64_t bytes_shared = 128 << 10;
   int64_t bytes_per_thread = 32 << 10;
   int64_t bytes_per_task = 256 << 10;
 

@@ -86,6 +86,7 @@ Status Plan::Make(const poolgrad_problem& raw, const char* algorithm, bool may_c
   problem_ = *std::move(problem);
   problem_.may_compile = may_compile;
   const Problem& p = problem_;
+  bytes_shared_ = Tuning().bytes_shared;
   bytes_per_thread_ = Tuning().bytes_per_thread;
   bytes_per_task_ = Tuning().bytes_per_task;
   host_.threads = DefaultThreads();
@@ -195,7 +196,7 @@ int64_t Plan::Work(poolgrad_op op) const {
 
 int Plan::ThreadsFor(int64_t work, int threads) const {
   if (threads <= 0) threads = host_.threads;
-  if (work < 2 * bytes_per_thread_) return 1;  // small calls go without divisions
+  if (work < bytes_shared_) return 1;
   return static_cast<int>(std::clamp<int64_t>(work / bytes_per_thread_, 1, threads));
 }
 

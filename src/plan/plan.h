@@ -58,6 +58,7 @@ class Plan {
   Problem launched_;  // the same work on the same bytes
 #endif
   Host host_;
+  int64_t bytes_shared_ = 0;
   int64_t bytes_per_thread_ = 0;
   int64_t bytes_per_task_ = 0;
   Choice chosen_[POOLGRAD_OP_COUNT];

@@ -159,6 +159,7 @@ std::map<std::string, int64_t> runs;  // by kernel and type
 // Cut sizes so small that drawn problems cross them: threads really split, blocks really end.
 CpuTuning SmallTuning(int64_t size) {
   CpuTuning t;
+  t.bytes_shared = 128 << size;
   t.bytes_per_thread = 64 << size;
   t.bytes_per_task = 32 << size;
   t.piece_least = 512 << size;

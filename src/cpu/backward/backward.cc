@@ -23,14 +23,12 @@
 
 #if HWY_TARGET != HWY_SCALAR
 #include "cpu/backward/bias-inl.h"
-#include "cpu/backward/disjoint-inl.h"
 #include "cpu/backward/scatter-inl.h"
 #else
 namespace poolgrad {
 namespace HWY_NAMESPACE {
 
 const char* MakeBias(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
-const char* MakeDisjoint(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
 const char* MakeScatter(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
 const char* MakeWinners(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
 
@@ -52,7 +50,7 @@ constexpr Does kOfAverages = OfAverages(POOLGRAD_OP_BACKWARD);
 
 // clang-format off
 constexpr Algorithm kBackward[] = {
-    {"bwd_disjoint",      kRouted,                            Seen::kFolded, POOLGRAD_BACKWARD(MakeDisjoint)},
+    {"bwd_disjoint",      kRouted,                            Seen::kFolded, MakeDisjoint},
     {"bwd_scatter",       kRouted,                            Seen::kFolded, POOLGRAD_BACKWARD(MakeScatter)},
 #ifndef POOLGRAD_SMALL
     {"bwd_average_apart", kOfAverages,                        Seen::kFolded, MakeAverageApart},

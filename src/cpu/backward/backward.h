@@ -33,7 +33,8 @@ inline void ZeroAhead(void* at, int64_t bytes, int64_t ahead = kBytesAhead) {
   std::memset(to, 0, static_cast<size_t>(bytes));
 }
 
-// average_apart.cc, from_x.cc
+// disjoint.cc, average_apart.cc, from_x.cc
+const char* MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
 const char* MakeAverageApart(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
 const char* MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
 

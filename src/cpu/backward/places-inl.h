@@ -166,11 +166,12 @@ class Places {
     }
   }
 
-  // codes / n, rounded down; whatever is no code, anything. A byte has no code of 255.
+  // codes / n, rounded down; whatever is no code, anything. A byte holds up to 256 taps, so of more than 128 there is
+  // one row, or one slice.
   static HWY_INLINE V ReciprocalOf(int64_t n) {
     const D d;
     if constexpr (kShort) {
-      return hn::Set(d, static_cast<Place>(n < 128 ? CeilDiv(1 << 15, n) : 0));  // all or none of the taps, from 128 on
+      return hn::Set(d, static_cast<Place>(n <= 128 ? CeilDiv(1 << 15, n) : 0));
     } else {
       return hn::BitCast(d, hn::Set(hn::RebindToFloat<D>(), 1.0f / static_cast<float>(n)));
     }

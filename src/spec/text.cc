@@ -125,16 +125,18 @@ Status ParseShape(std::string_view word, poolgrad_problem* p) {
   return {};
 }
 
-// Lists of a window table, an axis each: "0,3,5x0,2", empty where an axis has none. They live until the same thread
-// parses the next.
-Status ParseLists(std::string_view word, std::string_view text, poolgrad_problem* p, std::vector<int64_t> (&lists)[3],
-                  const int64_t* (&pointers)[3], bool sets_outputs) {
+// The lists of a window table. They live until the same thread parses the next that has some.
+using Lists = std::vector<int64_t>[3];
+thread_local Lists starts_of, sizes_of;
+
+// An axis each: "0,3,5x0,2", empty where an axis has none.
+Status ParseLists(std::string_view word, std::string_view text, int rank, Lists& lists, const int64_t* (&pointers)[3]) {
   const auto axes = Split(text, 'x');
-  if (static_cast<int>(axes.size()) != p->rank) {
+  if (static_cast<int>(axes.size()) != rank) {
     return BadWord(word, "give a list per axis, numbers with commas between them, x between the lists: " +
-                             std::to_string(p->rank) + (p->rank == 1 ? " list" : " lists"));
+                             std::to_string(rank) + (rank == 1 ? " list" : " lists"));
   }
-  for (int i = 0; i < p->rank; ++i) {
+  for (int i = 0; i < rank; ++i) {
     lists[i].clear();
     pointers[i] = nullptr;
     if (axes[static_cast<size_t>(i)].empty()) continue;
@@ -143,12 +145,6 @@ Status ParseLists(std::string_view word, std::string_view text, poolgrad_problem
       if (!ParseInt(number, &value)) return BadWord(word, "its numbers must be integers");
       lists[i].push_back(value);
     }
-    const auto size = static_cast<int64_t>(lists[i].size());
-    if (!sets_outputs && p->outputs[i] != size) {
-      return BadWord(word, "axis " + std::to_string(i) + " has " + std::to_string(p->outputs[i]) +
-                               " windows (give starts= before sizes=)");
-    }
-    p->outputs[i] = size;
     pointers[i] = lists[i].data();
   }
   return {};
@@ -237,12 +233,10 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
     return ParseNumbers(word, value_of("adaptive="), p->rank, p->outputs);
   } else if (word.starts_with("starts=")) {
     *matter = kStarts;
-    static thread_local std::vector<int64_t> lists[3];
-    return ParseLists(word, value_of("starts="), p, lists, p->starts, true);
+    return ParseLists(word, value_of("starts="), p->rank, starts_of, p->starts);
   } else if (word.starts_with("sizes=")) {
     *matter = kSizes;
-    static thread_local std::vector<int64_t> lists[3];
-    return ParseLists(word, value_of("sizes="), p, lists, p->sizes, false);
+    return ParseLists(word, value_of("sizes="), p->rank, sizes_of, p->sizes);
   } else if (word.starts_with("part=")) {
     *matter = kPart;
     return ParsePart(word, value_of("part="), p);
@@ -264,6 +258,25 @@ Status ParseOption(std::string_view word, poolgrad_problem* p, Matter* matter) {
         "after kind, type, layout and shape come k3, s2, p1, d2, same, valid, floor, ceil, ties=..., nan=..., a "
         "dialect, relu, bias, adaptive=..., starts=..., sizes=..., bits=..., count_padding, divisor=..., part=... or "
         "cuda");
+  }
+  return {};
+}
+
+// As many windows as an axis has starts. `said`: by which words.
+Status CountLists(const std::string_view (&said)[kMatters], poolgrad_problem* p) {
+  for (int i = 0; i < p->rank; ++i) {
+    const std::string axis = "axis " + std::to_string(i);
+    if (!p->starts[i] && p->sizes[i]) return BadWord(said[kSizes], axis + " has sizes and no starts=; give both");
+    if (!p->starts[i]) continue;
+    if (p->outputs[i] != 0) {
+      return Status::Invalid("the words " + Quoted(said[kOutputs]) + " and " + Quoted(said[kStarts]) +
+                             " both say the windows of " + axis + "; keep one of them, or have adaptive= say 0 there");
+    }
+    p->outputs[i] = static_cast<int64_t>(starts_of[i].size());
+    if (p->sizes[i] && sizes_of[i].size() != starts_of[i].size()) {
+      return BadWord(said[kSizes], axis + " has " + std::to_string(p->outputs[i]) + " starts and " +
+                                       std::to_string(sizes_of[i].size()) + " sizes");
+    }
   }
   return {};
 }
@@ -333,6 +346,7 @@ Result<poolgrad_problem> ParseProblem(std::string_view text) {
     }
     said[matter] = words[i];
   }
+  if (Status status = CountLists(said, &p); !status.ok()) return status;
   if (said[kKernel].empty() && p.outputs[0] == 0)
     return TooShort(text);  // or a check would speak of a kernel that nobody gave
   for (int i = 0; i < 3 && said[kStride].empty(); ++i) p.stride[i] = p.outputs[i] != 0 ? 1 : p.kernel[i];

@@ -196,6 +196,15 @@ TEST(ProblemText, TheStrideDefaultsToTheKernel) {
   EXPECT_EQ(raw->stride[1], 3);
 }
 
+TEST(ProblemText, WordsOfTablesComeInAnyOrder) {
+  for (const char* text : {"adaptive=0x4 starts=0,2x sizes=3,2x", "sizes=3,2x starts=0,2x adaptive=0x4",
+                           "starts=0,2x adaptive=0x4 sizes=3,2x", "adaptive=0x4 sizes=3,2x starts=0,2x"}) {
+    const auto raw = ParseProblem("max f32 nchw 1x1x8x8 " + std::string(text));
+    ASSERT_TRUE(raw.ok()) << raw.status().sentence();
+    EXPECT_EQ(FormatProblem(*raw), "max f32 nchw 1x1x8x8 adaptive=0x4 starts=0,2x sizes=3,2x");
+  }
+}
+
 TEST(ProblemText, EveryDrawnProblemSurvivesTheRoundTrip) {
   oracle::XorShift random(7);
   for (int i = 0; i < 3000; ++i) {
@@ -264,6 +273,10 @@ TEST(ProblemText, WordsThatAreNotUnderstoodAreNamed) {
       {"avg f32 nchw 1x1x8x8 k3 count_padding no_count_padding", "both say whether padding counts"},
       {"avg f32 nchw 1x1x8x8 k3 divisor=3 divisor=4", "both say the divisor"},
       {"max f32 nchw 1x1x8x8 k3 cuda cuda:1", "both say the device"},
+      {"max f32 nchw 1x1x8x8 adaptive=4 starts=0,2x k0x2",
+       "the words 'adaptive=4' and 'starts=0,2x' both say the windows of axis 0"},
+      {"max f32 ncw 1x1x8 starts=0,2 sizes=3", "'sizes=3' is not understood; axis 0 has 2 starts and 1 sizes"},
+      {"max f32 ncw 1x1x8 adaptive=2 sizes=3,2", "'sizes=3,2' is not understood; axis 0 has sizes and no starts="},
       {"max f32 nchw 1x1x8x8 k2\n", "'k2\\x0a'"},
       {"max f32 nchw 1x1x8x8 k2 \x1b[2J", "'\\x1b[2J'"},
   };

@@ -166,7 +166,8 @@ typedef struct poolgrad_problem {
  * kernel 0. */
 POOLGRAD_API void poolgrad_problem_init(poolgrad_problem* problem);
 
-/* The one-line text form, e.g. "max f32 nchw 8x64x112x112 k3 s2 p1 ceil torch" (docs/problem.md). */
+/* The one-line text form, e.g. "max f32 nchw 8x64x112x112 k3 s2 p1 ceil torch" (docs/problem.md). The lists of windows
+ * by table (starts=, sizes=) live until the same thread parses the next that has some. */
 POOLGRAD_API poolgrad_status poolgrad_problem_parse(const char* text, poolgrad_problem* problem);
 
 /* Both have to know how large the caller's struct is. The functions above write what version 1.0 had and no more;

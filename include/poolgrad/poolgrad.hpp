@@ -208,7 +208,9 @@ class Problem {
     }
     poolgrad_problem raw;
     check(poolgrad_problem_parse(text.c_str(), &raw));
-    return Problem(raw);
+    Problem parsed(raw);
+    parsed.keep_lists();
+    return parsed;
   }
 
   // Per-axis values: one for every axis, or one each, outermost axis first.
@@ -292,7 +294,24 @@ class Problem {
     return *this;
   }
 
+  // starts= and sizes= are the library's only until this thread parses the next.
+  void keep_lists() {
+    const auto for_each = [this](auto visit) {
+      for (int i = 0; i < raw_.rank; ++i) {
+        for (const int64_t** list : {&raw_.starts[i], &raw_.sizes[i]}) {
+          if (*list) visit(*list, static_cast<size_t>(raw_.outputs[i]));
+        }
+      }
+    };
+    std::vector<int64_t> all;
+    for_each([&](const int64_t* list, size_t n) { all.insert(all.end(), list, list + n); });
+    lists_ = std::make_shared<const std::vector<int64_t>>(std::move(all));
+    const int64_t* at = lists_->data();
+    for_each([&](const int64_t*& list, size_t n) { list = std::exchange(at, at + n); });
+  }
+
   poolgrad_problem raw_;
+  std::shared_ptr<const std::vector<int64_t>> lists_;  // that raw_ points to, of a problem that was parsed
   bool stride_given_ = false;
 };
 

@@ -197,6 +197,15 @@ TEST(Face, PlansAreCopiedByReference) {
   EXPECT_NE(copy.explain().find("max f32 ncw 1x1x4 k2 s2"), std::string::npos);
 }
 
+TEST(Face, ParsedProblemsKeepTheirLists) {
+  const std::string texts[] = {"max f32 nchw 1x1x8x8 k0x2 s1x2 starts=0,2,5x sizes=3,2,1x",
+                               "max f32 ncw 1x1x9 k3 starts=4,5"};
+  const Problem first = Problem::parse(texts[0]);
+  const Problem second = Problem(Problem::parse(texts[1]));  // a copy, whose original is gone
+  EXPECT_EQ(first.text(), texts[0]);
+  EXPECT_EQ(second.text(), texts[1]);
+}
+
 TEST(Face, ATextWithANulInsideIsRefusedWhole) {
   EXPECT_THROW((void)Problem::parse(std::string("max f32 ncw 1x1x4 k2\0 bananas", 30)), Error);
 }

@@ -90,6 +90,22 @@ for (const pairing of pairings) {
     assert.deepEqual([...volume.values], [5, 9, 6, 9]);
   });
 
+  test(`a tensor that was cast, whose values the cpu backend leaves in the array of another type, ${on}`, async () => {
+    await useOurs(pairing);
+    const whole = tf.tensor4d([3, 1, 4, 1, 5, 9, 2, 6, 5], [1, 3, 3, 1], 'int32');
+    const dy = tf.tensor4d([1, 2, 3, 4], [1, 2, 2, 1], 'int32');
+    const pools = [tf.maxPool, tf.avgPool, layer.reluMaxPool, (...all) => tf.maxPoolWithArgmax(...all).result];
+    for (const pool of pools.map((pool) => (x) => pool(x, 2, 1, 'valid'))) {
+      const made = (x, d) => [pool(x), tf.grad(pool)(x, d)].map((t) => [t.dtype, ...t.dataSync()]);
+      assert.deepEqual(made(tf.cast(whole, 'float32'), tf.cast(dy, 'float32')),
+                       made(tf.tensor(whole.dataSync(), whole.shape, 'float32'), tf.tensor(dy.dataSync(), dy.shape, 'float32')));
+    }
+    const flags = tf.tensor4d([0, 1, 0, 0, 0, 0, 0, 0, 1].map(Boolean), [1, 3, 3, 1], 'bool');
+    const y = tf.maxPool(tf.cast(flags, 'int32'), 2, 1, 'valid');
+    assert.deepEqual([y.dtype, ...y.dataSync()], ['int32', 1, 1, 0, 1]);
+    assert.deepEqual([...tf.maxPool3d(tf.cast(whole.reshape([1, 1, 3, 3, 1]), 'float32'), [1, 2, 2], 1, 'valid').dataSync()], [5, 9, 6, 9]);
+  });
+
   test(`the README's example, ${on}`, async () => {
     await useOurs(pairing);
     const x = tf.tensor4d([1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 3, 3, 1]);

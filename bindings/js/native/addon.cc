@@ -33,7 +33,18 @@ bool Failed(Napi::Env env, poolgrad_status status) {
   return true;
 }
 
-poolgrad_plan* Plan(const Info& info) { return info[0].As<Napi::External<poolgrad_plan>>().Data(); }
+// A plan goes when JavaScript destroys it, and with the thread that made it at the latest: when a worker ends nobody is asked.
+struct Handle {
+  poolgrad_plan* plan;
+};
+
+Handle* HandleOf(const Info& info) { return info[0].As<Napi::External<Handle>>().Data(); }
+poolgrad_plan* Plan(const Info& info) { return HandleOf(info)->plan; }
+
+void Destroy(Handle* handle) {
+  poolgrad_plan_destroy(handle->plan);
+  handle->plan = nullptr;
+}
 
 // The memory of a typed array; null for null.
 template <class T = void>
@@ -127,10 +138,13 @@ Value Create(const Info& info) {
   poolgrad_plan_options options = {sizeof(options), algorithm.empty() ? nullptr : algorithm.c_str(), 0, 0};
   poolgrad_plan* plan = nullptr;
   if (Failed(info.Env(), poolgrad_plan_create(&problem, &options, &plan))) return info.Env().Undefined();
-  return Napi::External<poolgrad_plan>::New(info.Env(), plan);
+  return Napi::External<Handle>::New(info.Env(), new Handle{plan}, [](Napi::Env, Handle* handle) {
+    Destroy(handle);
+    delete handle;
+  });
 }
 
-void Destroy(const Info& info) { poolgrad_plan_destroy(Plan(info)); }
+void DestroyNow(const Info& info) { Destroy(HandleOf(info)); }
 
 Value PlanInfo(const Info& info) {
   poolgrad_info result = {};
@@ -203,7 +217,7 @@ Value Open(const Info& info) {
   add("parse", Parse);
   add("format", Format);
   add("create", Create);
-  add("destroy", Destroy);
+  add("destroy", DestroyNow);
   add("info", PlanInfo);
   add("explain", Explain);
   add("algorithm", AlgorithmName);

@@ -1,9 +1,11 @@
 // Ten thousand calls leave memory flat, in both engines and under TensorFlow.js.
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { setTimeout } from 'node:timers/promises';
 import { test } from 'node:test';
 import v8 from 'node:v8';
 import vm from 'node:vm';
+import { Worker } from 'node:worker_threads';
 import { loadEngineSync } from 'poolgrad';
 import { engineKinds, hasNative } from './common.mjs';
 import { tf, useOurs } from './tfjs.mjs';
@@ -84,3 +86,18 @@ for (const pairing of [{ backend: 'cpu', engine: hasNative ? 'native' : 'wasm' }
     assert.ok(grown < 24 * MEGABYTE, `the process grew by ${(grown / MEGABYTE).toFixed(1)} MiB`);
   });
 }
+
+test('native: plans that nobody disposed of go with the worker that made them', { skip: !hasNative }, async () => {
+  const work = `import('poolgrad').then(({ loadEngineSync }) => {
+    const engine = loadEngineSync('native');
+    globalThis.kept = Array.from({ length: 2000 }, () => engine.plan('max f32 nchw 1x8x64x64 k3 s2 p1'));
+  });`;
+  const rounds = async (count) => {
+    for (let i = 0; i < count; ++i) await once(new Worker(work, { eval: true }), 'exit');
+    await settle();
+    return process.memoryUsage.rss();
+  };
+  const before = await rounds(5);
+  const grown = await rounds(8) - before;  // by 84 MB where they stay
+  assert.ok(grown < 40 * MEGABYTE, `the process grew by ${(grown / MEGABYTE).toFixed(1)} MiB`);
+});

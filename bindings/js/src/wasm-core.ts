@@ -56,7 +56,7 @@ export class WasmCore {
   }
 
   allocate(bytes: number): Address {
-    const address = this.abi.malloc(bytes) >>> 0;
+    const address = bytes < 2 ** 32 ? this.abi.malloc(bytes) >>> 0 : 0;  // malloc would see the rest of the division
     if (address === 0 && bytes > 0) {
       throw new PoolgradError('OUT_OF_MEMORY', `the WebAssembly memory has no room for ${bytes} more bytes`);
     }

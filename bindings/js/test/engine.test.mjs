@@ -336,6 +336,12 @@ test('both engines give the same bits on random problems of every kind', { skip:
   assert.ok(seen.relu > 50 && seen.byTable > 20, JSON.stringify(seen));
 });
 
+test('wasm: arrays of more than 4 GiB find no room, instead of what is left of their size', () => {
+  const plan = loadEngineSync('wasm').plan('max f32 ncw 1x1x1100000000 k1 s1100000000');
+  assert.throws(() => plan.unpool([1], new Uint8Array(1)), { code: 'OUT_OF_MEMORY', message: /^the WebAssembly memory has no room for 4400/ });
+  assert.deepEqual([...loadEngineSync('wasm').plan('max f32 nchw 1x1x3x3 k2 s1').forward(nine).y], [5, 6, 8, 9]);
+});
+
 test('engines are shared, and can be made from a module compiled elsewhere', async () => {
   assert.equal(await loadEngine('wasm'), loadEngineSync('wasm'));
   assert.equal(loadEngineSync('auto').kind, engineKinds[0]);

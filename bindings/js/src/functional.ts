@@ -4,8 +4,10 @@ import { loadEngineSync } from './load';
 import { show } from './problem';
 import { invalid } from './raw';
 
-function planOf(kind: Kind, problem: Problem, engine: Engine | undefined): Plan {
-  const plan = (engine ?? loadEngineSync()).cachedPlan(problem !== null && typeof problem === 'object' ? { ...problem, kind } : problem);
+function planOf(kind: Kind, problem: Problem, engine: Engine = loadEngineSync()): Plan {
+  if (typeof engine?.cachedPlan !== 'function') throw invalid(`engine is ${show(engine)}; it must be one that loadEngine gave`);
+  const fields = problem !== null && typeof problem === 'object';
+  const plan = engine.cachedPlan(fields ? { ...problem, kind: problem.kind ?? kind } : problem);
   if (plan.info.kind !== kind) throw invalid(`the problem is "${plan.info.problem}"; ${kind} pooling was asked for`);
   return plan;
 }
@@ -21,10 +23,11 @@ export function maxPool(problem: Problem, x: ArrayLike<number>, engine?: Engine)
 export function maxPoolGrad(problem: Problem, dy: ArrayLike<number>,
                             from: { routes: Uint8Array } | { x: ArrayLike<number> }, engine?: Engine): Values {
   const plan = planOf('max', problem, engine);
-  if (from === null || typeof from !== 'object' || !('routes' in from || 'x' in from)) {
+  const { routes, x, ...other } = (from ?? {}) as { routes?: Uint8Array; x?: ArrayLike<number> };
+  if ((routes === undefined) === (x === undefined) || Object.keys(other).length > 0) {
     throw invalid(`from is ${show(from)}; it must be { routes } or { x }`);
   }
-  return 'routes' in from ? plan.backward(dy, from.routes) : plan.backwardX(dy, from.x);
+  return x === undefined ? plan.backward(dy, routes as Uint8Array) : plan.backwardX(dy, x);
 }
 
 export function avgPool(problem: Problem, x: ArrayLike<number>, engine?: Engine): { y: Values; shape: number[] } {

@@ -4,7 +4,7 @@ import type {
   Dtype, Engine, EngineKind, ForwardOptions, ForwardResult, Jacobian, Numbering, Op, Plan, PlanInfo, PlanOptions, Problem,
   ProblemSpec, Values,
 } from './api/types';
-import { inOurWords, numberingCode, packProblem, packText, show, unpackInfo, unpackSpec } from './problem';
+import { inOurWords, keyOf, numberingCode, packProblem, packText, show, truth, unpackInfo, unpackSpec } from './problem';
 import { invalid, OP, type PackedProblem, type PlanHandle, type Raw } from './raw';
 
 type ValuesConstructor = { new (length: number): Values; from(source: ArrayLike<number>): Values; name: string };
@@ -13,6 +13,25 @@ const ARRAYS: Record<Dtype, ValuesConstructor> = {
   f32: Float32Array, f64: Float64Array, f16: Uint16Array, bf16: Uint16Array, i8: Int8Array, u8: Uint8Array,
   i32: Int32Array,
 };
+
+// By name: an array that was made in another frame or context has a constructor of its own.
+function isA(wanted: ValuesConstructor, values: unknown): values is Values {
+  return ArrayBuffer.isView(values) && (values as Values)[Symbol.toStringTag] === wanted.name;
+}
+
+function converted(name: string, values: ArrayLike<number>, dtype: Dtype): Values {
+  const array = new ARRAYS[dtype](values.length);
+  const rounds = dtype === 'f32' || dtype === 'f64';
+  for (let i = 0; i < array.length; ++i) {
+    const value = values[i] as number;
+    if (typeof value !== 'number') throw invalid(`${name}[${i}] is ${show(value)}; it must be a number`);
+    array[i] = value;
+    if (!rounds && array[i] !== value) {
+      throw invalid(`${name}[${i}] is ${value}; ${dtype} values come in a ${ARRAYS[dtype].name}, which cannot hold it`);
+    }
+  }
+  return array;
+}
 
 // A typed array is taken as it is, and must then be the right one; a plain list of numbers is converted.
 function input(name: string, values: ArrayLike<number>, dtype: Dtype, length: number, info: PlanInfo): Values {
@@ -23,19 +42,30 @@ function input(name: string, values: ArrayLike<number>, dtype: Dtype, length: nu
   if (values.length !== length) {
     throw invalid(`${name} has ${values.length} elements; "${info.problem}" expects ${length}`);
   }
-  if (values instanceof wanted) return values;
+  if (isA(wanted, values)) return values;
   if (ArrayBuffer.isView(values)) {
     throw invalid(`${name} is a ${values.constructor.name}; ${dtype} values come in a ${wanted.name}`);
   }
-  return wanted.from(values);
+  return converted(name, values, dtype);
 }
 
 function output(name: string, given: Values | undefined, dtype: Dtype, length: number, info: PlanInfo): Values {
   if (given === undefined) return new ARRAYS[dtype](length);
-  if (!(given instanceof ARRAYS[dtype])) {
+  if (!isA(ARRAYS[dtype], given)) {
     throw invalid(`${name} is not a ${ARRAYS[dtype].name}; results are written only into the problem's own type`);
   }
   return input(name, given, dtype, length, info);
+}
+
+type Named = readonly [name: string, array: ArrayBufferView | null];
+
+// As the core refuses it. It cannot see it where an engine hands it copies, which would then overwrite each other.
+function ownMemory([name, written]: Named, ...others: Named[]): void {
+  for (const [other, array] of others) {
+    if (written === null || array === null || written.buffer !== array.buffer) continue;
+    if (written.byteOffset >= array.byteOffset + array.byteLength || array.byteOffset >= written.byteOffset + written.byteLength) continue;
+    throw invalid(`${name} and ${other} overlap; ${name} is written, so it must have memory of its own`);
+  }
 }
 
 /** Numbers beyond 2^53 do not occur: no tensor is that long. */
@@ -105,14 +135,23 @@ class PlanOnEngine implements Plan {
   }
   // Average pooling keeps no routes; max pooling needs all their bytes.
   #routes(routes: Uint8Array | null | undefined): Uint8Array | null {
-    if (this.info.kind === 'avg') return null;
-    if (!(routes instanceof Uint8Array)) {
-      throw invalid(`routes is ${show(routes)}; max pooling needs the Uint8Array that forward returned`);
-    }
+    return this.info.kind === 'avg' ? null : this.#routeBytes('routes', routes, 'max pooling needs the Uint8Array that forward returned');
+  }
+  #routeBytes(name: string, routes: Uint8Array | null | undefined, wanted: string): Uint8Array {
+    if (!isA(Uint8Array, routes)) throw invalid(`${name} is ${show(routes)}; ${wanted}`);
     if (routes.length !== this.info.routeBytes) {
-      throw invalid(`routes has ${routes.length} bytes; "${this.info.problem}" expects ${this.info.routeBytes}`);
+      throw invalid(`${name} has ${routes.length} bytes; "${this.info.problem}" expects ${this.info.routeBytes}`);
     }
-    return routes;
+    return routes as Uint8Array;
+  }
+  // Null where none are kept.
+  #newRoutes({ routes, routesOut }: ForwardOptions): Uint8Array | null {
+    const kept = truth('routes', routes ?? true) === 1;
+    if (this.info.kind === 'max' && kept) {
+      return this.#routeBytes('routesOut', routesOut ?? new Uint8Array(this.info.routeBytes), 'routes are written into a Uint8Array');
+    }
+    if (routesOut != null) throw invalid(`routesOut was given; ${kept ? 'average pooling has no routes' : 'routes: false keeps none'}`);
+    return null;
   }
 
   explain(): string {
@@ -120,7 +159,7 @@ class PlanOnEngine implements Plan {
   }
 
   algorithm(op: Op): string | null {
-    if (!(op in OP)) throw invalid(`op is "${String(op)}"; it must be one of ${Object.keys(OP).join(', ')}`);
+    if (!Object.hasOwn(OP, op)) throw invalid(`op is "${String(op)}"; it must be one of ${Object.keys(OP).join(', ')}`);
     return this.#raw.algorithm(this.#plan, OP[op]);
   }
 
@@ -128,33 +167,38 @@ class PlanOnEngine implements Plan {
     checkOptions(options, ['y', 'routes', 'routesOut']);
     const source = this.#x('x', x);
     const y = this.#newY('y', options.y);
-    const keep = this.info.kind === 'max' && (options.routes ?? true);
-    const routes = keep ? this.#routes(options.routesOut ?? new Uint8Array(this.info.routeBytes)) : null;
+    const routes = this.#newRoutes(options);
+    ownMemory(['y', y], ['x', source], ['routesOut', routes]);
+    ownMemory(['routesOut', routes], ['x', source]);
     this.#raw.forward(this.#plan, source, y, routes);
     return { y, routes };
   }
 
   backward(dy: ArrayLike<number>, routes: Uint8Array | null, dx?: Values): Values {
-    const result = this.#newX('dx', dx);
-    this.#raw.backward(this.#plan, this.#y('dy', dy), this.#routes(routes), result);
+    const [source, kept, result] = [this.#y('dy', dy), this.#routes(routes), this.#newX('dx', dx)];
+    ownMemory(['dx', result], ['dy', source], ['routes', kept]);
+    this.#raw.backward(this.#plan, source, kept, result);
     return result;
   }
 
   backwardX(dy: ArrayLike<number>, x: ArrayLike<number>, dx?: Values): Values {
-    const result = this.#newX('dx', dx);
-    this.#raw.backwardX(this.#plan, this.#y('dy', dy), this.#x('x', x), result);
+    const [source, values, result] = [this.#y('dy', dy), this.#x('x', x), this.#newX('dx', dx)];
+    ownMemory(['dx', result], ['dy', source], ['x', values]);
+    this.#raw.backwardX(this.#plan, source, values, result);
     return result;
   }
 
   gather(tx: ArrayLike<number>, routes: Uint8Array | null, ty?: Values): Values {
-    const result = this.#newY('ty', ty);
-    this.#raw.gather(this.#plan, this.#x('tx', tx), this.#routes(routes), result);
+    const [source, kept, result] = [this.#x('tx', tx), this.#routes(routes), this.#newY('ty', ty)];
+    ownMemory(['ty', result], ['tx', source], ['routes', kept]);
+    this.#raw.gather(this.#plan, source, kept, result);
     return result;
   }
 
   unpool(y: ArrayLike<number>, routes: Uint8Array | null, x?: Values): Values {
-    const result = this.#newX('x', x);
-    this.#raw.unpool(this.#plan, this.#y('y', y), this.#maxRoutes(routes), result);
+    const [source, kept, result] = [this.#y('y', y), this.#maxRoutes(routes), this.#newX('x', x)];
+    ownMemory(['x', result], ['y', source], ['routes', kept]);
+    this.#raw.unpool(this.#plan, source, kept, result);
     return result;
   }
 
@@ -172,12 +216,13 @@ class PlanOnEngine implements Plan {
 
   unpoolIndices(y: ArrayLike<number>, indices: ArrayLike<number>, numbering: Numbering,
                 indexShape?: readonly number[]): Values {
-    if (indexShape !== undefined && indexShape.length !== this.info.rank) {
-      throw invalid(`indexShape has ${indexShape.length} sizes; "${this.info.problem}" has ${this.info.rank} spatial axes`);
+    if (indexShape !== undefined && indexShape?.length !== this.info.rank) {
+      throw invalid(`indexShape is ${show(indexShape)}; "${this.info.problem}" has ${this.info.rank} spatial axes`);
     }
+    const [source, wide] = [this.#y('y', y), this.#indices(indices)];
+    const shape = indexShape === undefined ? null : toWide('indexShape', indexShape);
     const x = this.#newX('x');
-    this.#raw.unpoolIndices(this.#plan, this.#y('y', y), this.#indices(indices), numberingCode(numbering),
-                            indexShape === undefined ? null : toWide('indexShape', indexShape), x);
+    inOurWords(() => this.#raw.unpoolIndices(this.#plan, source, wide, numberingCode(numbering), shape, x));
     return x;
   }
 
@@ -236,15 +281,20 @@ export class EngineOnRaw implements Engine {
 
   plan(problem: Problem, options: PlanOptions = {}): PlanOnEngine {
     checkOptions(options, ['algorithm']);
-    return new PlanOnEngine(this, this.#raw, packProblem(this.#raw, problem), options.algorithm ?? null);
+    const { algorithm } = options;
+    if (algorithm !== undefined && typeof algorithm !== 'string') {
+      throw invalid(`algorithm is ${show(algorithm)}; it must be the name of one that explain() lists`);
+    }
+    return new PlanOnEngine(this, this.#raw, packProblem(this.#raw, problem), algorithm ?? null);
   }
 
   cachedPlan(problem: Problem): Plan {
-    const key = typeof problem === 'string' ? problem : show(problem);
+    const packed = typeof problem === 'string' ? null : packProblem(this.#raw, problem);
+    const key = packed === null ? problem as string : keyOf(packed);
     let plan = this.#cache.get(key);
     this.#cache.delete(key);
     if (plan === undefined || plan.disposed) {
-      plan = this.plan(problem);
+      plan = new PlanOnEngine(this, this.#raw, packed ?? packProblem(this.#raw, problem), null);
       if (this.#cache.size >= CACHED_PLANS) this.#cache.delete(this.#cache.keys().next().value as string);
     }
     this.#cache.set(key, plan);

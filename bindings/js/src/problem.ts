@@ -41,15 +41,27 @@ function view(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-/** A value as a sentence names it; JSON knows neither bigints nor what refers to itself. */
+const SHOWN = 100;  // characters
+
+/** A value as a sentence names it: arrays of numbers by their size, no more of others than one can read. */
 export function show(value: unknown): string {
-  if (typeof value === 'bigint') return `${value}n`;
-  if (value === null || typeof value !== 'object') return typeof value === 'string' ? `"${value}"` : String(value);
-  try {
-    return JSON.stringify(value, (_, v: unknown) => (typeof v === 'bigint' ? `${v}n` : v));
-  } catch {
-    return String(value);
+  const named = (v: unknown): unknown => {
+    if (typeof v === 'bigint') return `${v}n`;
+    return ArrayBuffer.isView(v) ? `${v.constructor.name}(${(v as Uint8Array).length ?? v.byteLength})` : v;
+  };
+  const brief = named(value);
+  let text: string;
+  if (brief !== value) return brief as string;
+  if (value === null || typeof value !== 'object') {
+    text = typeof value === 'string' ? `"${value}"` : String(value);
+  } else {
+    try {
+      text = JSON.stringify(value, (_, v: unknown) => named(v));
+    } catch {
+      text = String(value);  // it refers to itself
+    }
   }
+  return text.length > SHOWN ? `${text.slice(0, SHOWN)}...` : text;
 }
 
 function word<T extends string>(name: string, words: readonly T[], value: T | undefined, fallback: T): number {
@@ -65,7 +77,7 @@ function integer(name: string, value: unknown): bigint {
   return BigInt(value);
 }
 
-function truth(name: string, value: unknown): number {
+export function truth(name: string, value: unknown): number {
   if (typeof value !== 'boolean') throw invalid(`${name} is ${show(value)}; it must be true or false`);
   return Number(value);
 }
@@ -174,7 +186,9 @@ export function packSpec(spec: ProblemSpec): PackedProblem {
   set32(AT.rounding, word('rounding', ROUNDINGS, spec.rounding, 'default'));
   set32(AT.ties, word('ties', TIES, spec.ties, 'default'));
   set32(AT.nan, word('nan', NANS, spec.nan, 'default'));
-  set32(AT.routeBits, Number(integer('routeBits', spec.routeBits ?? 0)));
+  const routeBits = Number(integer('routeBits', spec.routeBits ?? 0));
+  if (routeBits !== (routeBits | 0)) throw invalid(`routeBits is ${routeBits}; it must be 0 (the smallest that fits), 2, 4, 8, 16 or 32`);
+  set32(AT.routeBits, routeBits);
   set32(AT.countPadding, spec.countPadding === undefined ? -1 : truth('countPadding', spec.countPadding));
   data.setBigInt64(AT.divisor, integer('divisor', spec.divisor ?? 0), true);
   data.setBigInt64(AT.batch, shape[0] as bigint, true);
@@ -191,6 +205,7 @@ export function packSpec(spec: ProblemSpec): PackedProblem {
 
 /** The struct of a problem's text, parsed by the core. */
 export function packText(raw: Raw, text: string): PackedProblem {
+  if (typeof text !== 'string') throw invalid(`problem is ${show(text)}; it must be a text like "max f32 nchw 1x1x3x3 k2"`);
   if (text.includes('\0')) throw invalid(`the problem is ${JSON.stringify(text)}; a problem's text has no NUL in it`);
   try {
     return raw.parse(text);
@@ -209,6 +224,13 @@ export function packProblem(raw: Raw, problem: Problem): PackedProblem {
   return packSpec(problem);
 }
 
+const LATIN1 = new TextDecoder('latin1');  // a character for each byte
+
+/** The same text for the same problem, however it was written down. */
+export function keyOf({ head, tables }: PackedProblem): string {
+  return LATIN1.decode(head) + tables.join(';');
+}
+
 /** What `run` gives; where the core refuses, its sentence in the words of ProblemSpec. */
 export function inOurWords<T>(run: () => T): T {
   try {
@@ -217,7 +239,7 @@ export function inOurWords<T>(run: () => T): T {
     if (!(error instanceof PoolgradError)) throw error;
     throw new PoolgradError(error.code, error.message.replace(/\bpad_(?:lo|hi)\[/g, 'padding[')
       .replace(/\boutputs\[\d\] set\b/, 'adaptive or starts').replace(/\boutputs\[/g, 'adaptive[')
-      .replace(/\broute_bits\b/g, 'routeBits').replace(/\bcount_padding\b/g, 'countPadding')
+      .replace(/\broute_bits\b/g, 'routeBits').replace(/\bindex_shape\[/g, 'indexShape[').replace(/\bcount_padding\b/g, 'countPadding')
       .replace(/\bin\[(\d)\]/g, "the input's size on spatial axis $1"));
   }
 }

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
+import vm from 'node:vm';
 import * as poolgrad from 'poolgrad';
 import { bits, bitsOfSums, engineKinds, hasNative, pick, random } from './common.mjs';
 
@@ -176,7 +177,27 @@ for (const kind of engineKinds) {
       [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, routeBits: 3 }), /^routeBits is 3; it must be 0/],
       [() => engine.plan({ shape: [1, 1, 0, 3], kernel: 2 }), /^the input's size on spatial axis 0 is 0; every spatial size must be at least 1$/],
       [() => engine.plan('max f32 nchw 1x1x3x3 k2', { threads: 2 }), /^options has "threads", which is no option; there is algorithm$/],
-      [() => maxPoolGrad('max f32 nchw 1x1x3x3 k2 s1', [1, 1, 1, 1], {}, engine), /^from is \{\}; it must be \{ routes \} or \{ x \}$/],
+      [() => engine.plan({ shape: [1, 1, 3, 3], kernel: 2, routeBits: 2 ** 32 + 8 }), /^routeBits is 4294967304; it must be 0/],
+      [() => engine.plan({ shape: Int32Array.of(1, 1, 3, 3), kernel: 2 }), /^shape is Int32Array\(4\); it must be a list/],
+      [() => engine.plan({ shape: Array(9999).fill(1), kernel: 2 }), /^shape is \[(1,)+1?\.\.\.; it must be a list of 3, 4 or 5 sizes/],
+      [() => engine.plan('max f32 nchw 1x1x3x3 k2', { algorithm: 5 }), /^algorithm is 5; it must be the name of one that explain\(\) lists$/],
+      [() => engine.parse(), /^problem is undefined; it must be a text like/],
+      [() => plan.algorithm('toString'), /^op is "toString"; it must be one of forward, /],
+      [() => plan.forward([1, 2, , 4, 5, 6, 7, 8, 9]), /^x\[2\] is undefined; it must be a number$/],
+      [() => plan.forward({ length: 9, 0: '1' }), /^x\[0\] is "1"; it must be a number$/],
+      [() => engine.plan('max i8 ncw 1x1x2 k2').forward([7, 300]), /^x\[1\] is 300; i8 values come in a Int8Array, which cannot hold it$/],
+      [() => engine.plan('max f16 ncw 1x1x2 k2').forward([1.5, 0]), /^x\[0\] is 1.5; f16 values come in a Uint16Array, which cannot hold it$/],
+      [() => plan.backward([1, 2, 3, 4], new Float32Array(1e6)), /^routes is Float32Array\(1000000\); max pooling needs/],
+      [() => plan.forward(nine, { routesOut: new Uint16Array(2) }), /^routesOut is Uint16Array\(2\); routes are written into a Uint8Array$/],
+      [() => plan.forward(nine, { routesOut: new Uint8Array(3) }), /^routesOut has 3 bytes; .* expects 2$/],
+      [() => plan.forward(nine, { routes: 'no' }), /^routes is "no"; it must be true or false$/],
+      [() => plan.forward(nine, { routes: false, routesOut: new Uint8Array(2) }), /^routesOut was given; routes: false keeps none$/],
+      [() => plan.unpoolIndices([1, 2, 3, 4], [0, 1, 2, 3], 'torch', 4), /^indexShape is 4; .* has 2 spatial axes$/],
+      [() => plan.unpoolIndices([1, 2, 3, 4], [0, 1, 2, 3], 'torch', [4, 3]), /^indexShape\[0\] is 4; /],
+      [() => poolgrad.maxPool('max f32 nchw 1x1x3x3 k2', nine, kind), /^engine is "\w+"; it must be one that loadEngine gave$/],
+      [() => poolgrad.maxPool({ kind: 'avg', shape: [1, 1, 3, 3], kernel: 2 }, nine, engine), /^the problem is "avg .*"; max pooling was asked for$/],
+      ...[{}, null, { routes, x: nine }, { x: nine, route: routes }].map((from) =>
+        [() => maxPoolGrad('max f32 nchw 1x1x3x3 k2 s1', [1, 1, 1, 1], from, engine), /^from is .*; it must be \{ routes \} or \{ x \}$/]),
     ];
     for (const [call, message] of refused) {
       assert.throws(call, (error) => {
@@ -199,6 +220,42 @@ for (const kind of engineKinds) {
     assert.equal(plan.backward([1, 1, 1, 1], routesOut, dx), dx);
     assert.deepEqual([...dx], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
     assert.equal(plan.forward(nine, { routes: false }).routes, null);
+  });
+
+  test(`${kind}: what is written overlaps nothing, even in shared memory and where the engine works on copies`, () => {
+    const plan = engine.plan('max u8 ncw 1x1x4 k2 bits=8');
+    const sentence = (written, other) => ({ message: `${written} and ${other} overlap; ${written} is written, so it must have memory of its own` });
+    for (const memory of [new ArrayBuffer(8), new SharedArrayBuffer(8)]) {
+      const at = (begin, length) => new Uint8Array(memory, begin, length);
+      assert.throws(() => plan.forward(at(0, 4), { y: at(3, 2) }), sentence('y', 'x'));
+      assert.throws(() => plan.forward(at(0, 4), { y: at(4, 2), routesOut: at(5, 2) }), sentence('y', 'routesOut'));
+      assert.throws(() => plan.forward(at(2, 4), { routesOut: at(1, 2) }), sentence('routesOut', 'x'));
+      assert.throws(() => plan.unpool(at(0, 2), at(6, 2), at(1, 4)), sentence('x', 'y'));
+      assert.throws(() => plan.gather(at(0, 4), at(4, 2), at(5, 2)), sentence('ty', 'routes'));
+      plan.forward(at(0, 4), { y: at(4, 2), routesOut: at(6, 2) });
+    }
+    const floats = engine.plan('max f32 ncw 1x1x2 k1');
+    const dy = new Float32Array(2);
+    assert.throws(() => floats.backward(dy, new Uint8Array(1), dy), sentence('dx', 'dy'));
+    assert.throws(() => floats.backwardX(dy, dy, dy), sentence('dx', 'dy'));
+  });
+
+  test(`${kind}: arrays made in another context`, () => {
+    const plan = engine.plan('max f32 nchw 1x1x3x3 k2 s1');
+    const { x, y, routesOut } = vm.runInNewContext('({ x: Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8, 9), y: new Float32Array(4), routesOut: new Uint8Array(2) })');
+    plan.forward(x, { y, routesOut });
+    assert.deepEqual([[...y], [...routesOut]], [[5, 6, 8, 9], [15, 15]]);
+    assert.deepEqual([...plan.backward(y, routesOut)], [0, 0, 0, 0, 5, 6, 0, 8, 9]);
+  });
+
+  test(`${kind}: cached plans are told apart by what the problem is, not by how it is written`, () => {
+    const fields = { shape: [1, 1, 3, 3], kernel: 2 };
+    const plan = engine.cachedPlan(fields);
+    assert.equal(engine.cachedPlan({ ...fields, kernel: [2, 2], dtype: 'f32', stride: undefined }), plan);
+    class Smaller { get shape() { return [1, 1, 3, 3]; } get kernel() { return 1; } }
+    class Larger { get shape() { return [1, 1, 3, 3]; } get kernel() { return 3; } }
+    assert.deepEqual([new Smaller(), new Larger()].map((problem) => engine.cachedPlan(problem).info.kernel), [[1, 1], [3, 3]]);
+    assert.throws(() => engine.cachedPlan({ ...fields, strides: () => 1 }), /a problem has no such field/);
   });
 
   test(`${kind}: one call per operation`, () => {

@@ -244,9 +244,20 @@ Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p)
     if (raw.route_bits != 0) return Bad("route_bits", raw.route_bits, "average pooling keeps no routes");
     return f;
   }
-  f.may_be_none = p.relu || p.axis[0].has_empty_window() || p.axis[1].has_empty_window() ||
-                  p.axis[2].has_empty_window() ||
-                  p.nan == POOLGRAD_NAN_IGNORE;  // whatever the type, so that routes of integers fit a float plan
+  // A part's windows may lie outside it, which is no reason for a wider code: theirs are the whole's.
+  const auto is_part = [](const Axis& a) { return a.whole.size() > 0; };
+  const auto none_in_whole = [&](const Axis& a) {
+    if (!is_part(a)) return a.has_empty_window();
+    Axis whole = a;
+    whole.in = a.whole.size();
+    whole.pad_lo = a.pad_lo + a.whole.begin;
+    return whole.has_empty_window();
+  };
+  const bool takes_code =
+      p.relu || std::any_of(p.axis, p.axis + 3, none_in_whole) ||
+      p.nan == POOLGRAD_NAN_IGNORE;  // whatever the type, so that routes of integers fit a float plan
+  f.may_be_none =
+      takes_code || std::any_of(p.axis, p.axis + 3, [&](const Axis& a) { return is_part(a) && a.has_empty_window(); });
   f.masks = p.ties == POOLGRAD_TIES_SPLIT || p.ties == POOLGRAD_TIES_ALL;
   if (f.masks) {
     if (raw.route_bits != 0)
@@ -256,9 +267,7 @@ Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p)
       return Bad("taps", f.taps, "ties split and all keep one bit per tap, at most 2^30 of them");
     f.bits = static_cast<int32_t>(8 * bytes);
   } else {
-    // A part's windows may lie outside it, which is no reason for a wider code: theirs are the whole's.
-    const bool part = raw.whole_in[0] != 0 || raw.whole_in[1] != 0 || raw.whole_in[2] != 0;
-    const int64_t codes = f.taps + (f.may_be_none && !part ? 1 : 0);
+    const int64_t codes = f.taps + (takes_code ? 1 : 0);
     for (const int32_t bits : {2, 4, 8, 16, 32}) {
       f.bits = bits;
       if (codes <= int64_t{1} << bits) break;
@@ -270,7 +279,7 @@ Result<RouteFormat> ResolveRoutes(const poolgrad_problem& raw, const Problem& p)
       }
       if (bits < f.bits) {
         return Bad("route_bits", bits,
-                   "a window of " + std::to_string(f.taps) + " taps" + (f.may_be_none ? " and `no route`" : "") +
+                   "a window of " + std::to_string(f.taps) + " taps" + (takes_code ? " and `no route`" : "") +
                        " needs at least " + std::to_string(f.bits));
       }
       f.bits = bits;
@@ -339,14 +348,13 @@ Result<Problem> Resolve(const poolgrad_problem& raw) {
     p.axis[3 - raw.rank + i] = *axis;
   }
 
-  int64_t x = Times(p.batch, p.channels);
-  int64_t y = x;
-  int64_t taps = 1;
+  int64_t in = 1, out = 1, taps = 1;  // each within its limit, whatever the others: without a batch all may be empty
   for (const Axis& a : p.axis) {
-    x = Times(x, a.in);
-    y = Times(y, a.out);
+    in = Times(in, a.in);
+    out = Times(out, a.out);
     taps = Times(taps, a.kernel);
   }
+  const int64_t planes = Times(p.batch, p.channels), x = Times(planes, in), y = Times(planes, out);
   if (Times(x, SizeOf(p.dtype)) < 0) {
     return Status::Invalid("the input has more than 2^60 bytes; batch * channels * sizes must stay below that");
   }

@@ -112,6 +112,7 @@ TEST(Problem, EveryRefusalIsASentenceThatNamesTheArgument) {
       {refusal([](P& p) { p.pad_lo[0] = INT64_MIN; }), "pad_lo[0] is -9223372036854775808"},
       {refusal([](P& p) { p.in[1] = kHuge; }), "in[1] is 9223372036854775807"},
       {refusal([](P& p) { p.batch = p.channels = int64_t{1} << 40; }), "input"},
+      {refusal([](P& p) { p.batch = 0, p.in[0] = p.in[1] = int64_t{1} << 40; }), "input"},
       {refusal([](P& p) { p.kernel[0] = 9; }), "kernel[0] is 9"},
       {refusal([](P& p) { p.kernel[0] = int64_t{1} << 20, p.dilation[0] = int64_t{1} << 39; }), "dilation[0]"},
       {refusal([](P& p) { p.dtype = 7; }), "dtype is 7"},

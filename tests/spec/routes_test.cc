@@ -75,6 +75,16 @@ TEST(Routes, NoRouteTakesACodeOnlyWhereItCanHappen) {
   EXPECT_FALSE(FormatOf("max f32 nchw 1x1x8x8 k2 p1").may_be_none);
 }
 
+TEST(Routes, APartsCodesAreThoseOfTheWhole) {
+  // Windows that lie outside the part alone take no code, but whatever else leaves the whole's without a winner does.
+  EXPECT_EQ(FormatOf("max f32 ncw 1x1x2 k4 s2 p4:2 part=6/8:2:2").bits, 2);
+  EXPECT_EQ(FormatOf("max f32 ncw 1x1x8 k4 part=0/8:0:0").bits, 2);
+  EXPECT_EQ(FormatOf("max f32 ncw 1x1x8 k4 part=0/8:0:0 relu").bits, 4);
+  EXPECT_EQ(FormatOf("max f32 ncw 1x1x8 k4 part=0/8:0:0 nan=ignore").bits, 4);
+  EXPECT_EQ(FormatOf("max f32 ncw 1x1x4 k4 s1 p6:0 part=0/8:6:6").bits, 4) << "the first window sees padding only";
+  EXPECT_EQ(FormatOf("max f32 ncw 1x1x4 k4 s1 p0:6 part=4/8:6:6").bits, 4) << "so does the last";
+}
+
 TEST(Routes, LinesBeginAtBytes) {
   const RouteFormat first = FormatOf("max f32 nchw 2x3x8x10 k2");  // y is 2x3x4x5: lines of 5 outputs along the width
   EXPECT_EQ(first.line, 5);

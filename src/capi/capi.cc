@@ -376,8 +376,15 @@ poolgrad_status poolgrad_jacobian(const poolgrad_plan* plan, const void* routes,
     const Problem& p = plan->plan.problem();
     if (!plan->plan.on_cpu())
       return Status::Unsupported("the Jacobian is built on the CPU; make a CPU plan and copy the routes");
-    POOLGRAD_TRY(CheckArrays({{"routes", routes, p.kind == POOLGRAD_MAX ? p.routes.bytes() : 0},
-                              {"row_start", row_start, Words(p.y_elements() + 1), true}}));
+    const Array kept = {"routes", routes, p.kind == POOLGRAD_MAX ? p.routes.bytes() : 0};
+    const Array rows = {"row_start", row_start, Words(p.y_elements() + 1), true};
+    POOLGRAD_TRY(CheckArrays({kept, rows}));
+    const int64_t entries =
+        Words(columns || values ? poolgrad::Jacobian(p, AsRoutes(routes), nullptr, nullptr, nullptr) : 0);
+    POOLGRAD_TRY(CheckArrays({kept,
+                              rows,
+                              {"columns", columns, columns ? entries : 0, true},
+                              {"values", values, values ? entries : 0, true}}));
     poolgrad::Jacobian(p, AsRoutes(routes), row_start, columns, values);
     return {};
   });

@@ -213,7 +213,7 @@ Status UnpoolIndices(const Problem& p, const void* y, const int64_t* indices, po
     }
   }
   const int64_t size = SizeOf(p.dtype);
-  std::memset(x, 0, static_cast<size_t>(p.x_bytes()));
+  std::fill_n(static_cast<char*>(x), p.x_bytes(), 0);  // of no element, x may be null
   for (int64_t o = 0; o < p.y_elements(); ++o) {
     if (indices[o] == -1) continue;
     PlaceAt(p, shape, indices[o], PlaceOf<&Axis::out>(p, o), numbering, &q);
@@ -223,11 +223,12 @@ Status UnpoolIndices(const Problem& p, const void* y, const int64_t* indices, po
   return {};
 }
 
-void Jacobian(const Problem& p, const uint8_t* routes, int64_t* row_start, int64_t* columns, double* values) {
+int64_t Jacobian(const Problem& p, const uint8_t* routes, int64_t* row_start, int64_t* columns, double* values) {
   const bool average = p.kind == POOLGRAD_AVERAGE;
   int64_t entries = 0;
   for (int64_t o = 0; o < p.y_elements(); ++o) {
-    row_start[o] = entries;
+    const int64_t first = entries;
+    if (row_start) row_start[o] = first;
     const Place place = PlaceOf<&Axis::out>(p, o);
     const uint8_t* line = average ? nullptr : routes + LineOffset(p.routes, o / p.routes.line);
     const int64_t at = average ? 0 : o % p.routes.line;
@@ -244,9 +245,10 @@ void Jacobian(const Problem& p, const uint8_t* routes, int64_t* row_start, int64
     const int64_t count = average                         ? AverageCount(p, place.at[0], place.at[1], place.at[2])
                           : p.ties == POOLGRAD_TIES_SPLIT ? CountMaskBits(p.routes, line, at)
                                                           : 1;
-    for (int64_t e = row_start[o]; e < entries; ++e) values[e] /= static_cast<double>(count);
+    for (int64_t e = first; e < entries; ++e) values[e] /= static_cast<double>(count);
   }
-  row_start[p.y_elements()] = entries;
+  if (row_start) row_start[p.y_elements()] = entries;
+  return entries;
 }
 
 }  // namespace poolgrad

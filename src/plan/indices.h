@@ -11,7 +11,7 @@ void RoutesToIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering
 Status RoutesFromIndices(const Problem& p, const int64_t* indices, poolgrad_numbering numbering, uint8_t* routes);
 Status UnpoolIndices(const Problem& p, const void* y, const int64_t* indices, poolgrad_numbering numbering,
                      const int64_t* index_shape, void* x);
-// columns and values may both be null: only row_start is written.
-void Jacobian(const Problem& p, const uint8_t* routes, int64_t* row_start, int64_t* columns, double* values);
+// How many entries it has. What is null is not written.
+int64_t Jacobian(const Problem& p, const uint8_t* routes, int64_t* row_start, int64_t* columns, double* values);
 
 }  // namespace poolgrad

@@ -270,6 +270,14 @@ TEST_F(Malformed, ArraysThatOverlap) {
     refused("row_start and routes overlap", [&] {
       return poolgrad_jacobian(raw, below ? middle - route_bytes + 1 : middle + 79, words, nullptr, nullptr);
     });
+    int64_t rows[10], columns[9];
+    refused("columns and routes overlap", [&] {
+      return poolgrad_jacobian(raw, below ? middle - route_bytes + 1 : middle + 71, rows, words, nullptr);
+    });
+    refused("columns and values overlap",
+            [&] { return poolgrad_jacobian(raw, routes_, rows, words, reinterpret_cast<double*>(words + 8)); });
+    refused("row_start and values overlap",
+            [&] { return poolgrad_jacobian(raw, routes_, words, columns, reinterpret_cast<double*>(words + 9)); });
     // Arrays that touch do not overlap, and what is only read may.
     EXPECT_EQ(poolgrad_forward(raw, middle, touching(y_bytes, x_bytes), nullptr, nullptr), POOLGRAD_OK)
         << poolgrad_last_error();
@@ -448,6 +456,10 @@ TEST_F(Malformed, IndicesIntoAnEmptyInput) {
     EXPECT_THROW((void)plan.routes_from(zeros, numbering), Error);
     EXPECT_THROW((void)plan.unpool_indices(y, zeros, numbering), Error);
     EXPECT_EQ(plan.indices(plan.routes_from(Indices(6, -1), numbering), numbering), Indices(6, -1));
+    EXPECT_EQ(poolgrad_unpool_indices(plan.raw(), y, Indices(6, -1).data(), static_cast<poolgrad_numbering>(numbering),
+                                      nullptr, nullptr),
+              POOLGRAD_OK)
+        << "an array of no element may be null";
   }
 }
 

@@ -378,6 +378,7 @@ class Plan {
     dtype_ = static_cast<Dtype>(problem.raw().dtype);
     average_ = problem.raw().kind == POOLGRAD_AVERAGE;
     channels_ = problem.raw().channels;
+    rank_ = problem.raw().rank;
     info_.struct_size = sizeof info_;
     check(poolgrad_plan_info(plan, &info_));
   }
@@ -527,6 +528,7 @@ class Plan {
   std::vector<ElementOf<Y>> unpool_indices(const Y& y, std::span<const int64_t> indices, Numbering numbering,
                                            std::span<const int64_t> index_shape = {}) const {
     of_length("indices", indices.size(), info_.y_elements);
+    if (!index_shape.empty()) of_length("index_shape", index_shape.size(), rank_);
     const auto* from = source("y", y, info_.y_elements);
     std::vector<ElementOf<Y>> x(static_cast<size_t>(info_.x_elements));
     check(poolgrad_unpool_indices(raw(), from, indices.data(), c(numbering),
@@ -573,6 +575,7 @@ class Plan {
   std::shared_ptr<poolgrad_plan> plan_;
   poolgrad_info info_{};
   Dtype dtype_ = Dtype::f32;
+  int32_t rank_ = 0;
   int64_t channels_ = 0;
   bool average_ = false;
 };

@@ -171,6 +171,9 @@ TEST(Face, ErrorsCarryTheCoresSentences) {
   EXPECT_EQ(Sentence(invalid, [&] { (void)pool.backward(Floats{1, 2}); }), "routes hold 0 bytes; the plan keeps 1");
   EXPECT_EQ(Sentence(invalid, [&] { (void)pool.routes_from(Indices{0}, Numbering::torch); }),
             "indices holds 1 elements; the plan expects 2");
+  const Plan image("max f32 nchw 1x1x4x4 k4");
+  EXPECT_EQ(Sentence(invalid, [&] { (void)image.unpool_indices(Floats{1}, Indices{0}, Numbering::onnx, Indices{4}); }),
+            "index_shape holds 1 elements; the plan expects 2");
   EXPECT_EQ(Sentence(POOLGRAD_UNSUPPORTED, [] { Plan("avg i8 ncw 1x1x4 k2"); }),
             "dtype is i8; average pooling takes f32, f64, f16 and bf16");
 }

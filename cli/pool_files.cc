@@ -187,7 +187,7 @@ void RunForward(const PoolOptions& options) {
                : poolgrad_forward(plan.get(), slice_x, slice_y, slice_routes, exec.get()));
     if (indices) {
       auto* out = reinterpret_cast<int64_t*>(indices->data()) + first * outputs_item;
-      Check(poolgrad_routes_to_indices(plan.get(), slice_routes, numbering.value, out, nullptr));
+      Check(poolgrad_routes_to_indices(plan.get(), slice_routes, numbering.value, out, exec.get()));
       if (numbering.counts_batch) ShiftIndices(out, plan.info().y_elements, first * PerItem(info.x_elements, whole));
     }
   });
@@ -252,10 +252,22 @@ void RunBackward(const PoolOptions& options) {
     if (indices) {
       const auto* given = reinterpret_cast<const int64_t*>(indices->data()) + first * outputs_item;
       local.assign(given, given + plan.info().y_elements);
-      if (numbering.counts_batch)
-        ShiftIndices(local.data(), plan.info().y_elements, -first * PerItem(info.x_elements, whole));
+      if (numbering.counts_batch) {
+        const int64_t before = first * PerItem(info.x_elements, whole);
+        for (size_t o = 0; o < local.size(); ++o) {  // less `before`, they would look like others, or like no route
+          if (local[o] < 0 || local[o] >= before) continue;
+          throw Failure(indices->path() + " has " + std::to_string(local[o]) + " for output " +
+                        std::to_string(first * outputs_item + static_cast<int64_t>(o)) +
+                        ", which is an input of another item of the batch");
+        }
+        ShiftIndices(local.data(), plan.info().y_elements, -before);
+      }
       if (kept.bytes() < plan.info().route_bytes) kept = Buffer(plan.info().route_bytes);
-      Check(poolgrad_routes_from_indices(plan.get(), local.data(), numbering.value, kept.data()));
+      if (poolgrad_routes_from_indices(plan.get(), local.data(), numbering.value, kept.data()) != POOLGRAD_OK) {
+        const std::string counted =
+            first > 0 ? ", counted from item " + std::to_string(first) + " of the batch on" : "";
+        throw Failure(indices->path() + " does not fit" + counted + ": " + poolgrad_last_error());
+      }
       slice_routes = kept.data();
     }
     const Exec exec(plan, POOLGRAD_OP_BACKWARD, options.threads);

@@ -171,6 +171,14 @@ TEST_F(Command, SlicesOfTheBatchAreOneArray) {
   for (const float v : dx) sum += v;
   EXPECT_EQ(sum, 2.0 * static_cast<double>(y.size()));
   for (const int64_t index : indices) EXPECT_EQ(dx[static_cast<size_t>(index)], 2);
+  // The last input of the slice before is not -1, no route.
+  auto wrong = indices;
+  wrong[12] = 3 * plane * plane - 1;
+  Save("w.npy", "<i8", out, wrong);
+  const std::string ignoring = "--window 'k1024 nan=ignore' --numbering onnx --shape 5x1x2048x2048";
+  const Outcome outcome = Run("grad dy.npy dw.npy --indices w.npy " + ignoring);
+  EXPECT_NE(outcome.err.find("w.npy has 12582911 for output 12, which is an input of another item"), std::string::npos)
+      << outcome.err;
 }
 
 TEST_F(Command, TypesKeepTheirWord) {

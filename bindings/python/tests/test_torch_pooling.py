@@ -302,6 +302,19 @@ def test_cpu_autocast_gives_torchs_type(name):
         assert torch.equal(*found)
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_cpu_autocast_gives_torchs_type_of_unpooling(rank):
+    y = torch.randn(2, 3, *(2,) * rank).bfloat16().requires_grad_()
+    indices = torch.arange(2**rank).flip(0).expand(2, 3, -1).reshape(y.shape)
+    found = []
+    for functions in (F, P):
+        with torch.autocast("cpu"):
+            x = getattr(functions, f"max_unpool{rank}d")(y, indices, 2)
+        found.append((x, torch.autograd.grad(x.float().square().sum(), y)[0]))
+    for theirs, ours in zip(*found):
+        assert theirs.dtype is ours.dtype and torch.equal(theirs, ours)
+
+
 @pytest.mark.parametrize(
     "call, sentence",
     [

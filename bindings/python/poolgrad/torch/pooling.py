@@ -482,6 +482,14 @@ def _unpool_by_torch(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, .
     return x.reshape(*y.shape[:-rank], *sizes)
 
 
+def _unpool_probe(rank: int) -> Callable[[torch.Tensor], Any]:
+    theirs = getattr(F, f"max_unpool{rank}d")
+    return lambda y: theirs(y, torch.zeros(y.shape, dtype=torch.int64), 1)
+
+
+_UNPOOL_PROBES = {rank: _unpool_probe(rank) for rank in (1, 2, 3)}
+
+
 def unpool_to(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) -> torch.Tensor:
     """x of these spatial sizes."""
     if indices.dtype != torch.int64:
@@ -491,6 +499,8 @@ def unpool_to(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, ...]) ->
             f"indices has the shape {tuple(indices.shape)} on {indices.device}; input has {tuple(y.shape)} on {y.device}, and both must "
             "agree"
         )
+    if not is_compiling():
+        y = functional.autocast(_UNPOOL_PROBES[len(sizes)], len(sizes), y)
     if functional.goes_straight(y) and functional.goes_straight(indices) and y.device.type == "cpu":
         return _Unpool.apply(y, indices, sizes)
     return _unpool_by_torch(y, indices, sizes)

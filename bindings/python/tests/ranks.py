@@ -328,6 +328,10 @@ def disagreements_are_errors_on_every_rank() -> None:
     assert_all_raise(lambda: split.max_pool2d(x, 2.5 if odd else 3), "kernel_size is 2.5", others=(f"rank {last} of the group refused",))
     assert_all_raise(lambda: split.max_pool2d(None if odd else x, 3), "'x_local' is a NoneType", others=(f"rank {last} of the group refused",))
     assert_all_raise(lambda: split.max_pool2d(x[0, 0] if odd else x, 3), "x_local has the shape (8, 6)", others=("refused",))
+    assert_all_raise(lambda: split.max_pool2d(x, 3, dims="h" if odd else 2), "dims is 'h'; it must be an integer", others=("refused",))
+    assert_all_raise(lambda: split.max_pool2d(x, 3, dims=2**70 if odd else 2), f"dims is {2**70}; it must lie", others=("refused",))
+    assert_all_raise(lambda: split.max_pool2d(x, 3, grid=(None,) if odd else size), "grid is None; it must be", others=("refused",))
+    assert_all_raise(lambda: split.max_pool2d(x, 3, fixed_shapes="no" if odd else False), "fixed_shapes is 'no'; it must be", others=("refused",))
     # and what is wrong on all of them
     assert_all_raise(lambda: split.max_pool2d(x, 3, padding=2), "padding[0] is 2; it may be at most half of the window")
     assert_all_raise(lambda: split.max_pool2d(x.long(), 3), "x_local has the type torch.int64")
@@ -341,6 +345,20 @@ def compare_even(name: str, x: torch.Tensor, arguments: Tuple[Any, ...], **more:
     size, spatial = dist.get_world_size(), list(x.shape[2:])
     SPATIAL[0] = spatial
     compare(name, x, Cut((0,), (size,), [[spatial[0] * k // size for k in range(size + 1)]]), arguments, {}, 1, more)
+
+
+@check
+def forward_mode_is_refused() -> None:
+    forward_ad = torch.autograd.forward_ad
+    with forward_ad.dual_level():
+        for x in (torch.ones(1, 2, 8), torch.ones(1, 2, 8, requires_grad=True)):
+            try:
+                split.max_pool1d(forward_ad.make_dual(x, x.detach()), 2)
+            except RuntimeError as error:  # torch's
+                assert "jvp" in str(error), error
+            else:
+                raise AssertionError("the tangent was lost")
+        assert split.max_pool1d(torch.ones(1, 2, 8), 2).shape == (1, 2, 4)
 
 
 @check

@@ -25,9 +25,10 @@ import torch.distributed as dist
 from torch.autograd import Function
 
 from .. import _abi
-from .._core import freeze
+from .._core import freeze, to_bool, to_int
 from .._shard import At, Box, Split, around, inside, overlap, sizes_of
 from . import functional, pooling
+from ._autograd import has_tangents
 from ._plain import PLAIN_TYPES
 from ._plans import CHANNELS_LAST, DTYPES, PoolTypeError, PoolValueError, TorchPlan, Window, lies_channels_last, make_window, problem_of
 
@@ -443,24 +444,30 @@ _Scatter, _Gather = _linear("scatter"), _linear("gather")
 _Scatter.transpose, _Gather.transpose = _Gather, _Scatter
 
 
+def _pool(x: torch.Tensor, layout: _Layout, wire: _Wire, recorded: bool) -> torch.Tensor:
+    if recorded or has_tangents():  # which torch refuses, where x has one
+        return _Pool.apply(x, layout, wire)
+    return layout.pool(x, wire)
+
+
 # ---- calls -----------------------------------------------------------------------------------------------------------------------
+
+
+def _integers(name: str, value: Any) -> Tuple[int, ...]:
+    frozen = pooling._checked(freeze, name, value)
+    return tuple(pooling._checked(to_int, name, entry) for entry in (frozen if isinstance(frozen, tuple) else (frozen,)))
 
 
 def _axes(dims: Any, grid: Any, rank: int, dimensions: int, size: int) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     """The spatial axes that are cut, and the ranks along each."""
-    try:
-        named = freeze("dims", -rank if dims is None else dims)
-        counts = freeze("grid", grid)
-    except TypeError as error:
-        raise PoolTypeError(str(error)) from None
-    named = named if isinstance(named, tuple) else (named,)
+    named = _integers("dims", -rank if dims is None else dims)
+    counts = None if grid is None else _integers("grid", grid)
     first = dimensions - rank
     axes = tuple(dim - first if dim >= 0 else dim + rank for dim in named)
     if not named or len(set(axes)) != len(axes) or not all(0 <= axis < rank for axis in axes):
         raise PoolValueError(f"dims is {dims!r}; it must name spatial dimensions of x_local, each once: {first} to {dimensions - 1}")
     if counts is None and len(axes) == 1:
         counts = (size,)
-    counts = counts if isinstance(counts, tuple) or counts is None else (counts,)
     if counts is None or len(counts) != len(axes) or any(n < 1 for n in counts) or prod(counts) != size:
         raise PoolValueError(
             f"grid is {grid!r}; it must say how many ranks there are along each of the {len(axes)} dimensions that are cut, {size} in all"
@@ -502,9 +509,10 @@ def _run(function: str, x: Any, make: Callable[[], Window], dims: Any, grid: Any
             raise PoolTypeError(f"{function}(): argument 'x_local' is a {type(x).__name__}; it must be a Tensor{piece}")
         window = make()
         recorded = x.requires_grad and torch.is_grad_enabled()
-        call = _describe(function, window, x, dims, grid, recorded, bool(fixed_shapes), ranks.size)
-    except (PoolValueError, PoolTypeError) as error:
-        refused = error  # which the others are told before it is raised
+        fixed = pooling._checked(to_bool, "fixed_shapes", fixed_shapes)
+        call = _describe(function, window, x, dims, grid, recorded, fixed, ranks.size)
+    except Exception as error:  # whatever it is: the others are told before it is raised
+        refused = error
     wire = _Wire(group, ranks, device)
     calls = wire.agree(call)
     if refused is not None or window is None:
@@ -520,7 +528,7 @@ def _run(function: str, x: Any, make: Callable[[], Window], dims: Any, grid: Any
             layout = ranks.layouts[key] = _Layout(ranks.me, places, _cuts(calls, places), window, x, channels_last)
         except ValueError as error:
             raise PoolValueError(str(error)) from None
-    return _Pool.apply(x, layout, wire) if call.requires_grad else layout.pool(x, wire)
+    return _pool(x, layout, wire, bool(call.requires_grad))
 
 
 def pooled_sizes(window: Window, spatial: Tuple[int, ...], dtype: torch.dtype) -> Tuple[int, ...]:
@@ -546,7 +554,7 @@ def pool_chunks(
         )
         places = _places(window.kernel, dims, grid)
         layout = ranks.layouts[key] = _Layout(ranks.me, places, cuts, window, x, channels_last, out_cuts)
-    return _Pool.apply(x, layout, wire) if x.requires_grad and torch.is_grad_enabled() else layout.pool(x, wire)
+    return _pool(x, layout, wire, x.requires_grad and torch.is_grad_enabled())
 
 
 def _make_max(rank: int, relu: bool) -> Callable[..., torch.Tensor]:

@@ -8,11 +8,13 @@ nobody else may see its output (another call, an attribute, a hook around one of
 
 from __future__ import annotations
 
+import gc
 import inspect
 import operator
+import weakref
 from collections import OrderedDict, deque
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
 
 import torch
 from torch import fx, nn
@@ -45,9 +47,23 @@ class _Tracer(fx.Tracer):
     def __init__(self, leaves: Tuple[Any, ...]) -> None:
         super().__init__()
         self._leaves = leaves
+        self._made: List[Any] = []
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _Proxy(node, self)
+        made = _Proxy(node, self)
+        self._made.append(weakref.ref(made))
+        return made
+
+    def kept(self) -> Set[fx.Node]:
+        """What forward has left somewhere: in an attribute, in what an attribute or a global holds, in a closure."""
+
+        def alive() -> Set[fx.Node]:
+            return {proxy.node for proxy in (made() for made in self._made) if proxy is not None}
+
+        if not alive():
+            return set()
+        gc.collect()  # what only cycles held
+        return alive()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, self._leaves) or super().is_leaf_module(m, module_qualified_name)
@@ -66,11 +82,21 @@ def _calls_of(nodes: List[fx.Node], modules: Dict[str, nn.Module], kind: Any) ->
 _LISTS = (list, deque)
 
 
+def _containers(values: Iterable[Any], found: Dict[int, Any]) -> Dict[int, Any]:
+    """Those among the values, and those in them, by identity."""
+    for value in values:
+        if isinstance(value, (dict, set, tuple, *_LISTS)) and id(value) not in found:
+            found[id(value)] = value
+            _containers(value.values() if isinstance(value, dict) else value, found)
+    return found
+
+
 @contextmanager
 def _left_as_it_was(model: nn.Module) -> Iterator[None]:
     """Runs model.forward without its hooks, and undoes what forward did to the model: flags, attributes, what they hold, buffers."""
     attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
-    held = [(value, value.copy()) for _, kept in attributes for value in kept.values() if isinstance(value, (dict, set, *_LISTS))]
+    containers = _containers((value for _, kept in attributes for value in kept.values()), {}).values()
+    held = [(value, value.copy()) for value in containers if not isinstance(value, tuple)]
     buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()]
     for module in model.modules():
         for hooks in _HOOKS:
@@ -91,24 +117,17 @@ def _left_as_it_was(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(value)
 
 
-def _kept_by(model: nn.Module) -> Iterator[fx.Node]:
-    """What forward has left in the attributes of the model, itself or in a container."""
-    for module in model.modules():
-        for value in module.__dict__.values():
-            held = value.values() if isinstance(value, dict) else value if isinstance(value, (set, tuple, *_LISTS)) else (value,)
-            yield from (item.node for item in held if isinstance(item, fx.Proxy))
-
-
 def _nodes_in_both_modes(model: nn.Module, pools: Tuple[Any, ...]) -> Tuple[List[fx.Node], Set[fx.Node]]:
-    """What forward does in training, and then what it does in eval mode; and what of it the model keeps."""
+    """What forward does in training, and then what it does in eval mode; and what of it is kept."""
     nodes: List[fx.Node] = []
     kept: Set[fx.Node] = set()
     for training in (True, False):
         with _left_as_it_was(model):
             for module in model.modules():
                 module.training = training
-            nodes += _Tracer(pools).trace(model).nodes
-            kept.update(_kept_by(model))
+            tracer = _Tracer(pools)
+            nodes += tracer.trace(model).nodes
+            kept |= tracer.kept()
     return nodes, kept
 
 
@@ -161,7 +180,7 @@ def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], user: fx.N
         other = next(user for user in users if user.op != "call_module" or modules[user.target] is not pool)
         return f"the ReLU's output is also used by {_user(other)}"
     if node in kept:
-        return "the model keeps the ReLU's output as an attribute"
+        return "the model keeps the ReLU's output, as an attribute or elsewhere"
     for word, module in (("ReLU", relu), ("pool", pool)):
         if _has_hooks(module):
             return f"the {word} has hooks, which would see other values"

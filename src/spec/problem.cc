@@ -221,10 +221,10 @@ Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, po
   }
   const int64_t padded = a.in + a.pad_lo + a.pad_hi;
   a.out = CountOutputs(a, padded - a.extent(), rounding);
+  const bool tfjs = raw.dialect == POOLGRAD_DIALECT_TFJS;
+  if (tfjs && raw.rank == 3 && padded < a.extent() && raw.whole_in[i] == 0) a.out = 0;  // however they are rounded
   if (a.out < 1) {
-    const bool tfjs_throws =
-        a.out < 0 && raw.dialect == POOLGRAD_DIALECT_TFJS && raw.rank < 3;  // its volumes become empty
-    if (!dialect.may_be_empty || tfjs_throws) {
+    if (!dialect.may_be_empty || (tfjs && a.out < 0)) {
       return Bad(Entry("kernel", i), a.kernel,
                  "with dilation " + std::to_string(a.dilation) + " the window spans " + std::to_string(a.extent()) +
                      ", longer than the padded input, " + std::to_string(padded));

@@ -247,6 +247,9 @@ TEST(Dialect, AWindowLongerThanThePaddedInput) {
   EXPECT_EQ(OutOf("max f32 ncw 1x1x3 k9 s1 jax"), "0") << "empty";
   EXPECT_EQ(OutOf("max f32 ncw 1x1x3 k4 s1 tfjs"), "0") << "empty";
   EXPECT_NE(OutOf("max f32 ncw 1x1x3 k9 s1 tfjs").find("longer than the padded input"), std::string::npos) << "throws";
+  EXPECT_EQ(OutOf("max f32 nchw 1x1x1x4 k2x1 s3 ceil tfjs"), "1x2") << "its formula, ceil(-1 / 3) + 1";
+  for (const char* rounding : {"floor", "ceil", "round"})
+    EXPECT_EQ(OutOf("max f32 ncdhw 1x1x1x4x4 k2x1x1 s3 tfjs " + std::string(rounding)), "0x2x2") << "volumes are empty";
   const Plan empty("max f32 ncw 1x2x3 k4 s1 jax");
   EXPECT_EQ(empty.backward(Floats{}, empty.make_routes()), Floats(6, 0.0f))
       << "no window, no gradient; dx is still written";

@@ -207,6 +207,7 @@ inline Problem Read(const std::string& line) {
       else
         a.out = -FloorDiv(-span, a.stride) + 1;
       if (p.rounding == "ceil_drop" && (a.out - 1) * a.stride - a.lo >= a.in) --a.out;
+      if (d == "tfjs" && rank == 3 && span < 0) a.out = 0;
       a.out = std::max<I>(a.out, 0);
     }
     p.axes.push_back(a);

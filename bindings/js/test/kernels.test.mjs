@@ -148,6 +148,19 @@ for (const pairing of pairings) {
   });
 }
 
+test('shorter than a window, volumes become empty and images round up, as stock', async () => {
+  const attrs = { filterSize: [2, 1, 1], strides: 3, pad: 0, dimRoundingMode: 'ceil' };
+  const shapes = () => [kernel('MaxPool3D', { x: tf.ones([1, 1, 4, 4, 1]) }, attrs)[0].shape,
+                        kernel('MaxPool', { x: tf.ones([1, 1, 4, 1]) }, { ...attrs, filterSize: [2, 2] })[0].shape];
+  await useStock('cpu');
+  const stock = shapes();
+  assert.deepEqual(stock, [[1, 0, 2, 2, 1], [1, 1, 2, 1]]);
+  for (const pairing of pairings) {
+    await useOurs(pairing);
+    assert.deepEqual(shapes(), stock);
+  }
+});
+
 test('a 1x1 filter with equal shapes copies its input, and its gradient copies dy', async () => {
   await useOurs(pairings[0]);
   const attrs = { filterSize: 1, strides: 2, pad: 1 };

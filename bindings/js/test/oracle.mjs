@@ -22,6 +22,7 @@ export function geometry(shape, { filterSize, strides, pad, dimRoundingMode = 'f
   const pads = typeof pad === 'string' ? Array(rank).fill(pad)
     : typeof pad === 'number' ? Array(rank).fill([pad, pad]) : pad.slice(1, -1);
   const axes = kernel.map((k, i) => axisOf(shape[i + 1], k, stride[i], pads[i], dimRoundingMode));
+  if (rank === 3) axes.forEach((a, i) => { if (Array.isArray(pads[i]) && a.size + pads[i][0] + pads[i][1] < a.kernel) a.out = 0; });
   const yShape = [shape[0], ...axes.map((a) => a.out), shape.at(-1)];
   if (rank === 2) axes.unshift({ size: 1, kernel: 1, stride: 1, low: 0, out: 1 });
   return { batch: shape[0], channels: shape.at(-1), axes, rank, yShape };

@@ -57,6 +57,14 @@ test('MaxPool3DGrad is wrong where the filter\'s height and width differ', async
   await stockWrongOursRight('cpu', pairings, want, () => kernel('MaxPool3DGrad', { dy, input: x, output: dy }, attrs)[0].values);
 });
 
+test('volumes with padding "same" and strides beyond the filter are cropped at the start', async () => {
+  const xs = [1, 2, 3, 4, 5, 6], attrs = { filterSize: 1, strides: [1, 1, 3], pad: 'same' };
+  const x = tf.tensor5d(xs, [1, 1, 1, 6, 1]);
+  for (const name of ['MaxPool3D', 'AvgPool3D']) {
+    await stockWrongOursRight('cpu', pairings, [1, 4], () => kernel(name, { x }, attrs)[0].values);
+  }
+});
+
 // Numbers around -2 with a deviation near 1: most windows of 2x2 have a maximum at or below zero.
 const next = random(3);
 const negative = Float32Array.from({ length: 8 * 8 * 4 }, () => next() + next() + next() - 3.5);

@@ -26,7 +26,7 @@ export const HEAD_BYTES = 264;
 export const OUTPUTS = 240;
 const AT = {
   kind: 8, dtype: 12, layout: 16, dialect: 20, rank: 24, padding: 28, rounding: 32, ties: 36, nan: 40, routeBits: 44,
-  countPadding: 48, divisor: 64, batch: 72, channels: 80, in: 88, kernel: 112, stride: 136, dilation: 160, padLo: 184,
+  countPadding: 48, device: 52, divisor: 64, batch: 72, channels: 80, in: 88, kernel: 112, stride: 136, dilation: 160, padLo: 184,
   padHi: 208, relu: 232, outputs: OUTPUTS,
 } as const;
 
@@ -261,6 +261,7 @@ function inMemoryOrder(layout: Layout, batch: number, channels: number, spatial:
 export function unpackSpec({ head, tables }: PackedProblem): ProblemSpec {
   const data = view(head);
   const get = (at: number): number => data.getInt32(at, true);
+  if (get(AT.device) !== 0) throw invalid('the problem runs on a GPU, for which poolgrad for JavaScript has no field');
   const rank = get(AT.rank);
   const layout = layoutOf(data);
   const padding = PADDINGS[get(AT.padding)] as (typeof PADDINGS)[number];

@@ -81,6 +81,7 @@ for (const kind of engineKinds) {
     for (const text of ['max f32 ncw 1x1x4 k2 relu bias', 'max f32 ncw 1x1x4 k2 part=0/8:0:0']) {
       assert.throws(() => engine.plan(text), /poolgrad for JavaScript knows neither/);
     }
+    assert.throws(() => engine.parse('max f32 ncw 1x1x4 k2 cuda'), { code: 'INVALID_ARGUMENT', message: /^the problem runs on a GPU, for which/ });
   });
 
   test(`${kind}: average pooling and ties that are split`, () => {

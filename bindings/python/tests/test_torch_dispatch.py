@@ -101,6 +101,9 @@ def test_scripted_functions(rank):
     same(torch.jit.script(max_pool)(x, 2), max_pool(x, 2))
     with pytest.raises(torch.jit.Error, match="ties is 'most'; it must be one of: first, last, split, all"):
         torch.jit.script(max_pool)(x, 2, ties="most")
+    if rank > 1:
+        with pytest.raises(torch.jit.Error, match="divisor_override is 0; it must be at least 1, or None"):
+            torch.jit.script(avg_pool)(x, 2, divisor_override=0)
 
 
 def test_scripted_layers():

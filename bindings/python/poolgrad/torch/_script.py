@@ -37,6 +37,14 @@ def _rule(ties: str) -> int:
     raise ValueError("ties is '" + ties + "'; it must be one of: first, last, split, all")
 
 
+def _divisor(given: Optional[int]) -> int:
+    if given is None:
+        return 0
+    if given < 1:
+        raise ValueError("divisor_override is " + str(given) + "; it must be at least 1, or None")
+    return given
+
+
 _SETTINGS = {
     "max": """kernel_size: BroadcastingList{n}[int], stride: Optional[BroadcastingList{n}[int]] = None,
     padding: Optional[BroadcastingList{n}[int]] = None, dilation: Optional[BroadcastingList{n}[int]] = None, ceil_mode: bool = False,
@@ -52,7 +60,7 @@ _WINDOWS = {
     "max": "kernel_size, _or(stride, kernel_size), _or(padding, [0] * {n}) * 2, 0, _or(dilation, [1] * {n}), ceil_mode, _rule(ties), -1, 0, {relu}",
     "avg": """kernel_size, _or(stride, kernel_size), _or(padding, [0] * {n}) * 2, 0, [1] * {n}, ceil_mode, 1, -1, 1, False,
         torch.jit.annotate(List[int], []), torch.jit.annotate(List[int], []), count_include_pad,
-        0 if divisor_override is None else divisor_override""",
+        _divisor(divisor_override)""",
     "adaptive_max": "[0] * {n}, [1] * {n}, [0] * {n} * 2, 0, [1] * {n}, False, 1, -1, 0, False, output_size",
     "adaptive_avg": "[0] * {n}, [1] * {n}, [0] * {n} * 2, 0, [1] * {n}, False, 1, -1, 1, False, output_size",
 }

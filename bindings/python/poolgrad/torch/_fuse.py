@@ -151,7 +151,7 @@ def _writes(node: fx.Node, modules: Dict[str, nn.Module]) -> bool:
 def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module]) -> str:
     """Who else may see what is done in place to the input of `node`; "": nobody."""
     while True:
-        inputs = node.all_input_nodes
+        inputs = node.all_input_nodes[: 1 if _writes(node, modules) else None]  # what works in place hands its first on
         if len(inputs) != 1:
             return ""
         before = inputs[0]

@@ -346,6 +346,7 @@ def test_cpu_autocast_gives_torchs_type_of_unpooling(rank):
         ),
         (lambda x: P.fractional_max_pool2d(x, 2, 2, _random_samples=torch.full((1, 2, 2), 7.0)), "not between 0 and 1"),
         (lambda x: P.max_unpool2d(x, 3, 2), "argument 'indices' is a int; it must be a Tensor"),
+        (lambda x: P.max_unpool2d(x, x.long() + 99, 2), r"indices\[0\] is 99; it must lie inside its own plane of the tensor$"),
         (lambda x: P.max_unpool2d(x, x.long(), 0), r"kernel_size\[0\] is 0; it must be at least 1"),
         (lambda x: P.max_unpool2d(x, x.long(), 2, (1, 0)), r"stride\[1\] is 0; it must be at least 1"),
         (lambda x: P.max_unpool2d(x, x.long(), 2, 2, "same"), "padding is 'same'; max_unpool2d takes an integer"),

@@ -427,7 +427,7 @@ def _unpool_straight(y: torch.Tensor, indices: torch.Tensor, sizes: Tuple[int, .
     )
     if status:
         try:
-            _abi.raise_status(status)
+            _abi.raise_status(status, ((", or be -1 for no route", ""),))
         except ValueError as error:
             raise PoolValueError(str(error)) from None
     return x

@@ -362,6 +362,13 @@ def forward_mode_is_refused() -> None:
 
 
 @check
+def autocast_gives_the_type_of_one_process() -> None:
+    with torch.autocast("cpu"):
+        for name in ("max_pool2d", "avg_pool2d", "max_pool3d", "relu_max_pool3d", "avg_pool3d"):
+            compare_even(name, torch.randn(1, 2, *(6,) * int(name[-2]), generator=torch.Generator().manual_seed(2)).bfloat16(), (3, 1))
+
+
+@check
 def sizes_may_change_on_one_rank() -> None:
     """The last rank's piece stays, and so do its arguments: only the others know that its windows begin elsewhere now."""
     size = dist.get_world_size()

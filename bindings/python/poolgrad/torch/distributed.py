@@ -16,6 +16,7 @@ on every rank, and sizes may change from call to call. With fixed_shapes=True th
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from itertools import accumulate
 from math import prod
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -493,6 +494,9 @@ def _describe(
     )  # fmt: skip
 
 
+_PROBES = {name: partial(getattr(pooling if "avg" in name else functional, name), kernel_size=1) for name in __all__}
+
+
 def _run(function: str, x: Any, make: Callable[[], Window], dims: Any, grid: Any, group: Any, fixed_shapes: bool) -> torch.Tensor:
     if not (dist.is_available() and dist.is_initialized()):
         raise RuntimeError(f"{function} runs in a process group; call torch.distributed.init_process_group first")
@@ -508,6 +512,7 @@ def _run(function: str, x: Any, make: Callable[[], Window], dims: Any, grid: Any
             piece = "; give the rank's own piece, x.to_local()" if type(x).__name__ == "DTensor" else ""
             raise PoolTypeError(f"{function}(): argument 'x_local' is a {type(x).__name__}; it must be a Tensor{piece}")
         window = make()
+        x = functional.autocast(_PROBES[function], len(window.kernel), x)
         recorded = x.requires_grad and torch.is_grad_enabled()
         fixed = pooling._checked(to_bool, "fixed_shapes", fixed_shapes)
         call = _describe(function, window, x, dims, grid, recorded, fixed, ranks.size)

@@ -39,6 +39,8 @@ function fits(size: number): boolean {
 export function changesFromLine(engine: Engine, text: string, state: State): Partial<State> {
   const spec = engine.parse(text);
   if (spec.kind !== 'max') throw new Error(`The problem is "${spec.kind}" pooling; this page shows max pooling.`);
+  if (spec.dtype !== 'f32') throw new Error(`The problem is of ${spec.dtype}; this page pools f32.`);
+  if (spec.routeBits) throw new Error(`The problem asks for routes of ${spec.routeBits} bits; this page shows the narrowest that hold them.`);
   if (spec.shape.length !== 4) {
     throw new Error(`The shape has ${spec.shape.length} sizes; this page shows images: batch, channels, rows, columns.`);
   }

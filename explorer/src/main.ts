@@ -207,10 +207,14 @@ class Page {
     return { state, pooled, dy, dx: pooled.backward(dy) };
   }
 
-  /** The last good settings with the current numbers; for a link that was never good, the smallest window there is. */
+  /** The last good settings with the current numbers; the smallest window there is where none were good, or they do not fit. */
   private fallBack(): Good {
-    const settings = this.good?.state ?? { ...initialState(), kernel: ['1', '1'] as const };
-    return this.pool(withSettings(this.state, settings as State));
+    const smallest: State = { ...initialState(), kernel: ['1', '1'] };
+    try {
+      return this.pool(withSettings(this.state, this.good?.state ?? smallest));
+    } catch {
+      return this.pool(withSettings(this.state, smallest));
+    }
   }
 
   private recompute(): void {
@@ -229,11 +233,10 @@ class Page {
     this.ask('all');
   }
 
-  /** Draws now, or at the end of `together`. */
+  /** Draws now, or at the end of `together`. While it draws, a cell that goes may lose the focus, and asks for light. */
   private ask(part: 'light' | 'all'): void {
     if (this.asked) this.asked.add(part);
-    else if (part === 'all') this.draw();
-    else this.drawLight();
+    else this.together(() => (part === 'all' ? this.draw() : this.drawLight()));
     this.rest();
   }
 

@@ -227,6 +227,22 @@ visit('what cannot be is refused in the library\'s own words, and the last good 
   assert.notEqual(await visitor.refusal(), null);
 });
 
+visit('numbers that the last good settings do not fit are shown all the same', { hash: 'k=3x3&s=1x1&x=1,2,3;4,5,6;7,8,9' }, async (visitor) => {
+  await visitor.fill('rows', '2');
+  assert.equal(await visitor.refusal(), sentenceOf('max f32 nchw 1x1x2x3 k3 s1'));
+  assert.deepEqual(await visitor.grid('x'), shown([[1, 2, 3], [4, 5, 6]]));
+  await visitor.fill('kernel-0', '2');
+  assert.equal(await visitor.refusal(), null);
+  assert.deepEqual(await visitor.grid('y'), shown([[6]]));
+});
+
+visit('a link that takes the cell with the focus away', {}, async (visitor) => {
+  await visitor.cell('x', 1, 1).focus();
+  await visitor.page.evaluate(() => { location.hash = 'x=1,2;3,4'; });
+  await visitor.page.waitForFunction(() => document.querySelectorAll('[data-grid="x"]').length === 4);
+  assert.deepEqual(await visitor.grid('y'), shown([[4]]));
+});
+
 visit('a link to wrong settings says so and still shows the numbers', { hash: 'k=9x9&s=1x1&x=1,2;3,4&dy=1' }, async (visitor) => {
   assert.equal(await visitor.refusal(), sentenceOf('max f32 nchw 1x1x2x2 k9 s1'));
   assert.deepEqual(await visitor.grid('x'), shown([[1, 2], [3, 4]]));

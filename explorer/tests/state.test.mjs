@@ -98,6 +98,8 @@ test('lines the page cannot draw are refused in a sentence', async () => {
   };
   assert.match(refusal('max f32 nchw 8x64x112x112 k3 s2 p1'), /112 rows and 112 columns; this page draws 1 to 16 of each/);
   assert.match(refusal('avg f32 nchw 1x1x4x4 k2'), /this page shows max pooling/);
+  assert.match(refusal('max f16 nchw 1x1x4x4 k2'), /^The problem is of f16; this page pools f32\.$/);
+  assert.match(refusal('max f32 nchw 1x1x4x4 k2 bits=8'), /^The problem asks for routes of 8 bits; this page shows the narrowest/);
   assert.match(refusal('max f32 ncw 1x1x9 k2'), /this page shows images/);
   assert.match(refusal('max f32 nchw 1x1x4x4 adaptive=2x0 k0x2'), /this page shows adaptive windows on both axes, or a kernel on both/);
   assert.match(refusal('max f32 nchw 1x1x4x4 k2 starts=0,1x0,2'), /lists the windows of an axis/);

@@ -299,4 +299,5 @@ test('what is not fused, and why', async () => {
   assert.deepEqual([...later.apply(tf.tensor4d([-1, 2], [1, 1, 1, 2])).dataSync()], [0, 2]);
 
   assert.throws(() => fuseReluMaxPool({}), { message: 'fuseReluMaxPool was given something without layers; it takes a tf.LayersModel or tf.Sequential' });
+  assert.throws(() => fuseReluMaxPool(tf.sequential(), { undo: true }), { message: 'fuseReluMaxPool was given the option "undo"; it takes back' });
 });

@@ -151,5 +151,7 @@ export function fuseReluMaxPool(model: FusableModel, options: FuseOptions = {}):
   if (!Array.isArray(model?.layers)) {
     throw new Error('fuseReluMaxPool was given something without layers; it takes a tf.LayersModel or tf.Sequential');
   }
-  return pairsOf(model as unknown as Layer, options.back ?? false);
+  const unknown = Object.keys(options ?? {}).find((name) => name !== 'back');
+  if (unknown !== undefined) throw new Error(`fuseReluMaxPool was given the option "${unknown}"; it takes back`);
+  return pairsOf(model as unknown as Layer, options?.back ?? false);
 }

@@ -2,7 +2,7 @@
 //
 // A plain program (no test framework), so that it can be built on any machine with nvcc. `cuda_check [problems] [seed]
 // [threads]` prints one line per failure and one at the end; exits 0 when all is well, 1 when not, 77 when there is no
-// CUDA device.
+// CUDA device. `cuda_check FILE` takes the problems of a case file instead of drawn ones.
 //
 // Each random problem runs every operation by every algorithm that takes it, twice, into poisoned buffers with guard
 // bytes behind them, and compares bits with the reference. Inputs hold ties, both zeros, infinities and NaNs; routes
@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <span>
 #include <string>
 #include <thread>
@@ -486,12 +487,42 @@ void CheckBias() {
   }
 }
 
+// The `name: problem` lines of a case file: each as it comes and cut into small pieces, on some seeds of data.
+int CheckCases(const char* path) {
+  std::ifstream file(path);
+  Worker worker;
+  int problems = 0;
+  const int64_t usual = cuda::enough_threads, staged = cuda::staged_bytes, tile = cuda::separable_tile;
+  cuda::bytes_worth_compiling = int64_t{1} << 60;
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.empty() || line[0] == '#' || colon == std::string::npos) continue;
+    poolgrad_problem raw;
+    if (poolgrad_problem_parse((line.substr(colon + 2) + " cuda").c_str(), &raw) != POOLGRAD_OK) {
+      Fail(std::string("parse: ") + poolgrad_last_error(), line);
+      continue;
+    }
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      const bool small = seed % 2 != 0;
+      cuda::enough_threads = small ? 1 : usual, cuda::staged_bytes = small ? 2048 : staged;
+      cuda::separable_tile = small ? 16 : tile;
+      Random r(seed);
+      worker.Check(r, raw);
+    }
+    ++problems;
+  }
+  if (problems == 0) Fail("there are no problems", path);
+  std::printf("%d problems, %lld runs, %d failures\n", problems, static_cast<long long>(worker.runs), failures.load());
+  return failures ? 1 : 0;
+}
+
 int Main(int argc, char** argv) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("skipped: no CUDA device\n");
     return 77;
   }
+  if (argc == 2 && std::atoi(argv[1]) == 0) return CheckCases(argv[1]);
   const int problems = argc > 1 ? std::atoi(argv[1]) : 1000;
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
   const int threads = argc > 3 ? std::atoi(argv[3]) : 4;

@@ -50,8 +50,7 @@ const char* RefuseForward(const Problem& p) {
 const char* RefuseVectors(const Problem& p) {
   if (!p.channels_last()) return "channels are first";
   for (const Axis& a : p.axis) {
-    if (a.out != 1 || a.kernel != a.in || a.pad_lo != 0 || (a.dilation != 1 && a.kernel > 1))
-      return "the window is not the whole plane";
+    if (a.out != 1 || a.kernel != a.in || a.pad_lo != 0 || a.dilation != 1) return "the window is not the whole plane";
   }
   if (p.channels % (16 / SizeOf(p.dtype)) != 0) return "the channels do not fill 16-byte vectors";
   if (p.routes.bits > 8) return "the window has more taps than a byte holds";
@@ -62,8 +61,7 @@ const char* RefuseVectors(const Problem& p) {
 const char* RefusePlanes(const Problem& p, bool forward) {
   if (p.channels_last()) return "channels are last";
   for (const Axis& a : p.axis) {
-    if (a.out != 1 || a.kernel != a.in || a.pad_lo != 0 || (a.dilation != 1 && a.kernel > 1))
-      return "the window is not the whole plane";
+    if (a.out != 1 || a.kernel != a.in || a.pad_lo != 0 || a.dilation != 1) return "the window is not the whole plane";
   }
   if (p.in_plane() < 8) return "a plane is shorter than a 16-byte vector";
   if (forward && p.in_plane() * SizeOf(p.dtype) > 24 << 10) return "the planes do not fit into shared memory";
@@ -140,8 +138,7 @@ bool TablesClear(const Problem& p) {
 }
 
 bool IsDilated(const Problem& p) {
-  return std::any_of(std::begin(p.axis), std::end(p.axis),
-                     [](const Axis& a) { return a.dilation != 1 && a.kernel > 1; });
+  return std::any_of(std::begin(p.axis), std::end(p.axis), [](const Axis& a) { return a.dilation != 1; });
 }
 
 bool HasFewOddChannels(const Problem& p) {

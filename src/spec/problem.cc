@@ -231,6 +231,7 @@ Result<Axis> ResolveAxis(const poolgrad_problem& raw, const Dialect& dialect, po
     }
     a.out = 0;
   }
+  if (a.kernel == 1) a.dilation = 1;  // one tap has none, whatever was said: kernels need not know such windows
   return a;
 }
 

@@ -140,6 +140,15 @@ TEST(Problem, EveryRefusalIsASentenceThatNamesTheArgument) {
     EXPECT_NE(got.find(part), std::string::npos) << "'" << got << "' lacks '" << part << "'";
 }
 
+TEST(Problem, OneTapHasNoDilation) {
+  const auto raw = ParseProblem("max f32 nchw 1x1x9x9 k3x1 s1 d2x4294967296");
+  ASSERT_TRUE(raw.ok());
+  const auto resolved = Resolve(*raw);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->axis[1].dilation, 2);
+  EXPECT_EQ(resolved->axis[2].dilation, 1);
+}
+
 TEST(Problem, RoutesOfIntegersFitAFloatPlan) {
   for (const char* window :
        {"k2", "k2 nan=ignore", "k2 tfjs", "k3 tfjs ceil p1", "k4 nan=ignore", "k2 tfjs ties=split"}) {

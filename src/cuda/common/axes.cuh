@@ -81,11 +81,9 @@ __host__ __device__ constexpr WindowAxis WindowOf(int kernel, int stride, int di
   return a;
 }
 
-// One tap has no dilation, whatever the problem says.
 template <class A>
 requires(!std::is_same_v<A, WindowAxis>) WindowAxis::WindowAxis(const A& a)
-    : WindowAxis(WindowOf(static_cast<int>(a.kernel), static_cast<int>(a.stride),
-                          a.kernel > 1 ? static_cast<int>(a.dilation) : 1)) {
+    : WindowAxis(WindowOf(static_cast<int>(a.kernel), static_cast<int>(a.stride), static_cast<int>(a.dilation))) {
   in = static_cast<int>(a.in), out = static_cast<int>(a.out), pad = static_cast<int>(a.pad_lo);
 }
 

@@ -51,7 +51,7 @@ bool OfAxes(const Problem& p, Form* f) {
     const Axis& a = p.axis[i];
     if (a.kernel > kTapsMost || a.stride > kStrideMost || a.extent() > kExtentMost || a.pad_lo < 0) return false;
     f->kernel[i] = static_cast<int>(a.kernel), f->stride[i] = static_cast<int>(a.stride);
-    f->dilation[i] = a.kernel == 1 ? 1 : static_cast<int>(a.dilation);
+    f->dilation[i] = static_cast<int>(a.dilation);
   }
   return f->taps() <= (f->disjoint() ? kDisjointTapsMost : kTapsMost);
 }

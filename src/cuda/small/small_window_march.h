@@ -53,7 +53,7 @@ inline std::optional<Form> MarchForm(const Problem& whole, poolgrad_op op) {
       return {};
     }
     f.kernel[i] = static_cast<int>(a.kernel), f.stride[i] = static_cast<int>(a.stride);
-    f.dilation[i] = a.kernel == 1 ? 1 : static_cast<int>(a.dilation);
+    f.dilation[i] = static_cast<int>(a.dilation);
   }
   // Wide planes share their maxima in other ways.
   const bool volume = f.kernel[0] > 1 && f.kernel[1] > 1 && f.kernel[2] > 1;

@@ -25,7 +25,7 @@ TableForm TableFormOf(const Problem& p, const TableParams<T>& v, bool forward, T
   for (int i = 0; i < 3; ++i) {
     const TableAxis& a = v.axis[i];
     f.in[i] = a.in, f.out[i] = a.out, f.kernel[i] = static_cast<int>(p.axis[i].kernel), f.form[i] = a.form;
-    f.dilation[i] = p.axis[i].table || f.kernel[i] == 1 ? 1 : static_cast<int>(p.axis[i].dilation);
+    f.dilation[i] = static_cast<int>(p.axis[i].dilation);
     if (a.form == kRegular) f.stride[i] = a.stride, f.pad_lo[i] = a.pad_lo, f.pad_hi[i] = a.pad_hi;
     f.least[i] = SmallestWindow(a, f.dilation[i]), f.over[i] = static_cast<int>(std::max<int64_t>(1, MostOver(a)));
   }

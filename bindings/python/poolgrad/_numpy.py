@@ -153,7 +153,10 @@ def _adaptive_plan(shape: Any, dtype: Any, output_size: Any, layout: str, **rule
         if out is not None and to_int(f"output_size[{i}]", out) < 1:
             raise ValueError(f"output_size[{i}] is {out}; it must be at least 1")
     counts = tuple(size if out is None else out for out, size in zip(outputs, sizes))
-    return cached_plan(shape, dtype, None, None, 0, 1, layout=layout, outputs=counts, **rules)
+    try:
+        return cached_plan(shape, dtype, None, None, 0, 1, layout=layout, outputs=counts, **rules)
+    except ValueError as error:
+        raise ValueError(str(error).replace("outputs[", "output_size[")) from None
 
 
 def avg_pool(

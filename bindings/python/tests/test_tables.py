@@ -177,6 +177,8 @@ def test_bad_tables_of_other_forms():
         poolgrad.max_pool(x, 2, starts=[[0, 1.5]])
     with pytest.raises(ValueError, match=r"output_size\[0\] is 0; it must be at least 1"):
         poolgrad.adaptive_max_pool(x, 0)
+    with pytest.raises(ValueError, match=r"^output_size\[0\] is 16777217; a table has 1 to 2\^24 windows"):
+        poolgrad.adaptive_max_pool(x, 2**24 + 1)
     with pytest.raises(ValueError, match="output_size has 2 entries"):
         poolgrad.adaptive_avg_pool(x, (2, 2))
     with pytest.raises(ValueError, match="relu is 1; only max pooling rectifies"):

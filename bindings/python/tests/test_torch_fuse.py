@@ -220,6 +220,17 @@ def changed(forward, **modules):
             "relu and pool: not fused, because the ReLU works in place, on memory that sum reads, too",
         ),
         (
+            changed(
+                lambda self, x: (lambda y: self.pool(self.relu(y.view_as(self.conv(x)))).sum() + y.sum())(self.conv(x)),
+                relu=nn.ReLU(inplace=True),
+            ),
+            "relu and pool: not fused, because the ReLU works in place, on memory that sum reads, too",
+        ),
+        (
+            changed(lambda self, x: setattr(self, "seen", self.conv(x)) or self.pool(self.relu(self.seen)), relu=nn.ReLU(inplace=True)),
+            "relu and pool: not fused, because the ReLU works in place, on memory that the model reads, too",
+        ),
+        (
             changed(lambda self, x: self.pool(self.relu(self.conv(x))) if self.training else self.relu(self.conv(x))),
             "relu and pool: not fused, because the ReLU is used elsewhere, too, where it is not one of such a pair",
         ),

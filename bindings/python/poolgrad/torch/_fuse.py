@@ -148,16 +148,18 @@ def _writes(node: fx.Node, modules: Dict[str, nn.Module]) -> bool:
     return bool(given.get("inplace")) or given.get("out") is not None
 
 
-def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module]) -> str:
+def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module], kept: Set[fx.Node]) -> str:
     """Who else may see what is done in place to the input of `node`; "": nobody."""
     while True:
-        inputs = node.all_input_nodes[: 1 if _writes(node, modules) else None]  # what works in place hands its first on
+        inputs = node.all_input_nodes
+        if node.op == "call_method" or _writes(node, modules):  # of several only the first, itself, may be handed on
+            inputs = inputs[:1]
         if len(inputs) != 1:
             return ""
         before = inputs[0]
         others = [user for user in before.users if user is not node]
-        if others:
-            return _user(others[0])
+        if others or before in kept:
+            return _user(others[0]) if others else "the model"
         if before.op == "call_module" and isinstance(modules[before.target], _FRESH):
             return ""
         node = before
@@ -193,7 +195,7 @@ def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], user: fx.N
             return f"{_user(between)} works in place between the two"
         between = between.next
     if relu.inplace:
-        other_user = _shared_memory(node, modules)
+        other_user = _shared_memory(node, modules, kept)
         if other_user:
             return f"the ReLU works in place, on memory that {other_user} reads, too"
     return ""

@@ -227,6 +227,12 @@ def changed(forward, **modules):
             "relu and pool: not fused, because the ReLU works in place, on memory that sum reads, too",
         ),
         (
+            changed(
+                lambda self, x: (lambda y: self.pool(self.relu(y[: x.size(0)])).sum() + y.sum())(self.conv(x)), relu=nn.ReLU(inplace=True)
+            ),
+            "relu and pool: not fused, because the ReLU works in place, on memory that sum reads, too",
+        ),
+        (
             changed(lambda self, x: setattr(self, "seen", self.conv(x)) or self.pool(self.relu(self.seen)), relu=nn.ReLU(inplace=True)),
             "relu and pool: not fused, because the ReLU works in place, on memory that the model reads, too",
         ),
@@ -240,6 +246,16 @@ def test_what_is_not_fused(model, line):
     lines, passed = lines_of(model)
     assert lines[0] == line and not passed
     assert model.training and all(m.training for m in model.modules())
+
+
+def test_in_place_on_new_memory_is_fused():
+    def forward(self, x):
+        y = self.conv(x)
+        z = self.relu(y + torch.cat([y[:, :4], self.norm(y)[:, :4]], 1))
+        return self.pool(z).sum() + y.sum()
+
+    lines, passed = lines_of(changed(forward, relu=nn.ReLU(inplace=True)))
+    assert lines == ["relu and pool: fused"] and len(passed) == 1
 
 
 def test_hooks_are_respected():

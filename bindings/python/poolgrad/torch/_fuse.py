@@ -20,8 +20,13 @@ import torch
 from torch import fx, nn
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# Modules whose output is new memory. Any other may hand its input on, or a view of it.
+# Modules and functions whose output is new memory. Any other may hand its first input on, or a view of it.
 _FRESH = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.Linear, nn.GroupNorm, nn.LayerNorm)
+_ARITHMETIC = "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor".split()
+_FRESH_FUNCTIONS = {
+    *(getattr(operator, f"__{name}__") for name in _ARITHMETIC),
+    torch.add, torch.sub, torch.mul, torch.div, torch.cat, torch.stack, torch.conv1d, torch.conv2d, torch.conv3d, nn.functional.linear,
+}  # fmt: skip
 
 
 class Pair(NamedTuple):
@@ -32,7 +37,7 @@ class Pair(NamedTuple):
 
 
 # What `h += 1` and its kind call.
-_IN_PLACE = {f"__i{name}__": getattr(operator, f"i{name}") for name in "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor".split()}
+_IN_PLACE = {f"__i{name}__": getattr(operator, f"i{name}") for name in _ARITHMETIC}
 
 
 class _Proxy(fx.Proxy):
@@ -148,21 +153,19 @@ def _writes(node: fx.Node, modules: Dict[str, nn.Module]) -> bool:
     return bool(given.get("inplace")) or given.get("out") is not None
 
 
+def _is_fresh(node: fx.Node, modules: Dict[str, nn.Module]) -> bool:
+    return isinstance(modules[node.target], _FRESH) if node.op == "call_module" else node.target in _FRESH_FUNCTIONS
+
+
 def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module], kept: Set[fx.Node]) -> str:
     """Who else may see what is done in place to the input of `node`; "": nobody."""
-    while True:
-        inputs = node.all_input_nodes
-        if node.op == "call_method" or _writes(node, modules):  # of several only the first, itself, may be handed on
-            inputs = inputs[:1]
-        if len(inputs) != 1:
-            return ""
-        before = inputs[0]
+    while node.all_input_nodes and not _is_fresh(node, modules):
+        before = node.all_input_nodes[0]
         others = [user for user in before.users if user is not node]
         if others or before in kept:
             return _user(others[0]) if others else "the model"
-        if before.op == "call_module" and isinstance(modules[before.target], _FRESH):
-            return ""
         node = before
+    return ""
 
 
 def _around(node: fx.Node) -> Set[str]:

@@ -104,6 +104,8 @@ TEST_F(Malformed, HugeProblemsThatAreNotWrongAreMerelyPlanned) {
   ASSERT_EQ(poolgrad_plan_info(plan, &info), POOLGRAD_OK);
   EXPECT_EQ(info.x_elements, 36 * (int64_t{1} << 40));
   poolgrad_plan_destroy(plan);
+  // One window over more inputs than 32 bits count: what layouts estimate stays within 64.
+  EXPECT_EQ(Plan("max f32 ncw 1x1x4200000000 k4200000000").info().y_elements, 1);
 }
 
 TEST_F(Malformed, NullPointers) {

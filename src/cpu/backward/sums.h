@@ -114,8 +114,9 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     l.bands[l.roll] = CeilDiv(p.axis[l.roll].out, l.band[l.roll]);
     return l;
   }
-  const int64_t inputs = Quotient(p.x_elements(), p.y_elements());  // for an output
-  int64_t apart = l.lanes;                                          // outputs that share no input, one after the other
+  // For an output; more make no difference, and would be past 64 bits times an axis of some 10^9.
+  const int64_t inputs = std::min<int64_t>(Quotient(p.x_elements(), p.y_elements()), 1 << 20);
+  int64_t apart = l.lanes;  // outputs that share no input, one after the other
   for (int i = 2; i >= 0 && p.axis[i].disjoint(); --i) apart *= p.axis[i].out;
   const bool in_step = apart < kLanesApart && !p.disjoint() && inputs < kSeldomMeet && l.images >= kImagesInStep;
   l.group = in_step ? kImagesInStep : 1;

@@ -87,6 +87,9 @@ function windowOf(spec: ProblemSpec): Pick<State, 'kernel' | 'stride' | 'dilatio
 }
 
 export class Controls {
+  /** What the last change of size made, and of which numbers: a 12 is typed by way of a 1, and they come back. */
+  private resized: { from: State; x: number[] } | null = null;
+
   constructor(private readonly host: ControlsHost) {
     const { state, change } = host;
     for (const name of PAIRS) {
@@ -138,7 +141,9 @@ export class Controls {
     if (!fits(rows) || !fits(columns)) {
       refuse(sizeSentence(input('rows').value || 'no', input('columns').value || 'no'));
     } else {
-      change({ rows, columns, x: resizeX(state(), rows, columns), at: null, step: null });
+      const from = this.resized?.x === state().x ? this.resized.from : state();
+      this.resized = { from, x: resizeX(from, rows, columns) };
+      change({ rows, columns, x: this.resized.x, at: null, step: null });
     }
   }
 

@@ -236,6 +236,18 @@ visit('numbers that the last good settings do not fit are shown all the same', {
   assert.deepEqual(await visitor.grid('y'), shown([[6]]));
 });
 
+visit('numbers come back when a size that was typed digit by digit is there', {}, async (visitor) => {
+  await visitor.fill('rows', '');
+  await visitor.page.type('#rows', '12');
+  await visitor.fill('columns', '2');
+  assert.deepEqual((await visitor.grid('x')).slice(0, 4), shown([[1, 2], [4, 5], [7, 8], [0, 0]]));
+  await visitor.cell('x', 0, 0).dblclick();
+  await visitor.page.keyboard.type('9\n');
+  await visitor.fill('rows', '3');
+  await visitor.fill('columns', '3');
+  assert.deepEqual(await visitor.grid('x'), shown([[9, 2, 0], [4, 5, 0], [7, 8, 0]]));
+});
+
 visit('a link that takes the cell with the focus away', {}, async (visitor) => {
   await visitor.cell('x', 1, 1).focus();
   await visitor.page.evaluate(() => { location.hash = 'x=1,2;3,4'; });

@@ -33,7 +33,7 @@ bool Failed(Napi::Env env, poolgrad_status status) {
   return true;
 }
 
-// A plan goes when JavaScript destroys it, and with the thread that made it at the latest: when a worker ends nobody is asked.
+// A plan goes when JavaScript destroys it, and with the worker that made it at the latest.
 struct Handle {
   poolgrad_plan* plan;
 };

@@ -80,7 +80,8 @@ inline std::optional<Form> MarchForm(const Problem& whole, poolgrad_op op) {
   return f;
 }
 
-// Whether it is faster than the form that keeps rows: measured on 120 windows in f32 and bf16 (docs/performance/h200.md).
+// Whether it is faster than the form that keeps rows: measured on 120 windows in f32 and bf16
+// (docs/performance/h200.md).
 inline bool PrefersMarch(const Form& march, const Form& kept, bool backward) {
   if (march_always) return true;
   const bool last = march.mode == Mode::kLastMarch, halves = march.size == 2;

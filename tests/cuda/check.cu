@@ -443,6 +443,23 @@ void CheckLongLists() {
   if (poolgrad_plan_create(&raw, nullptr, &plan) != POOLGRAD_UNSUPPORTED) Fail("a list of 5000 was taken", "lists");
 }
 
+// Kernels that are compiled for their window count the bits of a line of codes in 31 bits. Signals of more than 2^28
+// bytes of codes are for others; forward without routes they may be as long as they want.
+void CheckLongLines() {
+  for (const char* text : {"max bf16 ncw 1x1x300000000 k17 s1 cuda", "max bf16 nwc 1x20x300000000 k17 s1 cuda",
+                           "max bf16 nhwc 1x2x600000000x1 k1x5 s1 cuda", "max bf16 ncw 1x1x600000000 k9 s1 cuda"}) {
+    poolgrad_problem raw;
+    if (poolgrad_problem_parse(text, &raw) != POOLGRAD_OK) return Fail(poolgrad_last_error(), text);
+    const Problem p = *Resolve(raw);
+    for (const CudaAlgorithm& a : CudaAlgorithms()) {
+      if (std::string(a.name) != "cuda_small_window" && std::string(a.name) != "cuda_compiled") continue;
+      for (const poolgrad_op op : {POOLGRAD_OP_FORWARD_ROUTES, POOLGRAD_OP_BACKWARD}) {
+        if (!a.refuse(p, op)) Fail(std::string(a.name) + " takes a line of so many bits, " + Name(op), text);
+      }
+    }
+  }
+}
+
 // A bias and its gradient through the C ABI, over more outputs than a block of the sum has.
 void CheckBias() {
   for (const char* text :
@@ -585,6 +602,7 @@ int Main(int argc, char** argv) {
   CheckPlan("max f32 nhwc 2x20x20x8 k3 s2 p1 cuda");
   CheckPlan("max f32 nchw 2x8x20x30 adaptive=7x13 cuda");
   CheckLongLists();
+  CheckLongLines();
   CheckBias();
   if (problems >= 1000) {  // not under a sanitizer
     CheckSharedMemory();

@@ -102,6 +102,9 @@ bool ReadsTwice(const Problem& p, poolgrad_op op, const Pieces& pieces) {
 bool Stages(const Problem& p, poolgrad_op op, Mode mode, bool plain, Form* f) {
   Form staged = *f;
   staged.mode = mode;
+  // Elements of a row are counted in 31 bits.
+  const int64_t each = mode == Mode::kLastStaged ? p.channels : 1;
+  if (std::max(p.axis[2].in, p.axis[2].out) * each >= int64_t{1} << 31) return false;
   Pieces pieces;
   const int64_t bytes =
       (IsBackward(op) ? BackwardStaging(p, staged) : ForwardStaging(p, staged)).Cut(staged_bytes, &pieces);
@@ -214,7 +217,7 @@ std::optional<Form> Choose(const Problem& whole, poolgrad_op op, bool plain) {
   f.vector = f.deep = 1;
   f.routes = op != POOLGRAD_OP_FORWARD;
   f.relu = p.relu && !IsBackward(op);
-  if (IsBackward(op) && f.stride[2] > kCellMost) return {};
+  if (!CountsBits(f, p) || (IsBackward(op) && f.stride[2] > kCellMost)) return {};
   if (!ChannelsLast(p)) {
     f.mode = Mode::kFirstStaged;
     if (!plain && IsBackward(op)) SetCells(p, &f);

@@ -64,6 +64,7 @@ inline std::optional<Form> MarchForm(const Problem& whole, poolgrad_op op) {
   f.size = static_cast<int>(SizeOf(p.dtype));
   f.codes = p.routes.bits, f.bits = BytePerCode(whole) && op != POOLGRAD_OP_FORWARD ? 8 : f.codes;
   f.routes = op != POOLGRAD_OP_FORWARD, f.relu = p.relu && !backward;
+  if (!CountsBits(f, p)) return {};
   f.deep = 1;
   f.even = last && p.channels % 2 == 0;
   // Two columns otherwise, but not where they share nothing, nor where a byte would have codes of threads that are not

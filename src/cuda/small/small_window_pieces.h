@@ -19,6 +19,12 @@ inline bool ChannelsLast(const Problem& p) { return p.channels_last() && p.chann
 // Rows of one channel that is called the last: each code has a byte of its own.
 inline bool BytePerCode(const Problem& p) { return p.channels_last() && p.channels == 1 && p.routes.bits < 8; }
 
+// Whether the bits of a line of codes (or its places) are counted in 31 bits, as kernels do.
+inline bool CountsBits(const Form& f, const Problem& p) {
+  const int64_t places = ChannelsLast(p) ? p.channels : p.axis[2].out;
+  return places * (f.routes ? f.bits : 1) < int64_t{1} << 31;
+}
+
 // From the first cell with an input to the last.
 inline int64_t FirstCell(const Axis& a) { return a.pad_lo / a.stride; }
 inline int64_t CellsOfAxis(const Axis& a) { return (a.in - 1 + a.pad_lo) / a.stride + 1 - FirstCell(a); }

@@ -61,9 +61,9 @@ struct CpuTuning {
   int64_t forward_values_block = 24 << 10;
   int64_t forward_routes_block = 40 << 10;
   int64_t forward_piece = 256 << 10;
-  // fwd_cl_rows: up to so many taps for each input, windows are read whole, tap by tap. (19 kinds of windows drawn with
-  // and without dilation, f32 and bf16, with routes: up to 1 tap 1.0 to 6.6 times as fast as what they got, mostly
-  // fwd_routes; 1 to 1.5 taps 1.1 to 1.5; 1.5 to 4 taps 0.7 to 1.4.)
+  // Up to so many taps for each input, windows are read whole, tap by tap, channels last: by fwd_cl_rows; with routes
+  // by fwd_exact, too. (19 kinds of windows, f32 and bf16, with routes: up to 1 tap 1.0 to 6.6 times as fast as what
+  // they got, mostly fwd_routes; 1 to 1.5 taps 1.1 to 1.5; 1.5 to 4 taps 0.7 to 1.4.)
   double forward_few = 1.5;
   // fwd_cl_rows: accumulators within L2, with room for the rows that pass by. fwd_cl_large: the ring of reduced rows,
   // about L2, and from so many bytes of y on its lines are asked for, with routes (channels last, AVX-512, k5 to k31 at

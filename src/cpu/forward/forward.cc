@@ -96,15 +96,18 @@ int64_t RowsRepeated(ForwardWay way, const Problem& p) {
   return shares ? std::clamp<int64_t>(CeilDiv(h.extent() - h.stride, h.stride), 0, h.out - 1) : 0;
 }
 
-// Windows of many rows that share few of them, channels first: fwd_exact, which reduces columns down as they lie and
-// picks from them, is 1.0 to 3.4 times as fast there as fwd_routes, which loads every tap of a row for outputs that lie
-// apart.
-bool SharesFewRows(const Problem& p) {
+// Windows with routes that fwd_exact pools faster than fwd_routes, which reduces all rows that a window reaches along
+// the width. Channels last: of more than 9 taps and few for each input, which it takes one by one. Channels first: of
+// many rows that share few of them: it reduces columns down as they lie and picks from them, which is 1.0 to 3.4 times
+// as fast as loading every tap of a row for outputs that lie apart.
+bool SuitsExact(const Problem& p) {
   const Axis &d = p.depth(), &h = p.height(), &w = p.width();
+  const bool last = p.channels_last() && p.channels > 1;
+  const int64_t least = std::min(w.valid_taps(0).size(), w.valid_taps(w.out - 1).size());
+  if (!(last && p.channels > 8) && w.kernel - least >= 4) return false;  // windows are picked: of sizes at hand
+  if (last) return p.taps() > 9 && HasFewTaps(p);
   const int64_t rows = d.kernel * h.kernel;
-  if ((p.channels_last() && p.channels > 1) || rows < (w.stride > 4 ? 4 : 10)) return false;
-  if (2 * d.out * d.kernel * h.out * h.kernel > 3 * d.in * h.in) return false;
-  return w.kernel - std::min(w.valid_taps(0).size(), w.valid_taps(w.out - 1).size()) < 4;  // sizes that it has at hand
+  return rows >= (w.stride > 4 ? 4 : 10) && 2 * d.out * d.kernel * h.out * h.kernel <= 3 * d.in * h.in;
 }
 
 const char* MakeMax(ForwardWay way, const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
@@ -115,7 +118,7 @@ const char* MakeMax(ForwardWay way, const Problem& p, poolgrad_op op, const Host
       CeilDiv(p.height().kernel, p.height().stride) <= 3) {
     return "at most three windows share a row";  // fwd_cl_rows takes those, if rows are long enough to be worth it
   }
-  if (usual && way == ForwardWay::kRoutes && SharesFewRows(p)) return "windows of many rows share few of them";
+  if (usual && way == ForwardWay::kRoutes && SuitsExact(p)) return "windows have few taps for each input";
   if (const char* reason = MakeOfType(way, p, routes, host, kernel)) return reason;
   kernel->repeated = RowsRepeated(way, p);
   AddShortcut(way, p, routes, kernel);
@@ -146,6 +149,11 @@ constexpr auto kForward = []<size_t... kRows>(std::index_sequence<kRows...>) {
 (std::make_index_sequence<std::size(kForwardTable)>());
 
 }  // namespace
+
+bool HasFewTaps(const Problem& p) {
+  const auto reads = static_cast<double>(p.out_plane()) * static_cast<double>(p.taps());
+  return reads <= Tuning().forward_few * static_cast<double>(p.in_plane());
+}
 
 std::span<const Algorithm> ForwardAlgorithms() { return kForward; }
 

@@ -32,6 +32,9 @@ bool HasHalfFmax();
 // What adds the bias of a problem, and rectifies after it (Kernel::finish); null where it is not built.
 Finisher MakeRectifier(const Problem& problem, int64_t simd);
 
+// Whether windows have few taps for each input, so that it is best to take them tap by tap.
+bool HasFewTaps(const Problem& problem);
+
 // Of planes turned over, by the kernel of channels last that suits them.
 const char* MakeForwardTransposed(const Problem& problem, poolgrad_op op, const Host& host, Kernel* kernel);
 

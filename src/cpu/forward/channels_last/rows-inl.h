@@ -33,6 +33,7 @@
 #include "cpu/forward/channels_last/rows_runs-inl.h"
 #include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
+#include "cpu/forward/forward.h"
 #include "cpu/scratch.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
@@ -61,12 +62,11 @@ struct RowsLayout {
 };
 
 template <class S>
-RowsLayout LayOutRows(const Problem& p) {
+RowsLayout LayOutRows(const Problem& p, bool routes) {
   const Axis& h = p.height();
   const Axis& w = p.width();
   RowsLayout l = {};
-  const auto reads = static_cast<double>(p.out_plane()) * static_cast<double>(p.taps());
-  const bool few = p.taps() <= 255 && reads <= Tuning().forward_few * static_cast<double>(p.in_plane());
+  const bool few = (!routes || p.taps() <= 255) && HasFewTaps(p);
   l.bundles = p.taps() > w.kernel && (few || (h.disjoint() && p.taps() <= 27));
   l.slots = std::clamp<int64_t>(CeilDiv(h.extent() - 1, h.stride), 1, h.out);
   const int64_t lanes = LaneCount<S>();
@@ -333,11 +333,12 @@ inline const char* RefuseShortRows(const Problem& p, const RowsLayout& l, bool r
 // Without routes AVX-512 gains by reading rows in order where windows have one row (0.9 to 2.3 times the speed of
 // fwd_values on two threads, 40 problems drawn; 0.7 where an input has 26 of them), are small and dilated (0.9 to 2.2),
 // or have few taps and move down by more than a row (0.9 to 1.6; halves that share no rows lose), or by one and are
-// two rows of f32 (1.0 to 1.5, from cache 0.7 to 1.9; halves 1.0 to 1.5, but from cache 0.4 to 0.9); others lose (0.5
-// to 1.2, volumes and large windows most). AVX2 gains 1.0 to 1.4.
+// two rows of f32 (1.0 to 1.5, from cache 0.7 to 1.9; halves 1.0 to 1.5, but from cache 0.4 to 0.9), or leave a quarter
+// of the width out (1.2 to 2.2); others lose (0.5 to 1.2, volumes and large windows most). AVX2 gains 1.0 to 1.4.
 template <class S>
 bool IsWorthRows(const Problem& p) {
   const Axis &h = p.height(), &w = p.width();
+  if (4 * w.out * w.kernel <= 3 * w.in && HasFewTaps(p)) return true;  // they are read whole
   const bool apart = p.disjoint() && p.taps() <= 9;
   if (p.depth().kernel > 1) return apart;
   if (h.kernel == 1) return CeilDiv(w.kernel, w.stride) <= 16;
@@ -354,7 +355,7 @@ const char* MakeRows(const Problem& p, Kernel* kernel) {
   if (p.depth().kernel > 4096) return "windows are too deep";
   if (p.channels < LaneCount<S>() && (p.width().stride > 1 || p.width().out == 1))
     return "there are fewer channels than lanes";
-  const RowsLayout layout = LayOutRows<S>(p);
+  const RowsLayout layout = LayOutRows<S>(p, kRoutes);
   if (CeilDiv(h.kernel, h.stride) > 3 && h.out > 1 && !layout.bundles) return "more than three windows share a row";
   if (!kRoutes && HWY_TARGET == HWY_AVX3 && !IsWorthRows<S>(p))
     return "fwd_values pools such windows as fast or faster";

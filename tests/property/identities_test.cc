@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <memory>
+#include <sstream>
 #include <vector>
 
 #include "spec/problem.h"
+#include "support/harness.h"
 #include "support/random_problem.h"
 
 namespace poolgrad::oracle {
@@ -161,6 +163,46 @@ TEST(Identities, WhatIsRoutedSumsToDy) {
     for (const double v : drawn.Backward(dy)) received += v;
     ASSERT_NEAR(received, routed, 1e-9 * (1 + std::abs(routed)));
   });
+}
+
+// Planes of two windows, one below the other, as many as a window has taps: tap t wins those of plane t.
+TEST(Identities, EveryTapHasItsPlace) {
+  constexpr int64_t kWindows[][3] = {{1, 21, 21}, {1, 8, 181}, {1, 30, 45}, {3, 20, 7}, {1, 2, 1050}};
+  for (const int64_t target : SimdTargets()) {
+    UseSimdTarget(target);
+    for (const auto& [d, h, w] : kWindows) {
+      for (const bool last : {false, true}) {
+        const int64_t taps = d * h * w, plane = d * (h + 1) * w;
+        std::ostringstream text;
+        text << "max f32 " << (last ? "ndhwc 1x" : "ncdhw 1x");
+        if (!last) text << taps << "x";
+        text << d << "x" << h + 1 << "x" << w;
+        if (last) text << "x" << taps;
+        text << " k" << d << "x" << h << "x" << w << " s1 bits=16";
+        SCOPED_TRACE(text.str());
+        poolgrad_plan* plan = nullptr;
+        ASSERT_EQ(poolgrad_plan_create(&*ParseProblem(text.str()), nullptr, &plan), POOLGRAD_OK)
+            << poolgrad_last_error();
+        const std::unique_ptr<poolgrad_plan, Destroy> owned(plan);
+        const auto size = [](int64_t n) { return static_cast<size_t>(n); };
+        std::vector<uint16_t> routes(size(2 * taps));
+        std::vector<float> dy(routes.size()), dx(size(plane * taps)), expected(dx.size());
+        for (int64_t t = 0; t < taps; ++t) {
+          for (int64_t o = 0; o < 2; ++o) {
+            const int64_t output = last ? o * taps + t : t * 2 + o;
+            const int64_t at = t / (h * w) * (h + 1) * w + t % (h * w) + o * w;
+            routes[size(output)] = static_cast<uint16_t>(t);
+            dy[size(output)] = expected[size(last ? at * taps + t : t * plane + at)] = static_cast<float>(o + 1);
+          }
+        }
+        ASSERT_EQ(
+            poolgrad_backward(plan, dy.data(), reinterpret_cast<const uint8_t*>(routes.data()), dx.data(), nullptr),
+            POOLGRAD_OK);
+        ASSERT_EQ(dx, expected);
+      }
+    }
+    UseSimdTarget(0);
+  }
 }
 
 TEST(Identities, FiniteDifferencesAgreeWhereNothingTies) {

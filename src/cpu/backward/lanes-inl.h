@@ -125,6 +125,10 @@ void SpreadPacked(const uint8_t* from, int64_t count, Code* to) {
 // A code too wide for its lane names no tap (the kernels take no more taps than a lane can tell apart).
 template <class Code, class Wider>
 void SpreadWide(const uint8_t* from, int64_t count, Code* to) {
+  if constexpr (sizeof(Code) == sizeof(Wider)) {
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(Wider));
+    return;
+  }
   for (int64_t i = 0; i < count; ++i) {
     Wider code;
     std::memcpy(&code, from + i * static_cast<int64_t>(sizeof(Wider)), sizeof(Wider));

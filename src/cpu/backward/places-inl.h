@@ -4,10 +4,11 @@
 // Along the axes where windows reach over the border of the box, every place is looked at, so that a code that names a
 // tap outside, or none, gets no place. Routes may hold anything.
 //
-// Places are numbers of 16 bits where codes are bytes and the piece reaches no further, which is nearly always: half as
-// many vectors, and half of what is stored and loaded again. Everything else has 32 bits. Whether a place goes past a
-// ring's end is asked before the place in the ring is added, so that ring and reach need to fit alone, not together
-// (bf16, 256 channels last, 40x40, one thread, k3 d2, k5, k13: 1.1 to 1.3 times as fast).
+// Places are numbers of 16 bits where the piece reaches no further and codes are divided without error
+// (DividesShort), which is nearly always: half as many vectors, and half of what is stored and loaded again. Everything
+// else has 32 bits. Whether a place goes past a ring's end is asked before the place in the ring is added, so that ring
+// and reach need to fit alone, not together (bf16, 256 channels last, 40x40, one thread, k3 d2, k5, k13: 1.1 to 1.3
+// times as fast).
 #if defined(POOLGRAD_CPU_BACKWARD_PLACES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
 #undef POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
@@ -33,6 +34,12 @@ inline constexpr int64_t kMostArithmeticTaps = 1 << 20;
 
 template <class Place>
 inline constexpr Place kNoPlace = static_cast<Place>(-1);
+
+// Whether every code of so many taps, times the 15 bits of 1 / n rounded up, is less than one too much.
+inline bool DividesShort(int64_t taps, int64_t n) {
+  const int64_t over = n < taps ? CeilDiv(1 << 15, n) * n - (1 << 15) : 0;
+  return taps <= 1 << 15 && (taps - 1) * over < 1 << 15;
+}
 
 // Place: uint16_t or uint32_t. All arithmetic wraps around; what is looked at, and what it becomes, does not.
 template <class Place>
@@ -90,7 +97,8 @@ class Places {
                                : over_[axis] && (a.table || a.start(o[axis]) < in.begin ||
                                                  a.start(last[axis]) + a.extent() > in.end);
     }
-    if (kShort || p_.routes.bits <= 8) return FindAll(s, b, row, rows, job, reinterpret_cast<uint8_t*>(codes_), to);
+    if (p_.routes.bits <= 8) return FindAll(s, b, row, rows, job, reinterpret_cast<uint8_t*>(codes_), to);
+    if (kShort || p_.routes.bits == 16) return FindAll(s, b, row, rows, job, reinterpret_cast<uint16_t*>(codes_), to);
     if constexpr (!kShort) return FindAll(s, b, row, rows, job, codes_, to);
   }
 
@@ -166,12 +174,11 @@ class Places {
     }
   }
 
-  // codes / n, rounded down; whatever is no code, anything. A byte holds up to 256 taps, so of more than 128 there is
-  // one row, or one slice.
-  static HWY_INLINE V ReciprocalOf(int64_t n) {
+  // codes / n, rounded down; whatever is no code, anything.
+  HWY_INLINE V ReciprocalOf(int64_t n) const {
     const D d;
     if constexpr (kShort) {
-      return hn::Set(d, static_cast<Place>(n <= 128 ? CeilDiv(1 << 15, n) : 0));
+      return hn::Set(d, static_cast<Place>(n < p_.taps() ? CeilDiv(1 << 15, n) : 0));
     } else {
       return hn::BitCast(d, hn::Set(hn::RebindToFloat<D>(), 1.0f / static_cast<float>(n)));
     }
@@ -216,7 +223,7 @@ class Places {
     auto all = hn::Eq(taps, taps);
     for (int64_t at = 0; at < job.n; at += lanes) {
       V code;
-      if constexpr (sizeof(Code) == 1) {
+      if constexpr (sizeof(Code) < sizeof(Place)) {
         code = hn::PromoteTo(d, hn::LoadU(hn::Rebind<Code, D>(), codes + at));
       } else {
         code = hn::LoadU(d, codes + at);

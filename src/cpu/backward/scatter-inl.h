@@ -438,7 +438,9 @@ inline const char* MakeScatter(const Problem& p, poolgrad_op op, const Host& hos
   if (layout.past && !rounds && layout.sums * layout.sum_bytes > 8 * Tuning().sums_cache_2) layout = laid_out(false);
   const double reach = ReachOf(p, layout);
   if (reach >= 1 << 30) return "the windows span too much";
-  layout.near = reach < static_cast<double>(Tuning().sums_near) && p.routes.bits <= 8;
+  const int64_t columns = p.width().kernel, taps = p.taps();
+  layout.near = reach < static_cast<double>(Tuning().sums_near) && p.routes.bits <= 16 && DividesShort(taps, columns) &&
+                DividesShort(taps, columns * p.height().kernel);
   kernel->run = RunScatter;
   kernel->units = layout.units();
   kernel->scratch_bytes = Scatter(p, layout, nullptr).bytes;

@@ -266,7 +266,9 @@ void RunBackward(const PoolOptions& options) {
       if (poolgrad_routes_from_indices(plan.get(), local.data(), numbering.value, kept.data()) != POOLGRAD_OK) {
         const std::string counted =
             first > 0 ? ", counted from item " + std::to_string(first) + " of the batch on" : "";
-        throw Failure(indices->path() + " does not fit" + counted + ": " + poolgrad_last_error());
+        const std::string said = poolgrad_last_error();
+        if (!said.starts_with("indices[")) throw Failure(said);  // it is not about the file
+        throw Failure(indices->path() + " does not fit" + counted + ": " + said);
       }
       slice_routes = kept.data();
     }

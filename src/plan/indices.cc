@@ -75,6 +75,28 @@ int64_t TapOn(const Problem& p, const Place& o, const Place& q) {
   return tap;
 }
 
+// Where that tap of output o lies in x; -1 when it is none, or lies outside.
+int64_t IndexOfTap(const Problem& p, const Place& o, int64_t tap) {
+  if (tap >= p.taps()) return -1;
+  Place i{o.n, o.c, {}};
+  for (int a = 2; a >= 0; --a) {
+    const Axis& axis = p.axis[a];
+    const int64_t k = tap % axis.kernel;
+    const Range valid = axis.valid_taps(o.at[a]);
+    if (k < valid.begin || k >= valid.end) return -1;
+    i.at[a] = axis.start(o.at[a]) + k * axis.dilation;
+    tap /= axis.kernel;
+  }
+  return IndexOf<&Axis::in>(p, i);
+}
+
+bool HasNoTap(const Problem& p, const Place& o) {
+  for (int a = 0; a < 3; ++a) {
+    if (p.axis[a].valid_taps(o.at[a]).size() == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 // A framework's index is linear in the place, and a line's outputs differ in one coordinate: each costs its tap and a
@@ -129,12 +151,17 @@ Status RoutesFromIndices(const Problem& p, const int64_t* indices, poolgrad_numb
     Place q;
     return PlaceAt(p, shape, indices[o], place, numbering, &q) ? TapOn(p, place, q) : -1;
   };
+  // In parts no code may be set aside: all ones may be a tap, and means no route only where a window has none.
+  const bool sets_aside = p.routes.may_be_none && p.taps() <= p.routes.none();
+  const auto may_be_none = [&](int64_t o) {
+    return sets_aside || (p.routes.may_be_none && HasNoTap(p, PlaceOf<&Axis::out>(p, o)));
+  };
   for (int64_t o = 0; o < p.y_elements(); ++o) {  // first everything is checked, so that an error writes nothing
-    if (indices[o] == -1 && p.routes.may_be_none) continue;
+    if (indices[o] == -1 && may_be_none(o)) continue;
     if (tap_of(o) < 0) {
       return Status::Invalid("indices[" + std::to_string(o) + "] is " + std::to_string(indices[o]) +
                              "; it must name an input inside the window of its own output" +
-                             (p.routes.may_be_none ? ", or be -1 for no route" : ""));
+                             (may_be_none(o) ? ", or be -1 for no route" : ""));
     }
   }
   for (int64_t o = 0; o < p.y_elements(); ++o) {
@@ -232,15 +259,18 @@ int64_t Jacobian(const Problem& p, const uint8_t* routes, int64_t* row_start, in
     const Place place = PlaceOf<&Axis::out>(p, o);
     const uint8_t* line = average ? nullptr : routes + LineOffset(p.routes, o / p.routes.line);
     const int64_t at = average ? 0 : o % p.routes.line;
-    ForEachTap(p, place, [&](int64_t tap, int64_t index) {
-      if (!average && (p.routes.masks ? !LoadMaskBit(p.routes, line, at, tap)
-                                      : LoadCode(p.routes, line, at) != static_cast<uint64_t>(tap))) {
-        return;
-      }
+    const auto put = [&](int64_t index) {
       if (columns) columns[entries] = index;
       if (values) values[entries] = 1;
       ++entries;
-    });
+    };
+    if (average || p.routes.masks) {
+      ForEachTap(p, place, [&](int64_t tap, int64_t index) {
+        if (average || LoadMaskBit(p.routes, line, at, tap)) put(index);
+      });
+    } else if (const int64_t index = IndexOfTap(p, place, LoadCode(p.routes, line, at)); index >= 0) {
+      put(index);
+    }
     if (!values) continue;
     const int64_t count = average                         ? AverageCount(p, place.at[0], place.at[1], place.at[2])
                           : p.ties == POOLGRAD_TIES_SPLIT ? CountMaskBits(p.routes, line, at)

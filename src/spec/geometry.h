@@ -165,7 +165,7 @@ struct ThinAxis {
 
   explicit ThinAxis(const Axis& a) : axis(a) {
     const int64_t common = a.kernel > 1 ? std::gcd(a.stride, a.dilation) : a.stride;
-    if (a.table || (common == 1 && (a.kernel > 1 || a.dilation == 1))) return;
+    if (a.table || common == 1) return;
     const int64_t begin = -a.pad_lo - FloorDiv(-a.pad_lo, common) * common;
     if (begin >= a.in) return;
     first = begin;

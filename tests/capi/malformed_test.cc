@@ -428,6 +428,20 @@ TEST_F(Malformed, IndicesThatNameNoTapOfTheirWindow) {
   });
 }
 
+// Four taps in two bits: no code is left to say that nobody won. The last of the part's windows lies outside it.
+TEST_F(Malformed, NoRouteForAWindowInsideAPart) {
+  poolgrad_problem p;
+  ASSERT_EQ(poolgrad_problem_parse("max f32 ncw 1x1x8 k4 s2 p0:4 part=0/16:0:0", &p), POOLGRAD_OK);
+  poolgrad_plan* plan = nullptr;
+  ASSERT_EQ(poolgrad_plan_create(&p, nullptr, &plan), POOLGRAD_OK);
+  unsigned char routes[2];
+  const int64_t outside[] = {3, 5, 7, 7, -1}, inside[] = {3, -1, 7, 7, -1};
+  EXPECT_EQ(poolgrad_routes_from_indices(plan, outside, POOLGRAD_INDEX_TORCH, routes), POOLGRAD_OK);
+  ExpectRefusal(POOLGRAD_INVALID_ARGUMENT, "indices[1] is -1",
+                [&] { return poolgrad_routes_from_indices(plan, inside, POOLGRAD_INDEX_TORCH, out_); });
+  poolgrad_plan_destroy(plan);
+}
+
 TEST_F(Malformed, UnpoolIndicesOutsideTheTensor) {
   const float y[9] = {};
   for (const int64_t bad :

@@ -302,6 +302,8 @@ TEST_F(Command, BadIndicesLeaveNoFile) {
   Save<float>("dy.npy", "<f4", {1, 1, 2}, {1, 2});
   Save<int64_t>("i.npy", "<i8", {1, 1, 2}, {0, 9});
   const auto before = Files();
+  const std::string sets = Run("grad dy.npy dx.npy --window 'k2 ties=all' --indices i.npy --shape 1x1x4").err;
+  EXPECT_EQ(sets.rfind("poolgrad: ties are split or all", 0), 0u) << sets << "(nothing is wrong with the file)";
   const Outcome outcome = Run("grad dy.npy dx.npy --window k2 --indices i.npy --shape 1x1x4");
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.err.find("9"), std::string::npos) << outcome.err;

@@ -103,11 +103,14 @@ TEST(Cost, ScratchIsBoundedWhateverIsHuge) {
 TEST(Cost, MakingAKernelDoesNotWalkTheTensor) {
   const auto begin = std::chrono::steady_clock::now();
   int kernels = 0;
-  for (const char* text : {"max f32 ncw 1x1x35184372088832 k2", "max f32 ncw 1x1x35184372088832 k1073741824",
-                           "max i8 nchw 1x1x4194304x4194304 k20971 s1 p10485", "max f32 nhwc 1x4194304x65536x64 k5 s3",
-                           "max f16 nhwc 1x65536x4194304x64 k5 s3", "max bf16 nhwc 1x400x400x1073741825 k3 s1 p1",
-                           "max f16 ncw 1x1x35184372088832 k3 s2 p1", "avg f32 nchw 1x1x4194304x4194304 k3 s1 p1",
-                           "avg f16 nhwc 1x4194304x65536x64 k3 s2 p1"}) {
+  for (const char* text :
+       {"max f32 ncw 1x1x35184372088832 k2", "max f32 ncw 1x1x35184372088832 k1073741824",
+        "max f32 ncw 1x1x17592186044416 k1 s1048576", "max u8 ncw 1x1x1152921504606846976 k1 s1099511627776",
+        "max f32 nhwc 1x2x1099511627776x16 k2x2147483647 s1", "max f32 nchw 1x1x35184372088832x2 k2147483647x1 s1",
+        "max i8 nchw 1x1x4194304x4194304 k20971 s1 p10485", "max f32 nhwc 1x4194304x65536x64 k5 s3",
+        "max f16 nhwc 1x65536x4194304x64 k5 s3", "max bf16 nhwc 1x400x400x1073741825 k3 s1 p1",
+        "max f16 ncw 1x1x35184372088832 k3 s2 p1", "avg f32 nchw 1x1x4194304x4194304 k3 s1 p1",
+        "avg f16 nhwc 1x4194304x65536x64 k3 s2 p1"}) {
     const auto p = Resolve(*ParseProblem(text));
     ASSERT_TRUE(p.ok()) << text << ": " << p.status().sentence();
     kernels += ForEachKernel(*p, [](poolgrad_op, const Algorithm&, const Kernel&) {});

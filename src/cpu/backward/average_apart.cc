@@ -175,7 +175,7 @@ const char* MakeAverageApart(const Problem& p, poolgrad_op, const Host&, Kernel*
   for (const Axis& a : p.axis) {
     if (a.out > kLongest) return "an axis has too many outputs to list";
     if (!a.disjoint()) return "the windows overlap";
-    if (a.dilation > 1 && a.kernel > 1) return "the windows are dilated";
+    if (a.dilation > 1) return "the windows are dilated";
   }
   if (p.depth().in > kLongest) return "the input is too deep to list";
   const Axis& w = p.width();

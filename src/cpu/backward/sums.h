@@ -114,9 +114,8 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     l.bands[l.roll] = CeilDiv(p.axis[l.roll].out, l.band[l.roll]);
     return l;
   }
-  // For an output; more make no difference, and would be past 64 bits times an axis of some 10^9.
-  const int64_t inputs = std::min<int64_t>(Quotient(p.x_elements(), p.y_elements()), 1 << 20);
-  int64_t apart = l.lanes;  // outputs that share no input, one after the other
+  const int64_t inputs = Quotient(p.x_elements(), p.y_elements());  // for an output
+  int64_t apart = l.lanes;                                          // outputs that share no input, one after the other
   for (int i = 2; i >= 0 && p.axis[i].disjoint(); --i) apart *= p.axis[i].out;
   const bool in_step = apart < kLanesApart && !p.disjoint() && inputs < kSeldomMeet && l.images >= kImagesInStep;
   l.group = in_step ? kImagesInStep : 1;
@@ -149,10 +148,12 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     l.band[l.roll] = CeilDiv(r.in, bands);
     l.bands[l.roll] = CeilDiv(r.in, l.band[l.roll]);
   };
-  constexpr int64_t kOutput = 12;  // an output takes about as long as so many inputs
+  constexpr double kOutput = 12;  // an output takes about as long as so many inputs
+  const auto real = [](int64_t n) { return static_cast<double>(n); };  // what follows may be past 64 bits
   if (l.roll == 2) {
     const int64_t fit = std::max<int64_t>(1, tuning.sums_cache / (sum_bytes * slice() * l.group));
-    cut(std::clamp<int64_t>(CeilDiv(r.in, fit), 1, std::max<int64_t>(1, r.in * (kOutput + inputs) / (96 * reach))));
+    const double most = real(r.in) * (kOutput + real(inputs)) / (96 * real(reach));
+    cut(std::max<int64_t>(1, static_cast<int64_t>(std::min(real(CeilDiv(r.in, fit)), most))));
   }
   // Else as many as keep the threads busy for the shortest time, windows across the cuts being done twice; and more,
   // where that costs little, since no two take the same time. What is done by all counts as much as what one does,
@@ -163,12 +164,13 @@ inline SumsLayout LayOutSums(const Problem& p, const Host& host, bool direct, in
     const int64_t most = std::min(CeilDiv(host.tasks, others), r.in / least);
     const auto time = [&](int64_t bands) {
       const int64_t band = CeilDiv(r.in, bands), units = others * bands;
-      const int64_t one = inputs * band + kOutput * (band + (bands > 1 ? reach : 0));
-      return CeilDiv(units, host.threads) * one + units * one / host.threads;
+      const double one = real(inputs) * real(band) + kOutput * real(band + (bands > 1 ? reach : 0));
+      return one * (real(CeilDiv(units, host.threads)) + real(units) / real(host.threads));
     };
-    int64_t chosen = l.bands[l.roll], shortest = time(chosen);
+    int64_t chosen = l.bands[l.roll];
+    double shortest = time(chosen);
     for (int64_t bands = chosen + 1; bands <= most; ++bands) {
-      const int64_t taken = time(bands);
+      const double taken = time(bands);
       if (taken <= shortest + shortest / 32) chosen = bands;
       shortest = std::min(shortest, taken);
     }

@@ -99,15 +99,17 @@ int64_t RowsRepeated(ForwardWay way, const Problem& p) {
 // Windows with routes that fwd_exact pools faster than fwd_routes, which reduces all rows that a window reaches along
 // the width. Channels last: of more than 9 taps and few for each input, which it takes one by one. Channels first: of
 // many rows that share few of them: it reduces columns down as they lie and picks from them, which is 1.0 to 3.4 times
-// as fast as loading every tap of a row for outputs that lie apart.
-bool SuitsExact(const Problem& p) {
+// as fast as loading every tap of a row for outputs that lie apart. The reason, or null.
+const char* SuitsExact(const Problem& p) {
   const Axis &d = p.depth(), &h = p.height(), &w = p.width();
   const bool last = p.channels_last() && p.channels > 1;
   const int64_t least = std::min(w.valid_taps(0).size(), w.valid_taps(w.out - 1).size());
-  if (!(last && p.channels > 8) && w.kernel - least >= 4) return false;  // windows are picked: of sizes at hand
-  if (last) return p.taps() > 9 && HasFewTaps(p);
+  if (!(last && p.channels > 8) && w.kernel - least >= 4) return nullptr;  // windows are picked: of sizes at hand
+  if (last) return p.taps() > 9 && HasFewTaps(p) ? "windows have few taps for each input" : nullptr;
   const int64_t rows = d.kernel * h.kernel;
-  return rows >= (w.stride > 4 ? 4 : 10) && 2 * d.out * d.kernel * h.out * h.kernel <= 3 * d.in * h.in;
+  const double read = static_cast<double>(d.out * h.out) * static_cast<double>(rows);
+  const bool few = rows >= (w.stride > 4 ? 4 : 10) && 2 * read <= 3 * static_cast<double>(d.in * h.in);
+  return few ? "windows of many rows share few of them" : nullptr;
 }
 
 const char* MakeMax(ForwardWay way, const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
@@ -118,7 +120,9 @@ const char* MakeMax(ForwardWay way, const Problem& p, poolgrad_op op, const Host
       CeilDiv(p.height().kernel, p.height().stride) <= 3) {
     return "at most three windows share a row";  // fwd_cl_rows takes those, if rows are long enough to be worth it
   }
-  if (usual && way == ForwardWay::kRoutes && SuitsExact(p)) return "windows have few taps for each input";
+  if (usual && way == ForwardWay::kRoutes) {
+    if (const char* reason = SuitsExact(p)) return reason;
+  }
   if (const char* reason = MakeOfType(way, p, routes, host, kernel)) return reason;
   kernel->repeated = RowsRepeated(way, p);
   AddShortcut(way, p, routes, kernel);

@@ -268,7 +268,7 @@ template <class S, bool kRoutes>
 const char* MakeFolded(const Problem& p, Kernel* kernel) {
   const int64_t lanes = LaneCount<S>();
   if (p.channels_last() && p.channels > 1) return "it needs channels first";
-  if (p.width().dilation != 1 && p.width().kernel > 1) return "windows are dilated along the width";
+  if (p.width().dilation != 1) return "windows are dilated along the width";
   if (p.height().has_empty_window() || p.depth().has_empty_window()) return "a window has no valid tap";
   if (kRoutes && sizeof(S) < 4 && p.taps() > (int64_t{1} << (8 * sizeof(S))) - 1)
     return "a tap's number does not fit a lane";

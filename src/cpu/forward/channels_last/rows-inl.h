@@ -338,7 +338,7 @@ inline const char* RefuseShortRows(const Problem& p, const RowsLayout& l, bool r
 template <class S>
 bool IsWorthRows(const Problem& p) {
   const Axis &h = p.height(), &w = p.width();
-  if (4 * w.out * w.kernel <= 3 * w.in && HasFewTaps(p)) return true;  // they are read whole
+  if (HasFewTaps(p) && 4 * w.out * w.kernel <= 3 * w.in) return true;  // they are read whole
   const bool apart = p.disjoint() && p.taps() <= 9;
   if (p.depth().kernel > 1) return apart;
   if (h.kernel == 1) return CeilDiv(w.kernel, w.stride) <= 16;

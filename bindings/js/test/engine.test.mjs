@@ -122,6 +122,11 @@ for (const kind of engineKinds) {
     plan.backward(y, routesOut, dx);
     assert.deepEqual([...dx], [...plan.backward(expected.y, expected.routes)]);
     assert.deepEqual([...x], [...nine]);
+    const bytes = engine.plan('max u8 ncw 1x1x4 k2 bits=8');
+    const [buffer, into] = [4, 2].map((length) => Buffer.from(new SharedArrayBuffer(length)));
+    buffer.set([1, 5, 7, 2]);
+    assert.deepEqual([...bytes.forward(buffer, { routesOut: into }).y], [5, 7]);
+    assert.deepEqual([...into], [...bytes.forward([1, 5, 7, 2]).routes]);
   });
 
   test(`${kind}: a cached plan that was disposed of is made again`, () => {

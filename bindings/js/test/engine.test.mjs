@@ -202,7 +202,7 @@ for (const kind of engineKinds) {
       [() => plan.unpoolIndices([1, 2, 3, 4], [0, 1, 2, 3], 'torch', [4, 3]), /^indexShape\[0\] is 4; /],
       [() => poolgrad.maxPool('max f32 nchw 1x1x3x3 k2', nine, kind), /^engine is "\w+"; it must be one that loadEngine gave$/],
       [() => poolgrad.maxPool({ kind: 'avg', shape: [1, 1, 3, 3], kernel: 2 }, nine, engine), /^the problem is "avg .*"; max pooling was asked for$/],
-      ...[{}, null, { routes, x: nine }, { x: nine, route: routes }].map((from) =>
+      ...[{}, null, { routes, x: nine }, { x: nine, route: routes }, { ...plan.forward(nine), shapes: [4] }].map((from) =>
         [() => maxPoolGrad('max f32 nchw 1x1x3x3 k2 s1', [1, 1, 1, 1], from, engine), /^from is .*; it must be \{ routes \} or \{ x \}$/]),
     ];
     for (const [call, message] of refused) {
@@ -266,10 +266,11 @@ for (const kind of engineKinds) {
 
   test(`${kind}: one call per operation`, () => {
     const problem = { shape: [1, 1, 3, 3], kernel: 2, stride: 1 };
-    const { y, shape, routes } = poolgrad.maxPool(problem, nine, engine);
+    const pooled = poolgrad.maxPool(problem, nine, engine), { y, shape, routes } = pooled;
     assert.deepEqual([[...y], shape], [[5, 6, 8, 9], [1, 1, 2, 2]]);
-    assert.deepEqual([...poolgrad.maxPoolGrad(problem, [1, 1, 1, 1], { routes }, engine)], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
-    assert.deepEqual([...poolgrad.maxPoolGrad(problem, [1, 1, 1, 1], { x: nine }, engine)], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
+    for (const from of [{ routes }, { x: nine }, pooled]) {
+      assert.deepEqual([...maxPoolGrad(problem, [1, 1, 1, 1], from, engine)], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
+    }
     assert.deepEqual([...poolgrad.unpool(problem, [1, 2, 3, 4], routes, engine)], [0, 0, 0, 0, 1, 2, 0, 3, 4]);
     assert.deepEqual([...poolgrad.avgPool(problem, nine, engine).y], [3, 4, 6, 7]);
     assert.deepEqual([...poolgrad.avgPoolGrad(problem, [4, 4, 4, 4], engine)], [1, 2, 1, 2, 4, 2, 1, 2, 1]);

@@ -192,6 +192,7 @@ for (const kind of engineKinds) {
       [() => plan.forward([1, 2, , 4, 5, 6, 7, 8, 9]), /^x\[2\] is undefined; it must be a number$/],
       [() => plan.forward({ length: 9, 0: '1' }), /^x\[0\] is "1"; it must be a number$/],
       [() => engine.plan('max i8 ncw 1x1x2 k2').forward([7, 300]), /^x\[1\] is 300; i8 values come in a Int8Array, which cannot hold it$/],
+      [() => engine.plan('max f32 ncw 1x1x2 k2').forward([7, -1e300]), /^x\[1\] is -1e\+300; f32 values come in a Float32Array, which cannot hold it$/],
       [() => engine.plan('max f16 ncw 1x1x2 k2').forward([1.5, 0]), /^x\[0\] is 1.5; f16 values come in a Uint16Array, which cannot hold it$/],
       [() => plan.backward([1, 2, 3, 4], new Float32Array(1e6)), /^routes is Float32Array\(1000000\); max pooling needs/],
       [() => plan.forward(nine, { routesOut: new Uint16Array(2) }), /^routesOut is Uint16Array\(2\); routes are written into a Uint8Array$/],
@@ -213,6 +214,7 @@ for (const kind of engineKinds) {
         return true;
       });
     }
+    assert.deepEqual([...engine.plan('max f32 ncw 1x1x4 k1').forward([0.1, 1e-300, -Infinity, NaN]).y], [Math.fround(0.1), 0, -Infinity, NaN]);
     assert.throws(() => engine.plan('avg f32 nchw 1x1x4x4 k2').unpool([1, 1, 1, 1], new Uint8Array(4)), /no routes/);
   });
 

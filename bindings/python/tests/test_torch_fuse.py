@@ -344,6 +344,22 @@ def test_hooks_of_modules_around_one_of_the_two_are_respected_and_not_called():
         assert all(map(torch.equal, seen, expected))
 
 
+def test_hooks_that_see_what_a_relu_works_on_in_place_are_respected():
+    x = torch.randn(1, 3, 8, 8)
+    for part in ("0", "0.0", "1", "1.0", "2"):  # the last one is around the ReLU: what it sees is its input
+        parts = [nn.Conv2d(3, 3, 1)], [nn.Identity()], [nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+        model, seen = nn.Sequential(*(nn.Sequential(*inner) for inner in parts)), []
+        model.get_submodule(part).register_forward_hook(lambda module, inputs, output: seen.extend([*inputs, output]))
+        model(x)
+        expected, seen[:] = list(seen), []
+        lines, passed = lines_of(model)
+        assert lines == [f"2.0 and 2.1: not fused, because the ReLU works in place, on memory that a hook of {part} reads, too"] and not passed
+        model(x)
+        assert all(map(torch.equal, seen, expected))
+    model = nn.Sequential(nn.utils.weight_norm(nn.Conv2d(3, 3, 1)), nn.ReLU(inplace=True), nn.MaxPool2d(2))  # whose hook sees what goes in
+    assert lines_of(model)[0] == ["1 and 2: fused"]
+
+
 def test_what_cannot_be_traced_is_left_alone():
     model = changed(lambda self, x: self.pool(self.relu(x)) if x.sum() > 0 else x)
     lines, passed = lines_of(model)

@@ -14,7 +14,7 @@ import operator
 import weakref
 from collections import OrderedDict, deque
 from contextlib import contextmanager
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Set, Tuple
 
 import torch
 from torch import fx, nn
@@ -53,6 +53,19 @@ class _Tracer(fx.Tracer):
         super().__init__()
         self._leaves = leaves
         self._made: List[Any] = []
+        self._calls: List[Tuple[str, int]] = []
+
+    def call_module(self, m: nn.Module, *arguments: Any) -> Any:
+        self._calls.append((self.path_of_module(m), len(self.graph.nodes)))
+        try:
+            return super().call_module(m, *arguments)
+        finally:
+            self._calls.pop()
+
+    def create_node(self, *arguments: Any, **options: Any) -> fx.Node:
+        node = super().create_node(*arguments, **options)
+        node.meta["around"] = frozenset(self._calls)
+        return node
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         made = _Proxy(node, self)
@@ -164,18 +177,20 @@ def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module], kept: Set[fx.No
         others = [user for user in before.users if user is not node]
         if others or before in kept:
             return _user(others[0]) if others else "the model"
+        for call in sorted(_around(before) ^ _around(node)):  # it is the output of a call that it was made in, and an input of the others
+            if _has_hooks(modules[call[0]], ("_forward_hooks",) if call in _around(before) else _HOOKS):
+                return f"a hook of {call[0]}"
         node = before
     return ""
 
 
-def _around(node: fx.Node) -> Set[str]:
-    """The modules that the called one lies in, by their names."""
-    parts = str(node.target).split(".")
-    return {".".join(parts[:n]) for n in range(1, len(parts))}
+def _around(node: fx.Node) -> FrozenSet[Tuple[str, int]]:
+    """The calls of modules that the node is made in, its own among them: names, and how many nodes there were."""
+    return node.meta["around"]
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return any(getattr(module, hooks, None) for hooks in _HOOKS)
+def _has_hooks(module: nn.Module, kinds: Iterable[str] = _HOOKS) -> bool:
+    return any(getattr(module, hooks, None) for hooks in kinds)
 
 
 def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], user: fx.Node, kept: Set[fx.Node]) -> str:
@@ -189,7 +204,7 @@ def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], user: fx.N
     for word, module in (("ReLU", relu), ("pool", pool)):
         if _has_hooks(module):
             return f"the {word} has hooks, which would see other values"
-    for name in sorted(_around(node) ^ _around(user)):
+    for name, _ in sorted(_around(node) ^ _around(user)):
         if _has_hooks(modules[name]):
             return f"{name} has hooks, which would see other values"
     between = node.next

@@ -237,6 +237,14 @@ def changed(forward, **modules):
             "relu and pool: not fused, because the ReLU works in place, on memory that the model reads, too",
         ),
         (
+            changed(lambda self, x: self.pool(self.relu(x[:, :2])), relu=nn.ReLU(inplace=True)),
+            "relu and pool: not fused, because the ReLU works in place, on memory that the model's caller reads, too",
+        ),
+        (
+            changed(lambda self, x: self.pool(self.relu(self.conv.weight)), relu=nn.ReLU(inplace=True)),
+            "relu and pool: not fused, because the ReLU works in place, on memory that the model reads, too",
+        ),
+        (
             changed(lambda self, x: self.pool(self.relu(self.conv(x))) if self.training else self.relu(self.conv(x))),
             "relu and pool: not fused, because the ReLU is used elsewhere, too, where it is not one of such a pair",
         ),

@@ -181,7 +181,7 @@ def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module], kept: Set[fx.No
             if _has_hooks(modules[call[0]], ("_forward_hooks",) if call in _around(before) else _HOOKS):
                 return f"a hook of {call[0]}"
         node = before
-    return ""
+    return {"placeholder": "the model's caller", "get_attr": "the model"}.get(node.op, "")
 
 
 def _around(node: fx.Node) -> FrozenSet[Tuple[str, int]]:

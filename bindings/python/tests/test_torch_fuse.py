@@ -6,7 +6,7 @@ import copy
 import io
 import operator
 import pickle
-from collections import deque
+from collections import OrderedDict, deque
 
 import pytest
 
@@ -334,6 +334,17 @@ def test_what_the_model_keeps_is_not_fused_and_the_model_stays_as_it_was():
         assert (model.calls, model.steps, model.seen, model.a_list, list(model.a_deque)) == (0, 0, None, ["first"], [])
         assert model.nested == {"calls": [0], "outputs": []}
         pickle.dumps(model.state_dict())
+
+
+def test_a_container_that_refuses_to_be_written_to_stays_as_it_is():
+    class Frozen(OrderedDict):
+        def update(self, *_):
+            raise TypeError("frozen")
+
+    model = Stem()
+    model.config = Frozen.fromkeys(["act", "layers"], 3)
+    assert lines_of(model)[0] == ["relu and pool: fused", "body.1 and body.2: fused"]
+    assert list(model.config.items()) == [("act", 3), ("layers", 3)]
 
 
 def test_hooks_of_modules_around_one_of_the_two_are_respected_and_not_called():

@@ -109,12 +109,16 @@ def _containers(values: Iterable[Any], found: Dict[int, Any]) -> Dict[int, Any]:
     return found
 
 
+def _contents(container: Any) -> List[Any]:
+    return [*container, *container.values()] if isinstance(container, dict) else [*container]
+
+
 @contextmanager
 def _left_as_it_was(model: nn.Module) -> Iterator[None]:
     """Runs model.forward without its hooks, and undoes what forward did to the model: flags, attributes, what they hold, buffers."""
     attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
     containers = _containers((value for _, kept in attributes for value in kept.values()), {}).values()
-    held = [(value, value.copy()) for value in containers if not isinstance(value, tuple)]
+    held = [(value, _contents(value)) for value in containers if not isinstance(value, tuple)]
     buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()]
     for module in model.modules():
         for hooks in _HOOKS:
@@ -127,7 +131,12 @@ def _left_as_it_was(model: nn.Module) -> Iterator[None]:
             there.clear()
             there.update(kept)
         for container, items in held:
+            now = _contents(container)
+            if len(now) == len(items) and all(map(operator.is_, now, items)):  # some refuse to be written to
+                continue
             container.clear()
+            if isinstance(container, dict):
+                items = zip(items[: len(items) // 2], items[len(items) // 2 :])
             (container.extend if isinstance(container, _LISTS) else container.update)(items)
         for buffer, version, value in buffers:
             if buffer._version != version:

@@ -237,6 +237,20 @@ def changed(forward, **modules):
             "relu and pool: not fused, because the ReLU works in place, on memory that the model reads, too",
         ),
         (
+            changed(
+                lambda self, x: (lambda y: self.pool(self.relu(torch.add(y, 1, out=y))).sum() + y.sum())(self.conv(x)),
+                relu=nn.ReLU(inplace=True),
+            ),
+            "relu and pool: not fused, because the ReLU works in place, on memory that add reads, too",
+        ),
+        (
+            changed(
+                lambda self, x: (lambda y: self.pool(self.relu(torch.add(self.norm(y), 1, out=y))).sum() + y.sum())(self.conv(x)),
+                relu=nn.ReLU(inplace=True),
+            ),
+            "relu and pool: not fused, because the ReLU works in place, on memory that add reads, too",
+        ),
+        (
             changed(lambda self, x: self.pool(self.relu(x[:, :2])), relu=nn.ReLU(inplace=True)),
             "relu and pool: not fused, because the ReLU works in place, on memory that the model's caller reads, too",
         ),

@@ -176,13 +176,17 @@ def _writes(node: fx.Node, modules: Dict[str, nn.Module]) -> bool:
 
 
 def _is_fresh(node: fx.Node, modules: Dict[str, nn.Module]) -> bool:
-    return isinstance(modules[node.target], _FRESH) if node.op == "call_module" else node.target in _FRESH_FUNCTIONS
+    if node.op == "call_module":
+        return isinstance(modules[node.target], _FRESH)
+    return node.target in _FRESH_FUNCTIONS and node.kwargs.get("out") is None
 
 
 def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module], kept: Set[fx.Node]) -> str:
     """Who else may see what is done in place to the input of `node`; "": nobody."""
     while node.all_input_nodes and not _is_fresh(node, modules):
         before = node.all_input_nodes[0]
+        if node.kwargs.get("out") is not None:
+            return _user(node)
         others = [user for user in before.users if user is not node]
         if others or before in kept:
             return _user(others[0]) if others else "the model"

@@ -251,6 +251,20 @@ def changed(forward, **modules):
             "relu and pool: not fused, because the ReLU works in place, on memory that add reads, too",
         ),
         (
+            changed(
+                lambda self, x: (lambda y: self.pool(self.relu((y.chunk(2, 1) + y.chunk(2, 1))[0])).sum() + y.sum())(self.conv(x)),
+                relu=nn.ReLU(inplace=True),
+            ),
+            "relu and pool: not fused, because the ReLU works in place, on memory that add reads, too",
+        ),
+        (
+            changed(
+                lambda self, x: (lambda y: self.pool(self.relu(torch.broadcast_tensors(self.norm(y), y)[1])).sum() + y.sum())(self.conv(x)),
+                relu=nn.ReLU(inplace=True),
+            ),
+            "relu and pool: not fused, because the ReLU works in place, on memory that broadcast_tensors reads, too",
+        ),
+        (
             changed(lambda self, x: self.pool(self.relu(x[:, :2])), relu=nn.ReLU(inplace=True)),
             "relu and pool: not fused, because the ReLU works in place, on memory that the model's caller reads, too",
         ),

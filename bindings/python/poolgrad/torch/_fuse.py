@@ -27,6 +27,9 @@ _FRESH_FUNCTIONS = {
     *(getattr(operator, f"__{name}__") for name in _ARITHMETIC),
     torch.add, torch.sub, torch.mul, torch.div, torch.cat, torch.stack, torch.conv1d, torch.conv2d, torch.conv3d, nn.functional.linear,
 }  # fmt: skip
+# Functions that hand on views of all of their inputs, and operators that do so with tuples, whose parts are taken by [].
+_SEVERAL = {torch.broadcast_tensors, torch.meshgrid, torch.atleast_1d, torch.atleast_2d, torch.atleast_3d}
+_OF_TUPLES = (operator.add, operator.mul)
 
 
 class Pair(NamedTuple):
@@ -185,8 +188,10 @@ def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module], kept: Set[fx.No
     """Who else may see what is done in place to the input of `node`; "": nobody."""
     while node.all_input_nodes and not _is_fresh(node, modules):
         before = node.all_input_nodes[0]
-        if node.kwargs.get("out") is not None:
+        if node.kwargs.get("out") is not None or node.target in _SEVERAL:
             return _user(node)
+        if node.target is operator.getitem and before.target in _OF_TUPLES:
+            return _user(before)
         others = [user for user in before.users if user is not node]
         if others or before in kept:
             return _user(others[0]) if others else "the model"

@@ -319,6 +319,7 @@ def written(write):
     [
         (lambda h: h.add_(5), "add_"),
         (lambda h: operator.iadd(h, 5), "iadd"),
+        (lambda h: setattr(h, "data", operator.iadd(h.data, 5)), "iadd"),  # h.data += 5
         (lambda h: h.view(-1).mul_(-1), "mul_"),
         (lambda h: torch.relu_(h), "relu_"),
         (lambda h: F.hardtanh(h, 1.0, 2.0, True), "hardtanh"),

@@ -46,6 +46,13 @@ _IN_PLACE = {f"__i{name}__": getattr(operator, f"i{name}") for name in _ARITHMET
 class _Proxy(fx.Proxy):
     """torch.fx takes `h += 1` for `h = h + 1`; here it is what it is to a tensor."""
 
+    def __getattr__(self, name: str) -> "_Attribute":
+        return _Attribute(self, name)
+
+
+class _Attribute(_Proxy, fx.proxy.Attribute):
+    """For `h.data += 1`."""
+
 
 for _name, _operation in _IN_PLACE.items():
     setattr(_Proxy, _name, lambda self, other, operation=_operation: self.tracer.create_proxy("call_function", operation, (self, other), {}))

@@ -335,6 +335,18 @@ def test_what_is_written_to_before_the_pool_ran_is_not_fused(write, name):
     assert torch.equal(model(x), expected)
 
 
+@pytest.mark.parametrize("inner", ["relu", "pool"])
+def test_one_of_the_two_under_no_grad_is_not_fused(inner):
+    def run(self, name, x):
+        with torch.set_grad_enabled(name != inner):
+            return getattr(self, name)(x)
+
+    model = changed(lambda self, x: run(self, "pool", run(self, "relu", self.conv(x))))
+    with torch.no_grad():  # where it is converted says nothing
+        lines, passed = lines_of(model)
+    assert lines == ["relu and pool: not fused, because gradients are recorded of one of the two only"] and not passed
+
+
 def test_what_the_model_keeps_is_not_fused_and_the_model_stays_as_it_was():
     class Keeps(Stem):
         def forward(self, x):

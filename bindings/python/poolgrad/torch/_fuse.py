@@ -74,7 +74,7 @@ class _Tracer(fx.Tracer):
 
     def create_node(self, *arguments: Any, **options: Any) -> fx.Node:
         node = super().create_node(*arguments, **options)
-        node.meta["around"] = frozenset(self._calls)
+        node.meta.update(around=frozenset(self._calls), recorded=torch.is_grad_enabled())
         return node
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -159,7 +159,7 @@ def _nodes_in_both_modes(model: nn.Module, pools: Tuple[Any, ...]) -> Tuple[List
     nodes: List[fx.Node] = []
     kept: Set[fx.Node] = set()
     for training in (True, False):
-        with _left_as_it_was(model):
+        with _left_as_it_was(model), torch.enable_grad():
             for module in model.modules():
                 module.training = training
             tracer = _Tracer(pools)
@@ -232,6 +232,8 @@ def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], user: fx.N
     for name, _ in sorted(_around(node) ^ _around(user)):
         if _has_hooks(modules[name]):
             return f"{name} has hooks, which would see other values"
+    if node.meta["recorded"] is not user.meta["recorded"]:
+        return "gradients are recorded of one of the two only"
     between = node.next
     while between is not user:
         if _writes(between, modules):

@@ -356,6 +356,8 @@ def test_what_the_model_keeps_is_not_fused_and_the_model_stays_as_it_was():
             self.nested["calls"][0] += 1
             if self.where == "attribute":
                 self.seen = kept
+            elif self.where == "shape":
+                self.seen = kept.shape
             elif self.where == "nested":
                 self.nested["outputs"].append((kept,))
             elif self.where == "elsewhere":
@@ -365,13 +367,13 @@ def test_what_the_model_keeps_is_not_fused_and_the_model_stays_as_it_was():
             return self.pool(kept)
 
     elsewhere = []
-    for where in ("attribute", "a_list", "a_deque", "nested", "elsewhere"):
+    for where in ("attribute", "shape", "a_list", "a_deque", "nested", "elsewhere"):
         model = Keeps(inplace=False)
         model.where, model.calls, model.seen, model.a_list, model.a_deque = where, 0, None, ["first"], deque()
         model.nested = {"calls": [0], "outputs": []}
         model.register_buffer("steps", torch.zeros(1))
         lines, passed = lines_of(model)
-        assert lines == ["relu and pool: not fused, because the model keeps the ReLU's output, as an attribute or elsewhere"] and not passed
+        assert lines == ["relu and pool: not fused, because the model keeps the ReLU's output, or its shape, as an attribute or elsewhere"] and not passed
         assert (model.calls, model.steps, model.seen, model.a_list, list(model.a_deque)) == (0, 0, None, ["first"], [])
         assert model.nested == {"calls": [0], "outputs": []}
         pickle.dumps(model.state_dict())

@@ -225,7 +225,7 @@ def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], user: fx.N
         other = next(user for user in users if user.op != "call_module" or modules[user.target] is not pool)
         return f"the ReLU's output is also used by {_user(other)}"
     if node in kept:
-        return "the model keeps the ReLU's output, as an attribute or elsewhere"
+        return "the model keeps the ReLU's output, or its shape, as an attribute or elsewhere"
     for word, module in (("ReLU", relu), ("pool", pool)):
         if _has_hooks(module):
             return f"the {word} has hooks, which would see other values"

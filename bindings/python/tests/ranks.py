@@ -327,6 +327,9 @@ def disagreements_are_errors_on_every_rank() -> None:
     assert_all_raise(lambda: split.max_pool2d(x[..., : 5 if odd else 6], 3), f"x_local has 5 in dimension 3 on rank {last}", "6 on rank 0")
     assert_all_raise(lambda: split.max_pool2d(x, 2.5 if odd else 3), "kernel_size is 2.5", others=(f"rank {last} of the group refused",))
     assert_all_raise(lambda: split.max_pool2d(None if odd else x, 3), "'x_local' is a NoneType", others=(f"rank {last} of the group refused",))
+    for other in (x.to_sparse(), x.to("meta"), *([x.to_mkldnn()] if torch.backends.mkldnn.is_available() else [])):
+        assert_all_raise(lambda: split.max_pool2d(other if odd else x, 3), f"x_local is {other.layout} on {other.device}", others=("refused",))  # noqa: B023
+    assert_all_raise(lambda: split.max_pool2d(torch._efficientzerotensor(x.shape) if odd else x, 3), "must be a dense tensor", others=("refused",))
     assert_all_raise(lambda: split.max_pool2d(x[0, 0] if odd else x, 3), "x_local has the shape (8, 6)", others=("refused",))
     assert_all_raise(lambda: split.max_pool2d(x, 3, dims="h" if odd else 2), "dims is 'h'; it must be an integer", others=("refused",))
     assert_all_raise(lambda: split.max_pool2d(x, 3, dims=2**70 if odd else 2), f"dims is {2**70}; it must lie", others=("refused",))

@@ -511,6 +511,8 @@ def _run(function: str, x: Any, make: Callable[[], Window], dims: Any, grid: Any
         if type(x) not in PLAIN_TYPES:
             piece = "; give the rank's own piece, x.to_local()" if type(x).__name__ == "DTensor" else ""
             raise PoolTypeError(f"{function}(): argument 'x_local' is a {type(x).__name__}; it must be a Tensor{piece}")
+        if x.layout is not torch.strided or x.device.type not in ("cpu", "cuda") or x._is_zerotensor():
+            raise PoolTypeError(f"x_local is {x.layout} on {x.device}; it must be a dense tensor in the memory of a CPU or GPU")
         window = make()
         x = functional.autocast(_PROBES[function], len(window.kernel), x)
         recorded = x.requires_grad and torch.is_grad_enabled()

@@ -369,6 +369,10 @@ def autocast_gives_the_type_of_one_process() -> None:
     with torch.autocast("cpu"):
         for name in ("max_pool2d", "avg_pool2d", "max_pool3d", "relu_max_pool3d", "avg_pool3d"):
             compare_even(name, torch.randn(1, 2, *(6,) * int(name[-2]), generator=torch.Generator().manual_seed(2)).bfloat16(), (3, 1))
+        # and as DTensors have it done
+        size, x, window = dist.get_world_size(), torch.randn(1, 2, 4, 4, 4).bfloat16(), make_window(3, 2, None, 0, 1, False, "first")
+        y = split.pool_chunks(x.chunk(size, 2)[dist.get_rank()], window, (4, 4, 4), (0,), (size,), tuple(range(size)))
+        assert y.dtype == one_process.max_pool3d(x, 2).dtype, y.dtype
 
 
 @check

@@ -549,6 +549,7 @@ def pool_chunks(
     """What a DTensor needs: x is this rank's piece of a tensor of these spatial sizes, cut as torch.chunk cuts among the ranks of
     `numbers`, and y is cut so, too. All of them know all of this, so there is nothing to agree on."""
     ranks = _ranks_of(dist.group.WORLD, numbers)
+    x = functional.autocast(_PROBES[window.name], len(spatial), x)
     wire = _Wire(dist.group.WORLD, ranks, x.device)
     channels_last = lies_channels_last(x.shape, x.stride(), len(window.kernel))
     key = (tuple(x.shape), x.dtype, x.device, channels_last, window, spatial, dims, grid)

@@ -23,7 +23,8 @@ export function maxPool(problem: Problem, x: ArrayLike<number>, engine?: Engine)
 export function maxPoolGrad(problem: Problem, dy: ArrayLike<number>,
                             from: { routes: Uint8Array } | { x: ArrayLike<number> }, engine?: Engine): Values {
   const plan = planOf('max', problem, engine);
-  const { routes, x, ...other } = (from ?? {}) as { routes?: Uint8Array; x?: ArrayLike<number> };
+  // y and shape: all that maxPool gave may be handed on
+  const { routes, x, y, shape, ...other } = (from ?? {}) as Partial<MaxPoolResult> & { x?: ArrayLike<number> };
   if ((routes === undefined) === (x === undefined) || Object.keys(other).length > 0) {
     throw invalid(`from is ${show(from)}; it must be { routes } or { x }`);
   }

@@ -18,11 +18,14 @@ function isShared(value: unknown): value is Uint8Array {
   return ArrayBuffer.isView(value) && !(value.buffer instanceof ArrayBuffer);
 }
 
+// Not the array's own method: a Buffer's gives a view.
+const { slice } = Uint8Array.prototype;
+
 /** `run` with copies in place of arrays in shared memory, which Node's addons cannot reach. */
 function throughCopies(run: Run, written: readonly number[]): Run {
   return (...given) => {
     if (!given.some(isShared)) return run(...given);
-    const copies = given.map((value) => (isShared(value) ? value.slice() : value));
+    const copies = given.map((value) => (isShared(value) ? slice.call(value) : value));
     run(...copies);
     for (const at of written) {
       const to = given[at];

@@ -26,7 +26,7 @@ function converted(name: string, values: ArrayLike<number>, dtype: Dtype): Value
     const value = values[i] as number;
     if (typeof value !== 'number') throw invalid(`${name}[${i}] is ${show(value)}; it must be a number`);
     array[i] = value;
-    if (!rounds && array[i] !== value) {
+    if (array[i] !== value && (!rounds || Math.abs(array[i] as number) === Infinity)) {
       throw invalid(`${name}[${i}] is ${value}; ${dtype} values come in a ${ARRAYS[dtype].name}, which cannot hold it`);
     }
   }

@@ -122,6 +122,11 @@ for (const kind of engineKinds) {
     plan.backward(y, routesOut, dx);
     assert.deepEqual([...dx], [...plan.backward(expected.y, expected.routes)]);
     assert.deepEqual([...x], [...nine]);
+    const bytes = engine.plan('max u8 ncw 1x1x4 k2 bits=8');
+    const [buffer, into] = [4, 2].map((length) => Buffer.from(new SharedArrayBuffer(length)));
+    buffer.set([1, 5, 7, 2]);
+    assert.deepEqual([...bytes.forward(buffer, { routesOut: into }).y], [5, 7]);
+    assert.deepEqual([...into], [...bytes.forward([1, 5, 7, 2]).routes]);
   });
 
   test(`${kind}: a cached plan that was disposed of is made again`, () => {
@@ -187,6 +192,7 @@ for (const kind of engineKinds) {
       [() => plan.forward([1, 2, , 4, 5, 6, 7, 8, 9]), /^x\[2\] is undefined; it must be a number$/],
       [() => plan.forward({ length: 9, 0: '1' }), /^x\[0\] is "1"; it must be a number$/],
       [() => engine.plan('max i8 ncw 1x1x2 k2').forward([7, 300]), /^x\[1\] is 300; i8 values come in a Int8Array, which cannot hold it$/],
+      [() => engine.plan('max f32 ncw 1x1x2 k2').forward([7, -1e300]), /^x\[1\] is -1e\+300; f32 values come in a Float32Array, which cannot hold it$/],
       [() => engine.plan('max f16 ncw 1x1x2 k2').forward([1.5, 0]), /^x\[0\] is 1.5; f16 values come in a Uint16Array, which cannot hold it$/],
       [() => plan.backward([1, 2, 3, 4], new Float32Array(1e6)), /^routes is Float32Array\(1000000\); max pooling needs/],
       [() => plan.forward(nine, { routesOut: new Uint16Array(2) }), /^routesOut is Uint16Array\(2\); routes are written into a Uint8Array$/],
@@ -197,7 +203,7 @@ for (const kind of engineKinds) {
       [() => plan.unpoolIndices([1, 2, 3, 4], [0, 1, 2, 3], 'torch', [4, 3]), /^indexShape\[0\] is 4; /],
       [() => poolgrad.maxPool('max f32 nchw 1x1x3x3 k2', nine, kind), /^engine is "\w+"; it must be one that loadEngine gave$/],
       [() => poolgrad.maxPool({ kind: 'avg', shape: [1, 1, 3, 3], kernel: 2 }, nine, engine), /^the problem is "avg .*"; max pooling was asked for$/],
-      ...[{}, null, { routes, x: nine }, { x: nine, route: routes }].map((from) =>
+      ...[{}, null, { routes, x: nine }, { x: nine, route: routes }, { ...plan.forward(nine), shapes: [4] }].map((from) =>
         [() => maxPoolGrad('max f32 nchw 1x1x3x3 k2 s1', [1, 1, 1, 1], from, engine), /^from is .*; it must be \{ routes \} or \{ x \}$/]),
     ];
     for (const [call, message] of refused) {
@@ -208,6 +214,7 @@ for (const kind of engineKinds) {
         return true;
       });
     }
+    assert.deepEqual([...engine.plan('max f32 ncw 1x1x4 k1').forward([0.1, 1e-300, -Infinity, NaN]).y], [Math.fround(0.1), 0, -Infinity, NaN]);
     assert.throws(() => engine.plan('avg f32 nchw 1x1x4x4 k2').unpool([1, 1, 1, 1], new Uint8Array(4)), /no routes/);
   });
 
@@ -261,10 +268,11 @@ for (const kind of engineKinds) {
 
   test(`${kind}: one call per operation`, () => {
     const problem = { shape: [1, 1, 3, 3], kernel: 2, stride: 1 };
-    const { y, shape, routes } = poolgrad.maxPool(problem, nine, engine);
+    const pooled = poolgrad.maxPool(problem, nine, engine), { y, shape, routes } = pooled;
     assert.deepEqual([[...y], shape], [[5, 6, 8, 9], [1, 1, 2, 2]]);
-    assert.deepEqual([...poolgrad.maxPoolGrad(problem, [1, 1, 1, 1], { routes }, engine)], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
-    assert.deepEqual([...poolgrad.maxPoolGrad(problem, [1, 1, 1, 1], { x: nine }, engine)], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
+    for (const from of [{ routes }, { x: nine }, pooled]) {
+      assert.deepEqual([...maxPoolGrad(problem, [1, 1, 1, 1], from, engine)], [0, 0, 0, 0, 1, 1, 0, 1, 1]);
+    }
     assert.deepEqual([...poolgrad.unpool(problem, [1, 2, 3, 4], routes, engine)], [0, 0, 0, 0, 1, 2, 0, 3, 4]);
     assert.deepEqual([...poolgrad.avgPool(problem, nine, engine).y], [3, 4, 6, 7]);
     assert.deepEqual([...poolgrad.avgPoolGrad(problem, [4, 4, 4, 4], engine)], [1, 2, 1, 2, 4, 2, 1, 2, 1]);

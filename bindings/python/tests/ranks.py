@@ -327,6 +327,9 @@ def disagreements_are_errors_on_every_rank() -> None:
     assert_all_raise(lambda: split.max_pool2d(x[..., : 5 if odd else 6], 3), f"x_local has 5 in dimension 3 on rank {last}", "6 on rank 0")
     assert_all_raise(lambda: split.max_pool2d(x, 2.5 if odd else 3), "kernel_size is 2.5", others=(f"rank {last} of the group refused",))
     assert_all_raise(lambda: split.max_pool2d(None if odd else x, 3), "'x_local' is a NoneType", others=(f"rank {last} of the group refused",))
+    for other in (x.to_sparse(), x.to("meta"), *([x.to_mkldnn()] if torch.backends.mkldnn.is_available() else [])):
+        assert_all_raise(lambda: split.max_pool2d(other if odd else x, 3), f"x_local is {other.layout} on {other.device}", others=("refused",))  # noqa: B023
+    assert_all_raise(lambda: split.max_pool2d(torch._efficientzerotensor(x.shape) if odd else x, 3), "must be a dense tensor", others=("refused",))
     assert_all_raise(lambda: split.max_pool2d(x[0, 0] if odd else x, 3), "x_local has the shape (8, 6)", others=("refused",))
     assert_all_raise(lambda: split.max_pool2d(x, 3, dims="h" if odd else 2), "dims is 'h'; it must be an integer", others=("refused",))
     assert_all_raise(lambda: split.max_pool2d(x, 3, dims=2**70 if odd else 2), f"dims is {2**70}; it must lie", others=("refused",))
@@ -366,6 +369,10 @@ def autocast_gives_the_type_of_one_process() -> None:
     with torch.autocast("cpu"):
         for name in ("max_pool2d", "avg_pool2d", "max_pool3d", "relu_max_pool3d", "avg_pool3d"):
             compare_even(name, torch.randn(1, 2, *(6,) * int(name[-2]), generator=torch.Generator().manual_seed(2)).bfloat16(), (3, 1))
+        # and as DTensors have it done
+        size, x, window = dist.get_world_size(), torch.randn(1, 2, 4, 4, 4).bfloat16(), make_window(3, 2, None, 0, 1, False, "first")
+        y = split.pool_chunks(x.chunk(size, 2)[dist.get_rank()], window, (4, 4, 4), (0,), (size,), tuple(range(size)))
+        assert y.dtype == one_process.max_pool3d(x, 2).dtype, y.dtype
 
 
 @check

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import random_window
@@ -68,6 +69,19 @@ def test_the_interior_waits_for_nobody(rng):
     split = Split(parse_problem("max f32 nchw 1x1x16x16 k3 s2 p1"), [(0, 8, 16), (0, 8, 16)])
     told = [([end - begin for begin, end in piece.outputs], waits) for piece, waits in split.pieces((0, 0))]
     assert told == [([4, 4], False), ([1, 5], True), ([4, 1], True)]
+
+
+def test_over_nccl_ranks_agree_in_memory_of_a_gpu_whatever_they_were_given(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    nccl = SimpleNamespace(by_cpu=False, by_gpu=True, calls=0)
+    found = [split._Wire(None, nccl, torch.device(device)).device for device in ("cpu", "meta", "cuda:0")]
+    assert found == [torch.device(device) for device in ("cuda:1", "cuda:1", "cuda:0")]
+    monkeypatch.setattr(split.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(split.dist, "get_rank", lambda group: 0)
+    monkeypatch.setattr(split, "_ranks_of", lambda group: nccl)
+    monkeypatch.setattr(split._Wire, "agree", lambda self, call: (call,))
+    with pytest.raises(ValueError, match="x_local is on cpu; the group's backend is nccl, which moves memory of GPUs only"):
+        split.max_pool2d(torch.ones(1, 1, 4, 4), 2, group=object())
 
 
 def test_outside_a_process_group():

@@ -6,7 +6,7 @@ import copy
 import io
 import operator
 import pickle
-from collections import deque
+from collections import OrderedDict, deque
 
 import pytest
 
@@ -237,6 +237,42 @@ def changed(forward, **modules):
             "relu and pool: not fused, because the ReLU works in place, on memory that the model reads, too",
         ),
         (
+            changed(
+                lambda self, x: (lambda y: self.pool(self.relu(torch.add(y, 1, out=y))).sum() + y.sum())(self.conv(x)),
+                relu=nn.ReLU(inplace=True),
+            ),
+            "relu and pool: not fused, because the ReLU works in place, on memory that add reads, too",
+        ),
+        (
+            changed(
+                lambda self, x: (lambda y: self.pool(self.relu(torch.add(self.norm(y), 1, out=y))).sum() + y.sum())(self.conv(x)),
+                relu=nn.ReLU(inplace=True),
+            ),
+            "relu and pool: not fused, because the ReLU works in place, on memory that add reads, too",
+        ),
+        (
+            changed(
+                lambda self, x: (lambda y: self.pool(self.relu((y.chunk(2, 1) + y.chunk(2, 1))[0])).sum() + y.sum())(self.conv(x)),
+                relu=nn.ReLU(inplace=True),
+            ),
+            "relu and pool: not fused, because the ReLU works in place, on memory that add reads, too",
+        ),
+        (
+            changed(
+                lambda self, x: (lambda y: self.pool(self.relu(torch.broadcast_tensors(self.norm(y), y)[1])).sum() + y.sum())(self.conv(x)),
+                relu=nn.ReLU(inplace=True),
+            ),
+            "relu and pool: not fused, because the ReLU works in place, on memory that broadcast_tensors reads, too",
+        ),
+        (
+            changed(lambda self, x: self.pool(self.relu(x[:, :2])), relu=nn.ReLU(inplace=True)),
+            "relu and pool: not fused, because the ReLU works in place, on memory that the model's caller reads, too",
+        ),
+        (
+            changed(lambda self, x: self.pool(self.relu(self.conv.weight)), relu=nn.ReLU(inplace=True)),
+            "relu and pool: not fused, because the ReLU works in place, on memory that the model reads, too",
+        ),
+        (
             changed(lambda self, x: self.pool(self.relu(self.conv(x))) if self.training else self.relu(self.conv(x))),
             "relu and pool: not fused, because the ReLU is used elsewhere, too, where it is not one of such a pair",
         ),
@@ -283,6 +319,7 @@ def written(write):
     [
         (lambda h: h.add_(5), "add_"),
         (lambda h: operator.iadd(h, 5), "iadd"),
+        (lambda h: setattr(h, "data", operator.iadd(h.data, 5)), "iadd"),  # h.data += 5
         (lambda h: h.view(-1).mul_(-1), "mul_"),
         (lambda h: torch.relu_(h), "relu_"),
         (lambda h: F.hardtanh(h, 1.0, 2.0, True), "hardtanh"),
@@ -298,6 +335,18 @@ def test_what_is_written_to_before_the_pool_ran_is_not_fused(write, name):
     assert torch.equal(model(x), expected)
 
 
+@pytest.mark.parametrize("inner", ["relu", "pool"])
+def test_one_of_the_two_under_no_grad_is_not_fused(inner):
+    def run(self, name, x):
+        with torch.set_grad_enabled(name != inner):
+            return getattr(self, name)(x)
+
+    model = changed(lambda self, x: run(self, "pool", run(self, "relu", self.conv(x))))
+    with torch.no_grad():  # where it is converted says nothing
+        lines, passed = lines_of(model)
+    assert lines == ["relu and pool: not fused, because gradients are recorded of one of the two only"] and not passed
+
+
 def test_what_the_model_keeps_is_not_fused_and_the_model_stays_as_it_was():
     class Keeps(Stem):
         def forward(self, x):
@@ -307,6 +356,8 @@ def test_what_the_model_keeps_is_not_fused_and_the_model_stays_as_it_was():
             self.nested["calls"][0] += 1
             if self.where == "attribute":
                 self.seen = kept
+            elif self.where == "shape":
+                self.seen = kept.shape
             elif self.where == "nested":
                 self.nested["outputs"].append((kept,))
             elif self.where == "elsewhere":
@@ -316,16 +367,27 @@ def test_what_the_model_keeps_is_not_fused_and_the_model_stays_as_it_was():
             return self.pool(kept)
 
     elsewhere = []
-    for where in ("attribute", "a_list", "a_deque", "nested", "elsewhere"):
+    for where in ("attribute", "shape", "a_list", "a_deque", "nested", "elsewhere"):
         model = Keeps(inplace=False)
         model.where, model.calls, model.seen, model.a_list, model.a_deque = where, 0, None, ["first"], deque()
         model.nested = {"calls": [0], "outputs": []}
         model.register_buffer("steps", torch.zeros(1))
         lines, passed = lines_of(model)
-        assert lines == ["relu and pool: not fused, because the model keeps the ReLU's output, as an attribute or elsewhere"] and not passed
+        assert lines == ["relu and pool: not fused, because the model keeps the ReLU's output, or its shape, as an attribute or elsewhere"] and not passed
         assert (model.calls, model.steps, model.seen, model.a_list, list(model.a_deque)) == (0, 0, None, ["first"], [])
         assert model.nested == {"calls": [0], "outputs": []}
         pickle.dumps(model.state_dict())
+
+
+def test_a_container_that_refuses_to_be_written_to_stays_as_it_is():
+    class Frozen(OrderedDict):
+        def update(self, *_):
+            raise TypeError("frozen")
+
+    model = Stem()
+    model.config = Frozen.fromkeys(["act", "layers"], 3)
+    assert lines_of(model)[0] == ["relu and pool: fused", "body.1 and body.2: fused"]
+    assert list(model.config.items()) == [("act", 3), ("layers", 3)]
 
 
 def test_hooks_of_modules_around_one_of_the_two_are_respected_and_not_called():
@@ -342,6 +404,22 @@ def test_hooks_of_modules_around_one_of_the_two_are_respected_and_not_called():
         assert not passed and not seen and lines[0].endswith("has hooks, which would see other values")
         model(x)
         assert all(map(torch.equal, seen, expected))
+
+
+def test_hooks_that_see_what_a_relu_works_on_in_place_are_respected():
+    x = torch.randn(1, 3, 8, 8)
+    for part in ("0", "0.0", "1", "1.0", "2"):  # the last one is around the ReLU: what it sees is its input
+        parts = [nn.Conv2d(3, 3, 1)], [nn.Identity()], [nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+        model, seen = nn.Sequential(*(nn.Sequential(*inner) for inner in parts)), []
+        model.get_submodule(part).register_forward_hook(lambda module, inputs, output: seen.extend([*inputs, output]))
+        model(x)
+        expected, seen[:] = list(seen), []
+        lines, passed = lines_of(model)
+        assert lines == [f"2.0 and 2.1: not fused, because the ReLU works in place, on memory that a hook of {part} reads, too"] and not passed
+        model(x)
+        assert all(map(torch.equal, seen, expected))
+    model = nn.Sequential(nn.utils.weight_norm(nn.Conv2d(3, 3, 1)), nn.ReLU(inplace=True), nn.MaxPool2d(2))  # whose hook sees what goes in
+    assert lines_of(model)[0] == ["1 and 2: fused"]
 
 
 def test_what_cannot_be_traced_is_left_alone():

@@ -14,7 +14,7 @@ import operator
 import weakref
 from collections import OrderedDict, deque
 from contextlib import contextmanager
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Set, Tuple
 
 import torch
 from torch import fx, nn
@@ -27,6 +27,9 @@ _FRESH_FUNCTIONS = {
     *(getattr(operator, f"__{name}__") for name in _ARITHMETIC),
     torch.add, torch.sub, torch.mul, torch.div, torch.cat, torch.stack, torch.conv1d, torch.conv2d, torch.conv3d, nn.functional.linear,
 }  # fmt: skip
+# Functions that hand on views of all of their inputs, and operators that do so with tuples, whose parts are taken by [].
+_SEVERAL = {torch.broadcast_tensors, torch.meshgrid, torch.atleast_1d, torch.atleast_2d, torch.atleast_3d}
+_OF_TUPLES = (operator.add, operator.mul)
 
 
 class Pair(NamedTuple):
@@ -43,6 +46,13 @@ _IN_PLACE = {f"__i{name}__": getattr(operator, f"i{name}") for name in _ARITHMET
 class _Proxy(fx.Proxy):
     """torch.fx takes `h += 1` for `h = h + 1`; here it is what it is to a tensor."""
 
+    def __getattr__(self, name: str) -> "_Attribute":
+        return _Attribute(self, name)
+
+
+class _Attribute(_Proxy, fx.proxy.Attribute):
+    """For `h.data += 1`."""
+
 
 for _name, _operation in _IN_PLACE.items():
     setattr(_Proxy, _name, lambda self, other, operation=_operation: self.tracer.create_proxy("call_function", operation, (self, other), {}))
@@ -53,6 +63,19 @@ class _Tracer(fx.Tracer):
         super().__init__()
         self._leaves = leaves
         self._made: List[Any] = []
+        self._calls: List[Tuple[str, int]] = []
+
+    def call_module(self, m: nn.Module, *arguments: Any) -> Any:
+        self._calls.append((self.path_of_module(m), len(self.graph.nodes)))
+        try:
+            return super().call_module(m, *arguments)
+        finally:
+            self._calls.pop()
+
+    def create_node(self, *arguments: Any, **options: Any) -> fx.Node:
+        node = super().create_node(*arguments, **options)
+        node.meta.update(around=frozenset(self._calls), recorded=torch.is_grad_enabled())
+        return node
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         made = _Proxy(node, self)
@@ -96,12 +119,16 @@ def _containers(values: Iterable[Any], found: Dict[int, Any]) -> Dict[int, Any]:
     return found
 
 
+def _contents(container: Any) -> List[Any]:
+    return [*container, *container.values()] if isinstance(container, dict) else [*container]
+
+
 @contextmanager
 def _left_as_it_was(model: nn.Module) -> Iterator[None]:
     """Runs model.forward without its hooks, and undoes what forward did to the model: flags, attributes, what they hold, buffers."""
     attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
     containers = _containers((value for _, kept in attributes for value in kept.values()), {}).values()
-    held = [(value, value.copy()) for value in containers if not isinstance(value, tuple)]
+    held = [(value, _contents(value)) for value in containers if not isinstance(value, tuple)]
     buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()]
     for module in model.modules():
         for hooks in _HOOKS:
@@ -114,7 +141,12 @@ def _left_as_it_was(model: nn.Module) -> Iterator[None]:
             there.clear()
             there.update(kept)
         for container, items in held:
+            now = _contents(container)
+            if len(now) == len(items) and all(map(operator.is_, now, items)):  # some refuse to be written to
+                continue
             container.clear()
+            if isinstance(container, dict):
+                items = zip(items[: len(items) // 2], items[len(items) // 2 :])
             (container.extend if isinstance(container, _LISTS) else container.update)(items)
         for buffer, version, value in buffers:
             if buffer._version != version:
@@ -127,7 +159,7 @@ def _nodes_in_both_modes(model: nn.Module, pools: Tuple[Any, ...]) -> Tuple[List
     nodes: List[fx.Node] = []
     kept: Set[fx.Node] = set()
     for training in (True, False):
-        with _left_as_it_was(model):
+        with _left_as_it_was(model), torch.enable_grad():
             for module in model.modules():
                 module.training = training
             tracer = _Tracer(pools)
@@ -154,28 +186,36 @@ def _writes(node: fx.Node, modules: Dict[str, nn.Module]) -> bool:
 
 
 def _is_fresh(node: fx.Node, modules: Dict[str, nn.Module]) -> bool:
-    return isinstance(modules[node.target], _FRESH) if node.op == "call_module" else node.target in _FRESH_FUNCTIONS
+    if node.op == "call_module":
+        return isinstance(modules[node.target], _FRESH)
+    return node.target in _FRESH_FUNCTIONS and node.kwargs.get("out") is None
 
 
 def _shared_memory(node: fx.Node, modules: Dict[str, nn.Module], kept: Set[fx.Node]) -> str:
     """Who else may see what is done in place to the input of `node`; "": nobody."""
     while node.all_input_nodes and not _is_fresh(node, modules):
         before = node.all_input_nodes[0]
+        if node.kwargs.get("out") is not None or node.target in _SEVERAL:
+            return _user(node)
+        if node.target is operator.getitem and before.target in _OF_TUPLES:
+            return _user(before)
         others = [user for user in before.users if user is not node]
         if others or before in kept:
             return _user(others[0]) if others else "the model"
+        for call in sorted(_around(before) ^ _around(node)):  # it is the output of a call that it was made in, and an input of the others
+            if _has_hooks(modules[call[0]], ("_forward_hooks",) if call in _around(before) else _HOOKS):
+                return f"a hook of {call[0]}"
         node = before
-    return ""
+    return {"placeholder": "the model's caller", "get_attr": "the model"}.get(node.op, "")
 
 
-def _around(node: fx.Node) -> Set[str]:
-    """The modules that the called one lies in, by their names."""
-    parts = str(node.target).split(".")
-    return {".".join(parts[:n]) for n in range(1, len(parts))}
+def _around(node: fx.Node) -> FrozenSet[Tuple[str, int]]:
+    """The calls of modules that the node is made in, its own among them: names, and how many nodes there were."""
+    return node.meta["around"]
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return any(getattr(module, hooks, None) for hooks in _HOOKS)
+def _has_hooks(module: nn.Module, kinds: Iterable[str] = _HOOKS) -> bool:
+    return any(getattr(module, hooks, None) for hooks in kinds)
 
 
 def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], user: fx.Node, kept: Set[fx.Node]) -> str:
@@ -185,13 +225,15 @@ def _why_not(node: fx.Node, relu: Any, modules: Dict[str, nn.Module], user: fx.N
         other = next(user for user in users if user.op != "call_module" or modules[user.target] is not pool)
         return f"the ReLU's output is also used by {_user(other)}"
     if node in kept:
-        return "the model keeps the ReLU's output, as an attribute or elsewhere"
+        return "the model keeps the ReLU's output, or its shape, as an attribute or elsewhere"
     for word, module in (("ReLU", relu), ("pool", pool)):
         if _has_hooks(module):
             return f"the {word} has hooks, which would see other values"
-    for name in sorted(_around(node) ^ _around(user)):
+    for name, _ in sorted(_around(node) ^ _around(user)):
         if _has_hooks(modules[name]):
             return f"{name} has hooks, which would see other values"
+    if node.meta["recorded"] is not user.meta["recorded"]:
+        return "gradients are recorded of one of the two only"
     between = node.next
     while between is not user:
         if _writes(between, modules):

@@ -119,6 +119,7 @@ class _Ranks:
     def __init__(self, group: Any, numbers: Sequence[int] = ()) -> None:
         self.size, self.me = dist.get_world_size(group), dist.get_rank(group)
         self.by_cpu = dist.get_backend(group) == "gloo"  # which moves no memory of a GPU
+        self.by_gpu = dist.get_backend(group) == "nccl"  # which moves no other
         self.numbers = [rank if group is dist.group.WORLD else dist.get_global_rank(group, rank) for rank in range(self.size)]
         self.calls = self.agreements = 0
         if numbers:
@@ -149,6 +150,8 @@ class _Wire:
     def __init__(self, group: Any, ranks: _Ranks, device: torch.device) -> None:
         self.group, self.ranks = group, ranks
         self.device = torch.device("cpu") if ranks.by_cpu else device
+        if ranks.by_gpu and device.type != "cuda":  # which is refused, and the others are told
+            self.device = torch.device("cuda", torch.cuda.current_device())
         ranks.calls += 1
         self.call, self.agreement = ranks.calls, 0
 
@@ -511,6 +514,10 @@ def _run(function: str, x: Any, make: Callable[[], Window], dims: Any, grid: Any
         if type(x) not in PLAIN_TYPES:
             piece = "; give the rank's own piece, x.to_local()" if type(x).__name__ == "DTensor" else ""
             raise PoolTypeError(f"{function}(): argument 'x_local' is a {type(x).__name__}; it must be a Tensor{piece}")
+        if x.layout is not torch.strided or x.device.type not in ("cpu", "cuda") or x._is_zerotensor():
+            raise PoolTypeError(f"x_local is {x.layout} on {x.device}; it must be a dense tensor in the memory of a CPU or GPU")
+        if ranks.by_gpu and x.device.type != "cuda":
+            raise PoolValueError(f"x_local is on {x.device}; the group's backend is nccl, which moves memory of GPUs only")
         window = make()
         x = functional.autocast(_PROBES[function], len(window.kernel), x)
         recorded = x.requires_grad and torch.is_grad_enabled()
@@ -547,6 +554,7 @@ def pool_chunks(
     """What a DTensor needs: x is this rank's piece of a tensor of these spatial sizes, cut as torch.chunk cuts among the ranks of
     `numbers`, and y is cut so, too. All of them know all of this, so there is nothing to agree on."""
     ranks = _ranks_of(dist.group.WORLD, numbers)
+    x = functional.autocast(_PROBES[window.name], len(spatial), x)
     wire = _Wire(dist.group.WORLD, ranks, x.device)
     channels_last = lies_channels_last(x.shape, x.stride(), len(window.kernel))
     key = (tuple(x.shape), x.dtype, x.device, channels_last, window, spatial, dims, grid)

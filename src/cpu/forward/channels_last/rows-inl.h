@@ -68,7 +68,7 @@ RowsLayout LayOutRows(const Problem& p, bool routes) {
   RowsLayout l = {};
   const bool few = (!routes || p.taps() <= 255) && HasFewTaps(p);
   l.bundles = p.taps() > w.kernel && (few || (h.disjoint() && p.taps() <= 27));
-  l.slots = std::clamp<int64_t>(CeilDiv(h.extent() - 1, h.stride), 1, h.out);
+  l.slots = l.bundles ? 1 : std::clamp<int64_t>(CeilDiv(h.extent() - 1, h.stride), 1, h.out);
   const int64_t lanes = LaneCount<S>();
   const int64_t pixel = (p.channels + lanes - 1) / lanes * lanes;
   l.tile = std::clamp<int64_t>(Tuning().forward_kept / (l.slots * pixel * static_cast<int64_t>(sizeof(S))), 1, w.out);

@@ -185,15 +185,16 @@ HWY_INLINE void PoolPlanes(const Rows<S>& rows, int64_t plane, int64_t count, co
   Best<S, kRoutes> best[std::max(kMax, 4)];
   const auto plane_at = [&](int64_t i) { return rows.plane(plane + std::min(i, count - 1)); };
   if constexpr (kRoutes) {
-    for (int64_t i = 0; i < lanes; i += 4) {
+    for (int64_t i = 0; i < count; i += 4) {
       const S* planes[4] = {plane_at(i), plane_at(i + 1), plane_at(i + 2), plane_at(i + 3)};
       BestOfLanes<S>(planes, window, best + i, watch);
     }
   } else {
-    for (int64_t i = 0; i < lanes; ++i) best[i].key[0] = GreatestOfLanes<S>(plane_at(i), window, watch);
+    for (int64_t i = 0; i < count; ++i) best[i].key[0] = GreatestOfLanes<S>(plane_at(i), window, watch);
   }
-  for (int m = kMax; m > 1; m /= 2) {
-    for (int i = 0; i < m; i += 2) best[i / 2] = Fold(best[i], best[i + 1], rows.backwards);
+  int64_t n = count;  // what there are not planes for is not folded
+  for (int m = kMax; m > 1; m /= 2, n = CeilDiv(n, 2)) {
+    for (int64_t i = 0; i < n; i += 2) best[i / 2] = Fold(best[i], best[std::min(i + 1, n - 1)], rows.backwards);
   }
   watch.SeeUnordered(best[0].key[0]);
   PutApart(watch.ToY(best[0].key[0]), hn::ScalableTag<S>(), count, y, step);

@@ -25,15 +25,13 @@
 #include "cpu/backward/bias-inl.h"
 #include "cpu/backward/scatter-inl.h"
 #else
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 const char* MakeBias(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
 const char* MakeScatter(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
 const char* MakeWinners(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 #endif  // HWY_TARGET != HWY_SCALAR
 
 #if HWY_ONCE

@@ -22,8 +22,7 @@
 #include "spec/rules.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // What depends on the type: values as sums are made of them, and their addition.
 struct BiasForm {
@@ -169,8 +168,7 @@ inline const char* MakeBias(const Problem& p, poolgrad_op, const Host& host, Ker
   return Keep(BiasLayout{group, form}, &kernel->layout);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // POOLGRAD_CPU_BACKWARD_BIAS_INL_H_

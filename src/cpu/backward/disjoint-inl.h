@@ -35,8 +35,7 @@
 #include "cpu/tuning.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SSE4 || defined(POOLGRAD_SMALL)
 
@@ -458,8 +457,7 @@ inline const char* MakeDisjoint(const Problem& p, poolgrad_op op, const Host& ho
 
 #endif  // SSE4, or a small build
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_

@@ -11,13 +11,11 @@
 #if HWY_TARGET != HWY_SCALAR
 #include "cpu/backward/disjoint-inl.h"
 #else
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 const char* MakeDisjoint(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 #endif  // HWY_TARGET != HWY_SCALAR
 
 #if HWY_ONCE

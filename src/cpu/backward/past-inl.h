@@ -21,8 +21,7 @@
 #include "spec/problem.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 class PastCaches {
@@ -83,8 +82,7 @@ class PastCaches {
   int64_t waiting_ = 0, line_ = 0;  // bytes, and where in a line they begin
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // POOLGRAD_CPU_BACKWARD_PAST_INL_H_

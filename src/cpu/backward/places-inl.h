@@ -27,8 +27,7 @@
 #include "cpu/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 inline constexpr int64_t kMostArithmeticTaps = 1 << 20;
 
@@ -259,8 +258,7 @@ class Places {
   bool over_[3] = {}, looked_at_[3] = {};
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // POOLGRAD_CPU_BACKWARD_PLACES_INL_H_

@@ -39,8 +39,7 @@
 #include "cpu/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // How elements of one type are added, or copied: all that depends on the type. Steps and planes count elements.
 struct ScatterForm {
@@ -457,8 +456,7 @@ inline const char* MakeWinners(const Problem& p, poolgrad_op op, const Host& hos
   return MakeScatter(p, op, host, kernel);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_

@@ -13,8 +13,7 @@
 #include "cpu/forward/forward.h"
 #include "hwy/highway.h"
 
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 inline constexpr Sets kThisSet = HWY_TARGET == HWY_AVX3   ? kOnAvx3
                                  : HWY_TARGET == HWY_AVX2 ? kOnAvx2
@@ -35,19 +34,16 @@ inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
   if constexpr (IsBuilt(kWay, kHeld<S>, kThisSet)) \
     if (way == kWay)
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 
 // What a file of kernels for one type holds: NAME, which takes the instruction set's `make`; on AVX-512 AVX2's, where
 // table.h has no other.
 #undef POOLGRAD_FORWARD
 #define POOLGRAD_FORWARD(NAME, make)                                                      \
   HWY_BEFORE_NAMESPACE();                                                                 \
-  namespace poolgrad {                                                                    \
-  namespace HWY_NAMESPACE {                                                               \
+  namespace poolgrad::HWY_NAMESPACE {                                                     \
   const char* NAME##Here(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) { \
     return make(way, p, routes, kernel);                                                  \
-  }                                                                                       \
   }                                                                                       \
   }                                                                                       \
   HWY_AFTER_NAMESPACE();                                                                  \

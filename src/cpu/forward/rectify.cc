@@ -26,8 +26,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
@@ -141,8 +140,7 @@ Finisher RectifierOf([[maybe_unused]] const Problem& p) {
 
 #endif  // HWY_TARGET == HWY_SCALAR
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

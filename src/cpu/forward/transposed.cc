@@ -73,8 +73,7 @@ struct TransposedScratch {
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
@@ -179,8 +178,7 @@ RunFn TransposedOf(const Problem& p) {
 
 #endif  // HWY_TARGET == HWY_SCALAR
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -22,8 +22,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
@@ -79,8 +78,7 @@ const char* MakeSpecial(ForwardWay way, const Problem& p, bool routes, Kernel* k
 
 #endif  // HWY_TARGET == HWY_SCALAR
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

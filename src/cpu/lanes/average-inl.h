@@ -20,8 +20,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Adds `count` rows of every lane to its n sums.
 template <class W>
@@ -245,8 +244,7 @@ void RunAverage(const Problem& p, const Args& args, int64_t begin, int64_t end, 
   Average<T>(p, *static_cast<const LaneLayout*>(args.layout), args, scratch).Run(begin, end);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -24,8 +24,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // n elements from each of `from` on, lane by lane: element e of lane i goes to tile[e * lanes + i]. Vectors may read
 // on. The hardware does not see so many streams coming: what is `ahead` elements further on is asked for.
@@ -337,8 +336,7 @@ class Lanes {
   Sources* sources_;  // of every element of a row; and of those, what a tile of columns has
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -13,8 +13,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
@@ -43,8 +42,7 @@ LaneRuns RunsHere(poolgrad_dtype dtype) {
 
 #endif  // HWY_TARGET == HWY_SCALAR
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

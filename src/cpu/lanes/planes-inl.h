@@ -21,8 +21,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Blocks of 16 bytes, `apart` bytes from one to the next.
 template <class D>
@@ -98,8 +97,7 @@ void RunAveragePlanes(const Problem& p, const Args& args, int64_t begin, int64_t
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

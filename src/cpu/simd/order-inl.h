@@ -52,8 +52,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // S is how an element is held: float, double, int16_t (the bits of either half), int8_t (u8 too) or int32_t; or, where
 // no value is negative, uint32_t and uint16_t: the bits of f32 and of the halves.
@@ -383,8 +382,7 @@ HWY_NOINLINE bool HasSpecial(const S* values, int64_t n, [[maybe_unused]] poolgr
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -19,8 +19,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
@@ -232,8 +231,7 @@ HWY_INLINE void StoreSome(D d, hn::Vec<D> value, T* to, int64_t n) {
   std::memcpy(to, buffer, static_cast<size_t>(n) * sizeof(T));
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

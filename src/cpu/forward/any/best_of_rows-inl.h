@@ -21,8 +21,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // A row of keys with its numbers, to which `add` is added; or one tap, whose number is `add`.
 template <class S, class C>
@@ -166,8 +165,7 @@ void FindBest(BestJob<S, C> job, Watch<S>& watch) {
   return BestOfN<S, C, 0, kWhat>(job, watch);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

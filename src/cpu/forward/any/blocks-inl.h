@@ -25,8 +25,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Whether strides over 4 have ways of their own: columns sorted by phase, windows reduced across lanes. Not where size
 // counts.
@@ -196,8 +195,7 @@ void PackRows(const Rows<S>& rows, const C* codes, int64_t pitch, int64_t r, int
   for (int64_t i = done; i < count; ++i) PackRow(p, codes + i * pitch, ow, rows.route_row(r + i));
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -42,8 +42,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // How a problem is cut.
 struct RoutesLayout {
@@ -450,8 +449,7 @@ const char* MakeRoutes(const Problem& p, Kernel* kernel) {
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

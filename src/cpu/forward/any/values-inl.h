@@ -40,8 +40,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // How windows are taken from padded rows.
 enum class Across {
@@ -468,8 +467,7 @@ const char* MakeValues(const Problem& p, Kernel* kernel) {
   return MakeOfRows<S, ValuesScratch<S>>(kernel, p, RunAs<ValuesRunner<S>>, LayOutValues<S>(p));
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -29,8 +29,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // A vector of a window: where it begins in the plane, and the number of the tap in its first lane.
 template <class S>
@@ -292,8 +291,7 @@ const char* MakeFolded(const Problem& p, Kernel* kernel) {
   return nullptr;
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

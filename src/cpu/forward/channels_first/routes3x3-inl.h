@@ -30,8 +30,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // The columns that the loads of a row of windows touch, counted from the row's first; they may lie outside it.
 inline Range LoadedColumns(const Axis& width) {
@@ -225,8 +224,7 @@ const char* MakeRoutes3x3(const Problem& p, Kernel* kernel) {
   return MakeOfRows<S, SweepScratch<S>>(kernel, p, run, LayOutSweep<S>(p));
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -28,8 +28,7 @@
 #include "spec/geometry.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 using ByteVec = hn::Vec<hn::ScalableTag<uint8_t>>;
 
@@ -333,8 +332,7 @@ void Sweep(SweepBand<S> band, int64_t out, S* kept_keys, uint8_t* kept_codes, Wa
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

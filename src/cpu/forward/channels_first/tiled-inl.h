@@ -34,8 +34,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 struct TiledLayout {
   int64_t group;  // output rows between two looks at the Watch
@@ -305,8 +304,7 @@ const char* MakeTiled(const Problem& p, Kernel* kernel) {
   return MakeOfRows<S, TiledScratch<S>>(kernel, p, RunInterleaved<S, kRoutes>, layout, kRoutes);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

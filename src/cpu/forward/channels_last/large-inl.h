@@ -36,8 +36,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // What is known of the values of an input row.
 enum class RowState : uint8_t {
@@ -341,8 +340,7 @@ const char* MakeLarge(const Problem& p, Kernel* kernel) {
   return MakeLargeWith<S, std::conditional_t<kRoutes || sizeof(S) == 2, uint8_t, uint16_t>, kRoutes>(p, kernel);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

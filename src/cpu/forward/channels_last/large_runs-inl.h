@@ -31,8 +31,7 @@
 #include "spec/geometry.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 inline constexpr int64_t kMostWindows = 8;  // at once
 
@@ -168,8 +167,7 @@ void PoolMiddles(const MiddleJob<S, C>& job, Watch<S>& watch) {
   return PoolMiddlesN<S, C, kRoutes, kToY, 0>(job, watch);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -42,8 +42,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // A piece of a row of outputs whose windows have the same taps along the width.
 struct StreamPiece {
@@ -363,8 +362,7 @@ const char* MakeRows(const Problem& p, Kernel* kernel) {
   return MakeOfRows<S, StreamScratch<S>>(kernel, p, RunAs<StreamRunner<S, kRoutes>>, layout, kRoutes);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -25,8 +25,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 inline constexpr bool kFewForms = HWY_TARGET == HWY_WASM;  // bytes count there
 
@@ -308,8 +307,7 @@ void StreamPieceOfRow(const StreamJob<S>& job, Watch<S>& watch) {
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

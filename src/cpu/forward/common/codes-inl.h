@@ -23,8 +23,7 @@
 #include "spec/routes.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // A full vector of To lanes, truncated from that many L lanes at `from`, in order.
 template <class To, class L>
@@ -322,8 +321,7 @@ void PackRow(const Problem& p, const U* codes, Range ow, uint8_t* routes) {
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

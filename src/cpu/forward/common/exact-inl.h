@@ -27,8 +27,7 @@
 #include "spec/problem.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Values as the rules compare them: -0 equals +0, a NaN is above, below and equal to nothing.
 template <class S>
@@ -361,8 +360,7 @@ HWY_NOINLINE void OrdinaryRow(const ExactRow<S>& row, S* y, uint8_t* routes, Wat
   shared_watch = watch;
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

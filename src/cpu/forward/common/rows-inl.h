@@ -20,8 +20,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Where row r of the result is. Divisions of 32 bits take a third of the time.
 struct RowPlace {
@@ -175,8 +174,7 @@ HWY_NOINLINE void PoolSpecialRows(const Rows<S>& rows, int64_t begin, int64_t en
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -3,12 +3,6 @@
 //
 // Channels first, a channel is a unit: codes and values of a block are spread into scratch line by line, then added
 // kBiasSums at a time. Channels last, a group of channels is: their sums lie side by side, kBiasSums rows of them.
-#if defined(POOLGRAD_CPU_BACKWARD_BIAS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_BACKWARD_BIAS_INL_H_
-#undef POOLGRAD_CPU_BACKWARD_BIAS_INL_H_
-#else
-#define POOLGRAD_CPU_BACKWARD_BIAS_INL_H_
-#endif
 
 #include <hwy/highway.h>
 
@@ -170,5 +164,3 @@ inline const char* MakeBias(const Problem& p, poolgrad_op, const Host& host, Ker
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // POOLGRAD_CPU_BACKWARD_BIAS_INL_H_

@@ -14,12 +14,6 @@
 // Tried and left: lines of dx asked for ahead, as bwd_scatter does where it zeroes: no gain channels last, on two
 // machines. All inputs of an output before the next channels (loaded once, stored a position apart): 0.85 to 0.95 from
 // memory.
-#if defined(POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
-#undef POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
-#else
-#define POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_
-#endif
 
 #include <hwy/highway.h>
 
@@ -459,5 +453,3 @@ inline const char* MakeDisjoint(const Problem& p, poolgrad_op op, const Host& ho
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // POOLGRAD_CPU_BACKWARD_DISJOINT_INL_H_

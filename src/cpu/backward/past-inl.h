@@ -1,12 +1,6 @@
 // dx past the caches. Where dx is larger than they are, every line that is written the usual way is read first and
 // pushes out another; written as a whole, by instructions for that (x86), it does neither. Where that is faster
 // (GainsPastCaches), what is ready is put aside, in L1, as long as it follows on in memory, and leaves line by line.
-#if defined(POOLGRAD_CPU_BACKWARD_PAST_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_BACKWARD_PAST_INL_H_
-#undef POOLGRAD_CPU_BACKWARD_PAST_INL_H_
-#else
-#define POOLGRAD_CPU_BACKWARD_PAST_INL_H_
-#endif
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
@@ -84,5 +78,3 @@ class PastCaches {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // POOLGRAD_CPU_BACKWARD_PAST_INL_H_

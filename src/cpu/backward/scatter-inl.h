@@ -15,12 +15,6 @@
 // vectors of 64 bytes 2x2 at stride 1 is 1.0 to 1.5 times as fast, 3x3 0.9 to 1.4 in rows of 56, 0.5 to 0.7 in rows of
 // 14 and 0.3 to 0.6 in rows of 7, 3x3 at stride 2 0.55 to 1.0. Two places loaded at once, as 64 bits: no
 // gain; 512 or 1,024 outputs at once: 0.92 to 1.05 times as fast.
-#if defined(POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
-#undef POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
-#else
-#define POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
-#endif
 
 #include <hwy/highway.h>
 
@@ -458,5 +452,3 @@ inline const char* MakeWinners(const Problem& p, poolgrad_op op, const Host& hos
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_

@@ -1,13 +1,5 @@
 // From a way and an element type to its kernel, if table.h has it.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_FORWARD_INL_H_
-#undef POOLGRAD_CPU_FORWARD_INL_H_
-#else
-#define POOLGRAD_CPU_FORWARD_INL_H_
-#endif
-
 #include <type_traits>
 
 #include "cpu/forward/forward.h"
@@ -63,5 +55,3 @@ inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
 #else
 #define POOLGRAD_FORWARD_ONCE(NAME)
 #endif
-
-#endif  // per-target include guard

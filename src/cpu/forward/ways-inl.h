@@ -1,13 +1,5 @@
 // The ways of max pooling of an element type: those that take any problem, or nearly, and those that take some.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_WAYS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_WAYS_INL_H_
-#undef POOLGRAD_CPU_WAYS_INL_H_
-#else
-#define POOLGRAD_CPU_WAYS_INL_H_
-#endif
-
 #include "cpu/forward/forward-inl.h"
 #include "hwy/highway.h"
 #if HWY_TARGET != HWY_SCALAR
@@ -80,5 +72,3 @@ const char* MakeSpecial(ForwardWay way, const Problem& p, bool routes, Kernel* k
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -4,14 +4,6 @@
 //
 // Tried and left: lanes through the loop of channels, in place of AddLanes (20 lines; 0.7 to 0.9 times as fast).
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_AVERAGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_AVERAGE_INL_H_
-#undef POOLGRAD_CPU_AVERAGE_INL_H_
-#else
-#define POOLGRAD_CPU_AVERAGE_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -246,5 +238,3 @@ void RunAverage(const Problem& p, const Args& args, int64_t begin, int64_t end, 
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -3,14 +3,6 @@
 // Staged, element e of a row or a few rows of every lane lies at e * block. What was staged is kept as long as there is
 // room: rows that several windows see are transposed once.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_LANES_INL_H_
-#undef POOLGRAD_CPU_LANES_INL_H_
-#else
-#define POOLGRAD_CPU_LANES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -338,5 +330,3 @@ class Lanes {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -2,19 +2,10 @@
 // are loaded, turned over and added, one element after the other, so that the order of a sum is the row-major one and
 // every input is read once. fwd_average, which goes through scratch, takes 1.3 to 4 times as long.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_PLANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_PLANES_INL_H_
-#undef POOLGRAD_CPU_PLANES_INL_H_
-#else
-#define POOLGRAD_CPU_PLANES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
-#include "cpu/lanes/lanes-inl.h"
 #include "cpu/simd/transpose-inl.h"
 #include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
@@ -99,5 +90,3 @@ void RunAveragePlanes(const Problem& p, const Args& args, int64_t begin, int64_t
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -4,14 +4,6 @@
 // knows their names, and to have them by a compiler's option would let it use them where nobody asked whether they
 // exist.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_HALF_FMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_HALF_FMAX_INL_H_
-#undef POOLGRAD_CPU_HALF_FMAX_INL_H_
-#else
-#define POOLGRAD_CPU_HALF_FMAX_INL_H_
-#endif
-
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -54,5 +46,3 @@ HWY_INLINE hn::Mask<HalfTag> HalfAbove(Halves a, Halves b) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -5,14 +5,6 @@
 // as C: bytes where a window has few enough taps, so that one vector of numbers goes with several vectors of keys, else
 // lanes as wide as the keys. Sources are listed in order of preference: ties keep the earlier one.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_BEST_OF_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_BEST_OF_ROWS_INL_H_
-#undef POOLGRAD_CPU_BEST_OF_ROWS_INL_H_
-#else
-#define POOLGRAD_CPU_BEST_OF_ROWS_INL_H_
-#endif
-
 #include <cstdint>
 #include <cstring>
 
@@ -167,5 +159,3 @@ void FindBest(BestJob<S, C> job, Watch<S>& watch) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

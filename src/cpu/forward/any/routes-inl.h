@@ -18,14 +18,6 @@
 // columns: 13.0 in L1, 18 to 25 from memory; bits of values that are not negative: zeros tie with padding, and adding 1
 // to the bits is 1.2 to 1.6 times slower.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_ROUTES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_ROUTES_INL_H_
-#undef POOLGRAD_CPU_ROUTES_INL_H_
-#else
-#define POOLGRAD_CPU_ROUTES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 
@@ -451,5 +443,3 @@ const char* MakeRoutes(const Problem& p, Kernel* kernel) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

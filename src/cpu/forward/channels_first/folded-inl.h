@@ -8,14 +8,6 @@
 // copy: 0.75, four planes side by side 0.30); with routes four go side by side, because the comparisons of one wait for
 // each other.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_FOLDED_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_FOLDED_INL_H_
-#undef POOLGRAD_CPU_FOLDED_INL_H_
-#else
-#define POOLGRAD_CPU_FOLDED_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 
@@ -293,5 +285,3 @@ const char* MakeFolded(const Problem& p, Kernel* kernel) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

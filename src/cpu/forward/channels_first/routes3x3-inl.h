@@ -7,14 +7,6 @@
 //
 // Rows that are apart (a dilated height) belong to different sweeps, one after the other.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_SWEEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_SWEEP_INL_H_
-#undef POOLGRAD_CPU_SWEEP_INL_H_
-#else
-#define POOLGRAD_CPU_SWEEP_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -226,5 +218,3 @@ const char* MakeRoutes3x3(const Problem& p, Kernel* kernel) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

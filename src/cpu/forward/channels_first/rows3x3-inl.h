@@ -8,14 +8,6 @@
 // Neoverse-V1 sustains two vector instructions per cycle, stores among them, and loads cost nothing beside them, also
 // those that de-interleave: hence columns that are loaded three times, and no reduced rows in scratch.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_STRIPES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_STRIPES_INL_H_
-#undef POOLGRAD_CPU_STRIPES_INL_H_
-#else
-#define POOLGRAD_CPU_STRIPES_INL_H_
-#endif
-
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -334,5 +326,3 @@ void Sweep(SweepBand<S> band, int64_t out, S* kept_keys, uint8_t* kept_codes, Wa
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

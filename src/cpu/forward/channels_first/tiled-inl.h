@@ -8,14 +8,6 @@
 // asking for lines a row at a time, or storing where it stands (it breaks the stream of writes: 0.58 to 0.64 of copy by
 // asking with every block); two halves of a task's range by turns (gains 5 % at 224 columns, loses at 112 and 56).
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_INTERLEAVED_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_INTERLEAVED_INL_H_
-#undef POOLGRAD_CPU_INTERLEAVED_INL_H_
-#else
-#define POOLGRAD_CPU_INTERLEAVED_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -306,5 +298,3 @@ const char* MakeTiled(const Problem& p, Kernel* kernel) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

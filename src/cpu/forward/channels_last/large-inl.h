@@ -12,14 +12,6 @@
 // and left: doubling (spans of 2, 4, 8 in rings) has 4 comparisons at 13x13 but stores every level: 14.5 cycles per
 // vector and 18.8 with routes, against 9.8 and 16.2.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_MIDDLES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_MIDDLES_INL_H_
-#undef POOLGRAD_CPU_MIDDLES_INL_H_
-#else
-#define POOLGRAD_CPU_MIDDLES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -342,5 +334,3 @@ const char* MakeLarge(const Problem& p, Kernel* kernel) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -13,19 +13,11 @@
 // That is (taps + 2 windows - 4) / windows comparisons per output, 2.25 here and 3.1 for eight windows of 13 taps,
 // and two stores. Earlier taps win ties, so the winners are those of the taps one by one.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_MIDDLES_RUNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_MIDDLES_RUNS_INL_H_
-#undef POOLGRAD_CPU_MIDDLES_RUNS_INL_H_
-#else
-#define POOLGRAD_CPU_MIDDLES_RUNS_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
-#include "cpu/forward/channels_last/rows_runs-inl.h"
+#include "cpu/forward/common/codes-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
 #include "spec/geometry.h"
@@ -169,5 +161,3 @@ void PoolMiddles(const MiddleJob<S, C>& job, Watch<S>& watch) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

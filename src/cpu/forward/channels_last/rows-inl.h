@@ -19,14 +19,6 @@
 // L2 in place of accumulators (resnet's stem 2.03 ms against 1.4); streaming stores (plain ones on Arm; on x86 15 % on
 // one thread, nothing on many).
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_CL_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_CL_ROWS_INL_H_
-#undef POOLGRAD_CPU_CL_ROWS_INL_H_
-#else
-#define POOLGRAD_CPU_CL_ROWS_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 
@@ -364,5 +356,3 @@ const char* MakeRows(const Problem& p, Kernel* kernel) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

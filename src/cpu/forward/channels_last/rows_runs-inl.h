@@ -5,14 +5,6 @@
 // Accumulators may not be written beyond a run's end, because the next run has not been read yet: each run's part of
 // them is padded to whole vectors. y and the codes on their way to routes may: the next run writes over it.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_STREAM_RUNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_STREAM_RUNS_INL_H_
-#undef POOLGRAD_CPU_STREAM_RUNS_INL_H_
-#else
-#define POOLGRAD_CPU_STREAM_RUNS_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -309,5 +301,3 @@ void StreamPieceOfRow(const StreamJob<S>& job, Watch<S>& watch) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

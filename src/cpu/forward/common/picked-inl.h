@@ -4,14 +4,6 @@
 // size that occurs at every place, where every output finds its winner. (One by one: an instruction that gathers takes
 // 17 ns for 16 lanes here, as long as 40 loads.)
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_PICKED_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_PICKED_INL_H_
-#undef POOLGRAD_CPU_PICKED_INL_H_
-#else
-#define POOLGRAD_CPU_PICKED_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 
@@ -181,5 +173,3 @@ void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, st
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

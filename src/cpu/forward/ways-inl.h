@@ -38,7 +38,9 @@ const char* MakeExact(const Problem& p, Kernel* kernel) {
   const Range sizes = PickedRows<S>::Sizes(p);
   if (kByFmax<S> && sizes.size() > 0) return kNotBuilt;  // which are picked by their keys
   kernel->run = RunExact<S>;
-  kernel->scratch_bytes = sizes.size() > 0 ? PickedRows<S>(p, sizes, ScratchTaker(nullptr)).bytes : 0;
+  ScratchTaker take(nullptr);
+  if (sizes.size() > 0) PickedRows<S>(p, sizes, take);
+  kernel->scratch_bytes = take.used();
   kernel->units = Rows<S>(p, Args{}).row_count();
   return nullptr;
 }

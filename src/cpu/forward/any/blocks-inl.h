@@ -66,6 +66,8 @@ struct Spans {
   int64_t count(int64_t taps) const { return taps < size ? taps : CeilDiv(taps, size); }
   // The tap that span i of a window of taps >= size begins at.
   int64_t tap(int64_t i, int64_t taps) const { return std::min(i * size, taps - size); }
+  // Sources that are listed at once, at most.
+  int64_t listed(int64_t taps) const { return std::max(used() ? std::max(size, CeilDiv(taps, size)) : taps, radix); }
 };
 
 // How many positions, padding included, the windows of an axis reach over; a cropped input may have more.
@@ -142,15 +144,6 @@ void PoolBlocks(const Rows<S>& rows, int64_t out_rows, int64_t tile, int64_t beg
       rows.Finish(r, past - r, piece->ow);
     }
   }
-}
-
-// Calls run(block, plane) for each plane of a block, as a block of its own.
-template <class S, class Run>
-void ForPlanesOf(Block<S> block, const Rows<S>& rows, const Run& run) {
-  const int64_t planes = block.planes;
-  block.planes = 1;
-  for (int64_t i = 0; i < planes; ++i, block.plane += rows.p.in_plane() * rows.inner, block.r += block.oh.size())
-    run(block);
 }
 
 // Input rows that a block of at most out_rows output rows of one plane sees.

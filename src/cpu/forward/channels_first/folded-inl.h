@@ -210,15 +210,12 @@ int64_t VectorsOfWindow(const Problem& p) {
 
 template <class S>
 struct FoldedScratch {
-  Window<S>* windows;  // of all outputs of a plane
-  WindowVector<S>* vectors;
-  Code<S>* codes;
-
-  FoldedScratch(const Problem& p, bool routes, ScratchTaker& take) {
-    windows = take.Take<Window<S>>(p.out_plane());
-    vectors = take.Take<WindowVector<S>>(p.out_plane() * VectorsOfWindow<S>(p));
-    codes = take.Take<Code<S>>(routes ? PlanesOfTurn<S>(p) * p.out_plane() + LaneCount<uint8_t>() : 0);
-  }
+  const Problem& p;
+  bool routes;
+  ScratchTaker& take;
+  Window<S>* const windows = take.Take<Window<S>>(p.out_plane());  // of all outputs of a plane
+  WindowVector<S>* const vectors = take.Take<WindowVector<S>>(p.out_plane() * VectorsOfWindow<S>(p));
+  Code<S>* const codes = take.Take<Code<S>>(routes ? PlanesOfTurn<S>(p) * p.out_plane() + LaneCount<uint8_t>() : 0);
 };
 
 // Memory delivers more to a few runs of addresses than to one, so a task reads its planes from four places by turns, at
@@ -227,7 +224,7 @@ template <class S, bool kRoutes>
 void RunFolded(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
   const Rows<S> rows(p, args);
   ScratchTaker take(memory);
-  const FoldedScratch<S> s(p, kRoutes, take);
+  const FoldedScratch<S> s = {p, kRoutes, take};
   const int64_t lanes = LaneCount<S>(), out = p.out_plane(), height = out / p.width().out;
   for (int64_t o = 0; o < out; ++o) {
     const RowPlace row(p, o / p.width().out);
@@ -275,7 +272,7 @@ const char* MakeFolded(const Problem& p, Kernel* kernel) {
     return "windows share inputs, or are small";
   if (usual && !kRoutes && p.out_plane() > 1) return "without routes it is for one window per plane";
   ScratchTaker take(nullptr);
-  const FoldedScratch<S> scratch(p, kRoutes, take);
+  (void)FoldedScratch<S>{p, kRoutes, take};
   kernel->tasks_per_thread = 1;  // long runs of addresses
   kernel->units = p.batch * p.channels;
   kernel->scratch_bytes = take.used();

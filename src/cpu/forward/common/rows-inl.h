@@ -86,19 +86,22 @@ struct Rows {
   }
 };
 
-// Kernel::run of those that are a class.
+// Kernel::run of those that are a class, which takes its scratch when it is made.
 template <class Runner>
 void RunAs(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  Runner(p, args, memory).Run(begin, end);
+  ScratchTaker take(memory);
+  Runner(p, args, take).Run(begin, end);
 }
 
-// A kernel whose units are rows of outputs, and whose scratch is Scratch(layout, problem, more..., taker).
-template <class S, class Scratch, class Layout, class... More>
-const char* MakeOfRows(Kernel* kernel, const Problem& p, RunFn run, const Layout& layout, More... more) {
+// A kernel that is the class Runner, and whose units are rows of outputs.
+template <class S, class Runner, class Layout>
+const char* MakeOfRows(Kernel* kernel, const Problem& p, const Layout& layout) {
+  Args args;
+  args.layout = &layout;
   ScratchTaker take(nullptr);
-  const Scratch scratch(layout, p, more..., take);
-  kernel->run = run;
-  kernel->units = Rows<S>(p, Args{}).row_count();
+  Runner(p, args, take);  // counts what it takes
+  kernel->run = RunAs<Runner>;
+  kernel->units = Rows<S>(p, args).row_count();
   kernel->scratch_bytes = take.used();
   return Keep(layout, &kernel->layout);
 }

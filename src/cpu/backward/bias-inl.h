@@ -32,19 +32,12 @@ struct BiasLayout {
 };
 
 struct BiasScratch {
-  BiasScratch(std::byte* memory, int64_t group) {
-    ScratchTaker take(memory);
-    codes = take.Take<uint32_t>(kRowLead + kBiasBlock + kRowSlack) + kRowLead;
-    values = take.Take<std::byte>(kBiasBlock * static_cast<int64_t>(sizeof(double)));
-    sums = take.Take<double>(kBiasSums * group);
-    totals = take.Take<double>(group);
-    bytes = take.used();
-  }
-  uint32_t* codes;
-  std::byte* values;
-  double* sums;
-  double* totals;
-  int64_t bytes;
+  const int64_t group;
+  ScratchTaker take;
+  uint32_t* const codes = take.Take<uint32_t>(kRowLead + kBiasBlock + kRowSlack) + kRowLead;
+  std::byte* const values = take.Take<std::byte>(kBiasBlock * static_cast<int64_t>(sizeof(double)));
+  double* const sums = take.Take<double>(kBiasSums * group);
+  double* const totals = take.Take<double>(group);
 };
 
 // sums[k] += values[k] where codes[k] names a tap, k < n.
@@ -115,7 +108,7 @@ inline void AddBlock(const Problem& p, const Args& args, Range channels, Range b
 inline void RunBias(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
   const auto& [group, form] = *static_cast<const BiasLayout*>(args.layout);
   const int64_t outputs = p.batch * p.out_plane();
-  const BiasScratch s(scratch, group);
+  const BiasScratch s = {group, ScratchTaker(scratch)};
   for (int64_t unit = begin; unit < end; ++unit) {
     const Range channels{unit * group, std::min(unit * group + group, p.channels)};
     std::fill_n(s.totals, channels.size(), 0.0);
@@ -158,7 +151,7 @@ inline const char* MakeBias(const Problem& p, poolgrad_op, const Host& host, Ker
   if (!form) return kNoVectors;
   kernel->run = RunBias;
   kernel->units = CeilDiv(p.channels, group);
-  kernel->scratch_bytes = BiasScratch(nullptr, group).bytes;
+  kernel->scratch_bytes = BiasScratch{group, ScratchTaker(nullptr)}.take.used();
   return Keep(BiasLayout{group, form}, &kernel->layout);
 }
 

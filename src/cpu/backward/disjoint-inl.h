@@ -84,26 +84,7 @@ class Disjoint {
   static_assert(hn::MaxLanes(D()) <= kLeastChannels[sizeof(Bits) / 4]);
 
  public:
-  // With null scratch it only counts what it needs.
-  Disjoint(const Problem& problem, const Args& args, const DisjointLayout& l, std::byte* scratch)
-      : p_(problem),
-        args_(args),
-        l_(l),
-        dx_(static_cast<Bits*>(args.result)),
-        take_(scratch),
-        past_(l.past, take_),
-        rule_(l.unpool                        ? HalfRule{0x7FFF, 0, 0xFFFF}
-              : problem.dtype == POOLGRAD_F16 ? kHalfSum<F16>
-                                              : kHalfSum<BF16>),
-        streams_(l.streams && reinterpret_cast<uintptr_t>(dx_) % kVectorBytes == 0) {
-    const int64_t n = l.piece * l.lanes + kRowSlack;
-    staged_values_ = take_.Take<Bits>(n);
-    codes_ = take_.Take<uint8_t>(kRowLead + 3 * n + kRowSlack) + kRowLead;
-    spare_ = codes_ + n;
-    bytes = take_.used();
-  }
-
-  int64_t bytes;
+  Disjoint(const Problem& problem, const Args& args, ScratchTaker& take) : p_(problem), args_(args), take_(take) {}
 
   void Run(int64_t begin, int64_t end) {
     const int64_t columns = p_.channels_last() ? 0 : p_.width().kernel;
@@ -384,22 +365,20 @@ class Disjoint {
 
   const Problem& p_;
   const Args& args_;
-  const DisjointLayout& l_;
-  Bits* const dx_;
-  Bits* staged_values_;
-  uint8_t* codes_;
-  uint8_t* spare_;
-  ScratchTaker take_;
-  PastCaches past_;
-  const HalfRule rule_;
-  const bool streams_;
+  ScratchTaker& take_;
+  const DisjointLayout& l_ = *static_cast<const DisjointLayout*>(args_.layout);
+  Bits* const dx_ = static_cast<Bits*>(args_.result);
+  PastCaches past_ = {l_.past, take_};
+  const HalfRule rule_ = l_.unpool                  ? HalfRule{0x7FFF, 0, 0xFFFF}
+                         : p_.dtype == POOLGRAD_F16 ? kHalfSum<F16>
+                                                    : kHalfSum<BF16>;
+  const bool streams_ = l_.streams && reinterpret_cast<uintptr_t>(dx_) % kVectorBytes == 0;
+  const int64_t room_ = l_.piece * l_.lanes + kRowSlack;
+  Bits* const staged_values_ = take_.Take<Bits>(room_);
+  uint8_t* const codes_ = take_.Take<uint8_t>(kRowLead + 3 * room_ + kRowSlack) + kRowLead;
+  uint8_t* const spare_ = codes_ + room_;
   const Bits* values_ = nullptr;
 };
-
-template <class Bits>
-void RunDisjoint(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
-  Disjoint<Bits>(p, args, *static_cast<const DisjointLayout*>(args.layout), scratch).Run(begin, end);
-}
 
 inline const char* MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
   if (SizeOf(p.dtype) != 2 && op == POOLGRAD_OP_UNPOOL) return "it unpools halves alone";
@@ -442,10 +421,9 @@ inline const char* MakeDisjoint(const Problem& p, poolgrad_op op, const Host& ho
     layout.past = columns * layout.lanes * SizeOf(p.dtype);
   }
   const bool half = SizeOf(p.dtype) == 2;
-  kernel->run = half ? RunDisjoint<uint16_t> : RunDisjoint<uint32_t>;
+  kernel->run = half ? RunAs<Disjoint<uint16_t> > : RunAs<Disjoint<uint32_t> >;
   kernel->units = images * p.depth().out * p.height().out;
-  kernel->scratch_bytes = half ? Disjoint<uint16_t>(p, Args{}, layout, nullptr).bytes
-                               : Disjoint<uint32_t>(p, Args{}, layout, nullptr).bytes;
+  kernel->scratch_bytes = (half ? ScratchOf<Disjoint<uint16_t> > : ScratchOf<Disjoint<uint32_t> >)(p, &layout);
   return Keep(layout, &kernel->layout);
 }
 

@@ -229,31 +229,10 @@ inline const ScatterForm* ScatterFormOf(const Problem& p, poolgrad_op op) {
 
 class Scatter {
  public:
-  // With null scratch it only counts what it needs.
-  Scatter(const Problem& problem, const ScatterLayout& l, std::byte* scratch)
-      : p_(problem),
-        form_(*l.form),
-        take_(scratch),
-        sums(take_.Take<std::byte>(l.sums * l.sum_bytes)),
-        past_(l.past ? kMostLeaving : 0, take_),
-        one_by_one_(problem.routes.masks || problem.taps() > kMostArithmeticTaps),
-        near_(problem, l, l.near, take_),
-        far_(problem, l, !l.near, take_),
-        to_(take_.Take<std::byte>((near_.bytes() + far_.bytes()) * (l.whole ? 1 : l.group))),
-        bytes(take_.used()) {}
+  Scatter(const Problem& problem, const Args& args, ScratchTaker& take)
+      : p_(problem), l_(*static_cast<const ScatterLayout*>(args.layout)), take_(take) {}
 
- private:
-  const Problem& p_;
-  const ScatterForm& form_;
-  ScratchTaker take_;
-
- public:
-  std::byte* const sums;
-
- private:
-  PastCaches past_;
-
- public:
+  std::byte* sums() const { return sums_; }
   void Begin(const Sums& s) {
     if (one_by_one_) return;
     near_.used() ? near_.Begin(s) : far_.Begin(s);
@@ -373,13 +352,16 @@ class Scatter {
     }
   }
 
-  const bool one_by_one_;
-  Places<uint16_t> near_;
-  Places<uint32_t> far_;  // one of them is used
-  std::byte* const to_;
-
- public:
-  const int64_t bytes;
+  const Problem& p_;
+  const ScatterLayout& l_;
+  ScratchTaker& take_;
+  const ScatterForm& form_ = *l_.form;
+  std::byte* const sums_ = take_.Take<std::byte>(l_.sums * l_.sum_bytes);
+  PastCaches past_ = {l_.past ? kMostLeaving : 0, take_};
+  const bool one_by_one_ = p_.routes.masks || p_.taps() > kMostArithmeticTaps;
+  Places<uint16_t> near_ = {p_, l_, l_.near, take_};
+  Places<uint32_t> far_ = {p_, l_, !l_.near, take_};  // one of them is used
+  std::byte* const to_ = take_.Take<std::byte>((near_.bytes() + far_.bytes()) * (l_.whole ? 1 : l_.group));
 };
 
 inline void RunScatter(const Problem& p, const Args& of_run, int64_t begin, int64_t end, std::byte* scratch) {
@@ -389,8 +371,9 @@ inline void RunScatter(const Problem& p, const Args& of_run, int64_t begin, int6
     args.source = of_run.result;
     args.result = const_cast<void*>(of_run.source);
   }
-  Scatter scatter(p, layout, scratch);
-  Sums(p, args, layout, scatter.sums).Run(begin, end, scatter);
+  ScratchTaker take(scratch);
+  Scatter scatter(p, args, take);
+  Sums(p, args, layout, scatter.sums()).Run(begin, end, scatter);
   scatter.End();
 }
 
@@ -436,7 +419,7 @@ inline const char* MakeScatter(const Problem& p, poolgrad_op op, const Host& hos
                 DividesShort(taps, columns * p.height().kernel);
   kernel->run = RunScatter;
   kernel->units = layout.units();
-  kernel->scratch_bytes = Scatter(p, layout, nullptr).bytes;
+  kernel->scratch_bytes = ScratchOf<Scatter>(p, &layout);
   // Every task zeroes its sums first.
   if (layout.sums * host.tasks > p.x_elements() / 8) kernel->tasks_per_thread = 1;
   return Keep(layout, &kernel->layout);

@@ -49,24 +49,19 @@ struct TransposedLayout {
 
 // What a block keeps in scratch.
 struct TransposedScratch {
-  TransposedScratch(const Problem& p, const TransposedLayout& l, std::byte* memory) {
-    ScratchTaker take(memory);
-    x = take.Take<std::byte>(l.block.x_bytes());
-    y = take.Take<std::byte>(l.block.y_bytes());
-    codes = take.Take<uint8_t>(l.block.routes.bytes());
-    const int64_t line_bytes = l.out / p.routes.line * p.routes.line_bytes;  // of a plane
-    packed = take.Take<uint8_t>(p.routes.bits < 8 ? line_bytes * l.lanes : 0);
-    bias = take.Take<std::byte>(p.bias ? l.block.channels * SizeOf(p.dtype) : 0);
-    inner = take.Take<std::byte>(l.kernel.scratch_bytes);
-    bytes = take.used();
-  }
-  std::byte* x;
-  std::byte* y;
-  uint8_t* codes;
-  uint8_t* packed;
-  std::byte* bias;
-  std::byte* inner;
-  int64_t bytes;
+  const Problem& p;
+  const TransposedLayout& l;
+  ScratchTaker take;
+  const int64_t line_bytes = l.out / p.routes.line * p.routes.line_bytes;  // of a plane
+  std::byte* const x = take.Take<std::byte>(l.block.x_bytes());
+  std::byte* const y = take.Take<std::byte>(l.block.y_bytes());
+  uint8_t* const codes = take.Take<uint8_t>(l.block.routes.bytes());
+  uint8_t* const packed = take.Take<uint8_t>(p.routes.bits < 8 ? line_bytes * l.lanes : 0);
+  std::byte* const bias = take.Take<std::byte>(p.bias ? l.block.channels * SizeOf(p.dtype) : 0);
+  std::byte* const inner = take.Take<std::byte>(l.kernel.scratch_bytes);
+
+  TransposedScratch(const Problem& problem, const TransposedLayout& layout, std::byte* memory)
+      : p(problem), l(layout), take(memory) {}
 };
 
 }  // namespace poolgrad
@@ -257,7 +252,7 @@ const char* MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& 
   if (!kernel->run || !way) return kNoSimdHere;
   if (!is_short && std::strcmp(way->name, "fwd_cl_large") != 0) return kLongRows;
   kernel->units = CeilDiv(planes, layout->lanes);
-  kernel->scratch_bytes = TransposedScratch(p, *layout, nullptr).bytes;
+  kernel->scratch_bytes = TransposedScratch(p, *layout, nullptr).take.used();
   kernel->layout = std::move(layout);
   return nullptr;
 }

@@ -25,8 +25,8 @@ template <class T>
 LaneRuns RunsOf() {
   LaneRuns runs = {LaneCount<Wide<T> >(), sizeof(Wide<T>)};
   if constexpr (IsBuilt(ForwardWay::kAverage, kHeld<T>, kThisSet)) {
-    runs.average = RunAverage<T>;
-    runs.average_scratch = [](const Problem& p, const LaneLayout& l) { return Average<T>(p, l, {}, nullptr).bytes; };
+    runs.average = RunAs<Average<T> >;
+    runs.average_scratch = ScratchOf<Average<T> >;
   }
   if constexpr (IsBuilt(ForwardWay::kAveragePlanes, kHeld<T>, kThisSet)) runs.planes = RunAveragePlanes<T>;
   return runs;

@@ -16,7 +16,7 @@ const char* MakeAveragePlanes(const Problem& p, poolgrad_op op, const Host& host
 struct LaneRuns {
   int64_t lanes = 0, size = 0;  // of a vector of sums, and of one of these in bytes
   RunFn average = nullptr, planes = nullptr;
-  int64_t (*average_scratch)(const Problem&, const LaneLayout&) = nullptr;
+  int64_t (*average_scratch)(const Problem&, const void* layout) = nullptr;
 };
 
 LaneRuns RunsOn(const Problem& p, const Host& host);

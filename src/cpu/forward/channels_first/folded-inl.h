@@ -212,7 +212,7 @@ template <class S>
 struct FoldedScratch {
   const Problem& p;
   bool routes;
-  ScratchTaker& take;
+  ScratchTaker take;
   Window<S>* const windows = take.Take<Window<S>>(p.out_plane());  // of all outputs of a plane
   WindowVector<S>* const vectors = take.Take<WindowVector<S>>(p.out_plane() * VectorsOfWindow<S>(p));
   Code<S>* const codes = take.Take<Code<S>>(routes ? PlanesOfTurn<S>(p) * p.out_plane() + LaneCount<uint8_t>() : 0);
@@ -223,8 +223,7 @@ struct FoldedScratch {
 template <class S, bool kRoutes>
 void RunFolded(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
   const Rows<S> rows(p, args);
-  ScratchTaker take(memory);
-  const FoldedScratch<S> s = {p, kRoutes, take};
+  const FoldedScratch<S> s = {p, kRoutes, ScratchTaker(memory)};
   const int64_t lanes = LaneCount<S>(), out = p.out_plane(), height = out / p.width().out;
   for (int64_t o = 0; o < out; ++o) {
     const RowPlace row(p, o / p.width().out);
@@ -271,11 +270,9 @@ const char* MakeFolded(const Problem& p, Kernel* kernel) {
   if (usual && !global && p.out_plane() * (VectorsOfWindow<S>(p) + 8) * 5 > p.in_plane())
     return "windows share inputs, or are small";
   if (usual && !kRoutes && p.out_plane() > 1) return "without routes it is for one window per plane";
-  ScratchTaker take(nullptr);
-  (void)FoldedScratch<S>{p, kRoutes, take};
   kernel->tasks_per_thread = 1;  // long runs of addresses
   kernel->units = p.batch * p.channels;
-  kernel->scratch_bytes = take.used();
+  kernel->scratch_bytes = FoldedScratch<S>{p, kRoutes, ScratchTaker(nullptr)}.take.used();
   kernel->run = RunFolded<S, kRoutes>;
   return nullptr;
 }

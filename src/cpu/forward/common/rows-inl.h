@@ -86,23 +86,12 @@ struct Rows {
   }
 };
 
-// Kernel::run of those that are a class, which takes its scratch when it is made.
-template <class Runner>
-void RunAs(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  ScratchTaker take(memory);
-  Runner(p, args, take).Run(begin, end);
-}
-
 // A kernel that is the class Runner, and whose units are rows of outputs.
 template <class S, class Runner, class Layout>
 const char* MakeOfRows(Kernel* kernel, const Problem& p, const Layout& layout) {
-  Args args;
-  args.layout = &layout;
-  ScratchTaker take(nullptr);
-  Runner(p, args, take);  // counts what it takes
   kernel->run = RunAs<Runner>;
-  kernel->units = Rows<S>(p, args).row_count();
-  kernel->scratch_bytes = take.used();
+  kernel->units = Rows<S>(p, Args{}).row_count();
+  kernel->scratch_bytes = ScratchOf<Runner>(p, &layout);
   return Keep(layout, &kernel->layout);
 }
 

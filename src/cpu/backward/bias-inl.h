@@ -148,7 +148,7 @@ inline const char* MakeBias(const Problem& p, poolgrad_op, const Host& host, Ker
   const int64_t share = CeilDiv(p.channels, std::max(1, host.threads));
   const int64_t group = p.channels_last() ? std::clamp<int64_t>(CeilDiv(share, 16) * 16, 16, 64) : 1;
   const BiasForm* const form = BiasFormOf(p.dtype);
-  if (!form) return kNoVectors;
+  if (!form) return kNotBuilt;
   kernel->run = RunBias;
   kernel->units = CeilDiv(p.channels, group);
   kernel->scratch_bytes = BiasScratch{group, ScratchTaker(nullptr)}.take.used();

@@ -10,19 +10,14 @@
 
 #if HWY_TARGET != HWY_SCALAR
 #include "cpu/backward/disjoint-inl.h"
-#else
-namespace poolgrad::HWY_NAMESPACE {
-
-const char* MakeDisjoint(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
-
-}  // namespace poolgrad::HWY_NAMESPACE
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif
 
 #if HWY_ONCE
 namespace poolgrad {
 
 const char* MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
-  return POOLGRAD_DISPATCH(MakeDisjoint, host.simd)(p, op, host, kernel);
+  MakeKernel* const make = POOLGRAD_DISPATCH(MakeKernel, MakeDisjoint, host.simd);
+  return make ? make(p, op, host, kernel) : kNoSimdHere;
 }
 
 }  // namespace poolgrad

@@ -401,7 +401,7 @@ inline double ReachOf(const Problem& p, const SumsLayout& l) {
 
 inline const char* MakeScatter(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
   const ScatterForm* const form = ScatterFormOf(p, op);
-  if (!form) return kNoVectors;
+  if (!form) return kNotBuilt;
   const bool rounds = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
   const auto laid_out = [&](bool past) {
     const int64_t sum_bytes = rounds ? 4 : SizeOf(p.dtype);

@@ -25,9 +25,6 @@
 #include "cpu/tuning.h"
 #include "hwy/highway.h"
 #include "spec/fold.h"
-#if HWY_TARGET != HWY_SCALAR
-#include "cpu/simd/transpose-inl.h"
-#endif
 
 #ifndef POOLGRAD_CPU_FORWARD_TRANSPOSED_ONCE_
 #define POOLGRAD_CPU_FORWARD_TRANSPOSED_ONCE_
@@ -67,14 +64,11 @@ struct TransposedScratch {
 }  // namespace poolgrad
 #endif
 
+#if HWY_TARGET != HWY_SCALAR
+#include "cpu/simd/transpose-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {
-
-#if HWY_TARGET == HWY_SCALAR
-
-RunFn TransposedOf(const Problem&) { return nullptr; }
-
-#else
 
 // Rows of `outputs` positions, a code in a byte of each of `lanes` lanes, to rows of line_bytes.
 void PackLanes(const RouteFormat& f, int64_t outputs, int64_t lanes, const uint8_t* codes, uint8_t* packed) {
@@ -171,15 +165,13 @@ RunFn TransposedOf(const Problem& p) {
   }
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
-
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
+#endif  // HWY_TARGET != HWY_SCALAR
+
 #if HWY_ONCE
 namespace poolgrad {
-
-HWY_EXPORT(TransposedOf);
 
 constexpr const char* kLongRows = "rows are long enough for vectors along them";
 
@@ -248,7 +240,8 @@ const char* MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& 
   SetRouteLines(&q);
   const auto of_channels_last = ForwardAlgorithms().subspan(static_cast<size_t>(ForwardWay::kRows));
   const Algorithm* const way = MakeFirst(of_channels_last, q, op, Host{host.simd}, &layout->kernel);
-  kernel->run = POOLGRAD_DISPATCH(TransposedOf, host.simd)(p);
+  const auto of = POOLGRAD_DISPATCH(RunFn(const Problem&), TransposedOf, host.simd);
+  kernel->run = of ? of(p) : nullptr;
   if (!kernel->run || !way) return kNoSimdHere;
   if (!is_short && std::strcmp(way->name, "fwd_cl_large") != 0) return kLongRows;
   kernel->units = CeilDiv(planes, layout->lanes);

@@ -11,27 +11,9 @@
 #include "cpu/forward/channels_last/large-inl.h"
 #include "cpu/forward/channels_last/rows-inl.h"
 #include "cpu/forward/common/picked-inl.h"
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {
-
-#if HWY_TARGET == HWY_SCALAR
-
-template <class S>
-const char* MakeGeneral(ForwardWay, const Problem&, bool, Kernel*) {
-  return kNoSimdHere;
-}
-template <class S, bool kRoutes>
-const char* MakeSpecialWith(ForwardWay, const Problem&, bool, Kernel*) {
-  return kNoSimdHere;
-}
-template <class S>
-const char* MakeSpecial(ForwardWay, const Problem&, bool, Kernel*) {
-  return kNoSimdHere;
-}
-
-#else
 
 template <class S>
 const char* MakeExact(const Problem& p, Kernel* kernel) {
@@ -70,7 +52,13 @@ const char* MakeSpecial(ForwardWay way, const Problem& p, bool routes, Kernel* k
   return (routes ? MakeSpecialWith<S, true> : MakeSpecialWith<S, false>)(way, p, routes, kernel);
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
+// As one file has them all.
+template <class S>
+const char* MakeAny(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) {
+  return (IsGeneral(way) ? MakeGeneral<S> : MakeSpecial<S>)(way, p, routes, kernel);
+}
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+
+#endif  // HWY_TARGET != HWY_SCALAR

@@ -10,16 +10,9 @@
 #if HWY_TARGET != HWY_SCALAR
 #include "cpu/lanes/average-inl.h"
 #include "cpu/lanes/planes-inl.h"
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {
-
-#if HWY_TARGET == HWY_SCALAR
-
-LaneRuns RunsHere(poolgrad_dtype) { return {}; }
-
-#else
 
 template <class T>
 LaneRuns RunsOf() {
@@ -40,17 +33,19 @@ LaneRuns RunsHere(poolgrad_dtype dtype) {
   return {};
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
-
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+
+#endif  // HWY_TARGET != HWY_SCALAR
 
 #if HWY_ONCE
 namespace poolgrad {
 
 // f64 has AVX2's on AVX-512 (forward/table.h).
 LaneRuns RunsOn(const Problem& p, const Host& host) {
-  return POOLGRAD_DISPATCH(RunsHere, p.dtype == POOLGRAD_F64 && host.simd == kAvx3 ? kAvx2 : host.simd)(p.dtype);
+  const int64_t simd = p.dtype == POOLGRAD_F64 && host.simd == kAvx3 ? kAvx2 : host.simd;
+  const auto here = POOLGRAD_DISPATCH(LaneRuns(poolgrad_dtype), RunsHere, simd);
+  return here ? here(p.dtype) : LaneRuns{};
 }
 
 }  // namespace poolgrad

@@ -6,11 +6,8 @@
 
 namespace poolgrad {
 
-// Forward and backward; average-inl.h.
-const char* MakeAverage(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
-
-// Forward, of planes that are one window each; planes-inl.h.
-const char* MakeAveragePlanes(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
+// Forward and backward (average-inl.h); and forward, of planes that are one window each (planes-inl.h).
+MakeKernel MakeAverage, MakeAveragePlanes;
 
 // What an element type has on an instruction set: null where forward/table.h has none.
 struct LaneRuns {

@@ -2,7 +2,6 @@
 #include <memory>
 #include <utility>
 
-#include "cpu/forward/forward.h"
 #include "cpu/lanes/lanes.h"
 #include "cpu/simd/targets.h"
 

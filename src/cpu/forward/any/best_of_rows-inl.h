@@ -79,16 +79,8 @@ HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* 
     for (int b = 0; b < kSome; ++b) key[b] = hn::LoadU(d, from[t].keys + at + b * lanes);
     best.Meet(key, code_of(t));
   }
-  for (int b = 0; b < kSome; ++b) {
-    if constexpr (kToY) {
-      if (b % 2 == 0) {
-        watch.template SeeWinner<0>(best.key[b]);
-      } else {
-        watch.template SeeWinner<1>(best.key[b]);
-      }
-    }
-    hn::StoreU(kToY ? watch.ToY(best.key[b]) : best.key[b], d, keys + b * lanes);
-  }
+  if constexpr (kToY) best.SeenBy(watch);
+  for (int b = 0; b < kSome; ++b) hn::StoreU(kToY ? watch.ToY(best.key[b]) : best.key[b], d, keys + b * lanes);
   if (kToY && watch.rectifies()) best.Drop(watch);
   hn::StoreU(best.code, dn, codes);
 }

@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "cpu/forward/common/codes-inl.h"
 #include "cpu/simd/order-inl.h"
@@ -73,12 +72,7 @@ HWY_INLINE void PutWindow(const MiddleJob<S, C>& job, int64_t w, int64_t j, cons
   const hn::ScalableTag<S> d;
   const typename Group<S, kRoutes, kVectors, C>::D8 d8;
   const int64_t lanes = LaneCount<S>();
-  if constexpr (kToY) {
-    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
-      (watch.template SeeWinner<kV>(best.key[kV]), ...);
-    }
-    (std::make_integer_sequence<int, kVectors>());
-  }
+  if constexpr (kToY) best.SeenBy(watch);
   S* out = job.out + w * job.out_step + j;
   POOLGRAD_UNROLL
   for (int v = 0; v < kVectors; ++v) hn::StoreU(kToY ? watch.ToY(best.key[v]) : best.key[v], d, out + v * lanes);

@@ -167,10 +167,7 @@ HWY_INLINE void Give(const Role<S>& role, const Group<S, kRoutes, kVectors>& her
     hn::StoreU(best.code, d8, role.y_codes + y_at);  // scratch: room for a vector beyond its end
   }
   if (n == kVectors * lanes) {
-    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
-      (watch.template SeeWinner<kV>(best.key[kV]), ...);
-    }
-    (std::make_integer_sequence<int, kVectors>());
+    best.SeenBy(watch);
     POOLGRAD_UNROLL
     for (int v = 0; v < kVectors; ++v) hn::StoreU(watch.ToY(best.key[v]), d, y + v * lanes);
     return;

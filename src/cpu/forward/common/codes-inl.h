@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "cpu/simd/order-inl.h"
 #include "hwy/highway.h"
@@ -214,6 +215,12 @@ struct Group {
     }
     POOLGRAD_UNROLL
     for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(other[v], key[v]);
+  }
+
+  // Shows the keys to the watch, as those that reach y.
+  HWY_INLINE void SeenBy(Watch<S>& watch) const {
+    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA { (watch.template SeeWinner<kV>(key[kV]), ...); }
+    (std::make_integer_sequence<int, kVectors>());
   }
 
   // No code where the rectifier drops the winner.

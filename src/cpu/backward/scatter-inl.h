@@ -227,23 +227,23 @@ inline const ScatterForm* ScatterFormOf(const Problem& p, poolgrad_op op) {
 #endif
 }
 
-class Scatter {
+class Scatter final : public Adder {
  public:
   Scatter(const Problem& problem, const Args& args, ScratchTaker& take)
       : p_(problem), l_(*static_cast<const ScatterLayout*>(args.layout)), take_(take) {}
 
   std::byte* sums() const { return sums_; }
-  void Begin(const Sums& s) {
+  void Begin(const Sums& s) override {
     if (one_by_one_) return;
     near_.used() ? near_.Begin(s) : far_.Begin(s);
   }
 
-  void Leave(const std::byte* from, int64_t n, std::byte* dx, int64_t bytes_of_dx) {
+  void Leave(const std::byte* from, int64_t n, std::byte* dx, int64_t bytes_of_dx) override {
     form_.leave(from, n, past_.used() ? past_.Aside(dx, bytes_of_dx) : dx);
   }
   void End() { past_.End(); }
 
-  void Add(const Sums& s, const Batch& b) {
+  void Add(const Sums& s, const Batch& b) override {
     if (one_by_one_) return TapByTap(s, b);
     near_.used() ? AddAll(s, b, near_, form_.near) : AddAll(s, b, far_, form_.far);
   }
@@ -373,7 +373,7 @@ inline void RunScatter(const Problem& p, const Args& of_run, int64_t begin, int6
   }
   ScratchTaker take(scratch);
   Scatter scatter(p, args, take);
-  Sums(p, args, layout, scatter.sums()).Run(begin, end, scatter);
+  Sums(p, args, layout, scatter.sums(), scatter).Run(begin, end);
   scatter.End();
 }
 

@@ -9,8 +9,6 @@
 #include <cstring>
 
 #include "cpu/forward/common/codes-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {

@@ -17,12 +17,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cpu/forward/common/codes-inl.h"
-#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {

@@ -17,8 +17,6 @@
 
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/simd/types-inl.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {

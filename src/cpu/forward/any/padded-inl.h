@@ -17,7 +17,6 @@
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/simd/transpose-inl.h"
-#include "hwy/highway.h"
 #include "spec/geometry.h"
 
 HWY_BEFORE_NAMESPACE();

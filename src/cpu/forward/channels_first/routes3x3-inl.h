@@ -13,13 +13,8 @@
 
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/channels_first/rows3x3-inl.h"
-#include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {

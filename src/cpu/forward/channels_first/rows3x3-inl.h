@@ -14,9 +14,7 @@
 
 #include "cpu/forward/any/maxima-inl.h"
 #include "cpu/forward/common/codes-inl.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "hwy/highway.h"
 #include "spec/geometry.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -15,15 +15,8 @@
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/any/maxima-inl.h"
 #include "cpu/forward/any/padded-inl.h"
-#include "cpu/forward/common/codes-inl.h"
-#include "cpu/forward/common/exact-inl.h"
-#include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {

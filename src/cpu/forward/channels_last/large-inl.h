@@ -18,14 +18,9 @@
 #include <utility>
 
 #include "cpu/forward/channels_last/large_runs-inl.h"
-#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {

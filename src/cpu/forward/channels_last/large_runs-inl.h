@@ -17,8 +17,6 @@
 #include <cstdint>
 
 #include "cpu/forward/common/codes-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "hwy/highway.h"
 #include "spec/geometry.h"
 
 HWY_BEFORE_NAMESPACE();

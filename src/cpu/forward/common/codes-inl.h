@@ -19,7 +19,6 @@
 #include <utility>
 
 #include "cpu/simd/order-inl.h"
-#include "hwy/highway.h"
 #include "spec/problem.h"
 #include "spec/routes.h"
 

@@ -21,9 +21,6 @@
 #include <cstring>
 
 #include "cpu/forward/common/codes-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "cpu/simd/types-inl.h"
-#include "hwy/highway.h"
 #include "spec/problem.h"
 
 HWY_BEFORE_NAMESPACE();

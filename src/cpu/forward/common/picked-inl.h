@@ -8,9 +8,7 @@
 #include <cstdint>
 
 #include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
 #include "cpu/simd/prefetch.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {

@@ -1,4 +1,5 @@
-// What kernels that go row by row know of a problem; how they hand rows with special values to exact-inl.h.
+// What kernels that go row by row know of a problem; how they hand rows with special values to exact-inl.h. It brings
+// what they all need: vectors, keys and codes, and scratch.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -15,8 +16,6 @@
 #include "base/kept.h"
 #include "cpu/forward/common/exact-inl.h"
 #include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
-#include "hwy/highway.h"
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();

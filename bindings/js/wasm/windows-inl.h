@@ -26,7 +26,6 @@
 #include <limits>
 #include <utility>
 
-#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/simd/order-inl.h"

@@ -5,21 +5,19 @@
 // integer. On ordinary data every NaN rule of spec/rules.h agrees with that. On special values they differ, so a Watch
 // looks out for them, and what it flags is computed again by exact-inl.h:
 //   floats   NaN and infinities. On Arm a maximum instruction passes NaN on, so looking at winners is enough; but it
-//   takes +0
-//            for greater than -0, so a winner of +0 asks whether there is a -0 among the inputs. On x86 the maximum
-//            instruction is exactly `later > best ? later : best`, and every input is summed: the sum is not finite if
-//            one of them is not. WebAssembly has both; which one is a single instruction depends on the processor
-//            below. POOLGRAD_WASM_PASSES_NAN takes the one that Arm has.
+//            takes +0 for greater than -0, so a winner of +0 asks whether there is a -0 among the inputs. On x86 the
+//            maximum instruction is exactly `later > best ? later : best`, and every input is summed: the sum is not
+//            finite if one of them is not. WebAssembly has both; which one is a single instruction depends on the
+//            processor below. POOLGRAD_WASM_PASSES_NAN takes the one that Arm has.
 //   halves   NaN, -inf, and -0, which is the one value whose key is out of order. With POOLGRAD_HALVES_BY_FMAX they are
 //            compared as they are, by the instructions that Arm has for f16, and watched like floats. bf16 too: sign
 //            and magnitude are ordered alike in both, but for magnitudes that are NaN in f16 (2^121 and more in bf16),
 //            which are special here.
 //   integers nothing
 //   bits     of floats that are not negative are ordered like unsigned integers, zeros and infinity included. A
-//   negative value,
-//            a -0 or a NaN is greater than all of them, so looking at winners is enough. What is flagged is not
-//            computed by exact-inl.h: the kernel gives up, and the one for all values takes its place (spec/kernel.h,
-//            Shortcut).
+//            negative value, a -0 or a NaN is greater than all of them, so looking at winners is enough. What is
+//            flagged is not computed by exact-inl.h: the kernel gives up, and the one for all values takes its place
+//            (spec/kernel.h, Shortcut).
 // False alarms (a sum that overflows) cost time, not correctness.
 
 // Per-target include guard

@@ -65,6 +65,16 @@ struct Spans {
   int64_t listed(int64_t taps) const { return std::max(used() ? std::max(size, CeilDiv(taps, size)) : taps, radix); }
 };
 
+// How windows are taken from padded rows.
+enum class Across {
+  kTaps,     // one apart, or sorted by phase: a vector of windows is a contiguous load per tap
+  kPairs,    // two apart: neighbours meet
+  kPhases,   // three or four apart: de-interleaving loads bring several taps of a vector of windows
+  kRuns,     // several apart, each with channels that fill vectors
+  kWindows,  // several apart: each loaded as it lies, and reduced across lanes
+  kPick,     // several apart: made at all places, and picked
+};
+
 // How many positions, padding included, the windows of an axis reach over; a cropped input may have more.
 inline int64_t Positions(const Axis& a) { return (a.out - 1) * a.stride + a.extent(); }
 

@@ -24,7 +24,6 @@
 #include "cpu/forward/any/best_of_rows-inl.h"
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/any/padded-inl.h"
-#include "cpu/forward/any/values-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
 

@@ -16,14 +16,6 @@
 // of 12 to 40 KiB are all the same; rows in pieces of 16 to 48 KiB (0.9); neighbours that meet first where windows and
 // strides are multiples of two or three, in place of windows across lanes (signals, 0.5 to 1.25 times as fast).
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_VALUES_INL_H_
-#undef POOLGRAD_CPU_VALUES_INL_H_
-#else
-#define POOLGRAD_CPU_VALUES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -36,16 +28,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace poolgrad::HWY_NAMESPACE {
-
-// How windows are taken from padded rows.
-enum class Across {
-  kTaps,     // one apart, or sorted by phase: a vector of windows is a contiguous load per tap
-  kPairs,    // two apart: neighbours meet
-  kPhases,   // three or four apart: de-interleaving loads bring several taps of a vector of windows
-  kRuns,     // several apart, each with channels that fill vectors
-  kWindows,  // several apart: each loaded as it lies, and reduced across lanes
-  kPick,     // several apart: made at all places, and picked
-};
 
 inline constexpr int64_t kReadBeyond = 8;  // vectors, of padded rows
 
@@ -430,5 +412,3 @@ const char* MakeValues(const Problem& p, Kernel* kernel) {
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

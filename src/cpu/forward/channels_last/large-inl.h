@@ -8,9 +8,8 @@
 // lists windows and taps backwards.
 //
 // Against fwd_values and fwd_routes, f32, AVX-512: 0.9 and 1.6 times as fast at 5x5, 1.9 and 2.2 times at 7x7, 3 and 2
-// times at 13x13, 3.5 and 4 times at 31x31. Tried
-// and left: doubling (spans of 2, 4, 8 in rings) has 4 comparisons at 13x13 but stores every level: 14.5 cycles per
-// vector and 18.8 with routes, against 9.8 and 16.2.
+// times at 13x13, 3.5 and 4 times at 31x31. Tried and left: doubling (spans of 2, 4, 8 in rings) has 4 comparisons at
+// 13x13 but stores every level: 14.5 cycles per vector and 18.8 with routes, against 9.8 and 16.2.
 
 #include <algorithm>
 #include <cstdint>

@@ -8,14 +8,6 @@
 //
 // On ordinary values all rules agree: fwd_exact (picked-inl.h) pools rows without them first, and a Watch looks on.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_EXACT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_EXACT_INL_H_
-#undef POOLGRAD_CPU_EXACT_INL_H_
-#else
-#define POOLGRAD_CPU_EXACT_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -115,18 +107,13 @@ template <class S>
 struct ExactRow {
   const Problem& p;
   const S* x;  // of this plane
-  int64_t inner;
-  Range d, h;  // taps
-  int64_t start_d, start_h;
+  int64_t od, oh;
+  int64_t inner = p.channels_last() ? p.channels : 1;
+  Range d = p.depth().valid_taps(od), h = p.height().valid_taps(oh);  // taps
+  int64_t start_d = p.depth().start(od), start_h = p.height().start(oh);
 
-  ExactRow(const Problem& problem, const S* plane, int64_t od, int64_t oh)
-      : p(problem),
-        x(plane),
-        inner(problem.channels_last() ? problem.channels : 1),
-        d(problem.depth().valid_taps(od)),
-        h(problem.height().valid_taps(oh)),
-        start_d(problem.depth().start(od)),
-        start_h(problem.height().start(oh)) {}
+  ExactRow(const Problem& problem, const S* plane, int64_t d_out, int64_t h_out)
+      : p(problem), x(plane), od(d_out), oh(h_out) {}
 
   // Calls visit(tap, value, valid) for every tap of the n <= Lanes outputs from (ow, c) on: n channels of one ow, or
   // (where inner is 1) n neighbouring ow. Lanes of a tap that is not valid hold anything.
@@ -359,5 +346,3 @@ HWY_NOINLINE void OrdinaryRow(const ExactRow<S>& row, S* y, uint8_t* routes, Wat
 
 }  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

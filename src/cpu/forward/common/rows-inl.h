@@ -39,24 +39,15 @@ struct RowPlace {
 template <class S>
 struct Rows {
   const Problem& p;
-  int64_t inner, planes;
-  bool backwards;  // ties=last: prefer the later
-  const S* x;
-  const S* x_end;
-  S* y;
-  uint8_t* routes;
   Args args;
+  int64_t inner = p.channels_last() ? p.channels : 1, planes = p.channels_last() ? p.batch : p.batch * p.channels;
+  bool backwards = p.ties == POOLGRAD_TIES_LAST;  // prefer the later of ties
+  const S* x = static_cast<const S*>(args.source);
+  const S* x_end = x ? x + p.x_elements() : nullptr;
+  S* y = static_cast<S*>(args.result);
+  uint8_t* routes = args.routes;
 
-  Rows(const Problem& problem, const Args& of_run)
-      : p(problem),
-        inner(problem.channels_last() ? problem.channels : 1),
-        planes(problem.channels_last() ? problem.batch : problem.batch * problem.channels),
-        backwards(problem.ties == POOLGRAD_TIES_LAST),
-        x(static_cast<const S*>(of_run.source)),
-        x_end(x ? x + problem.x_elements() : nullptr),
-        y(static_cast<S*>(of_run.result)),
-        routes(of_run.routes),
-        args(of_run) {}
+  Rows(const Problem& problem, const Args& of_run) : p(problem), args(of_run) {}
 
   // Bits of floats, one of which is negative or NaN: the kernel may stop, another one takes its place.
   void GiveUp() const { *args.unfit = true; }

@@ -192,10 +192,8 @@ inline S InfinityBits(bool bf16) {
   return sizeof(S) == 4 ? static_cast<S>(0x7F800000) : static_cast<S>(bf16 ? 0x7F80 : 0x7C00);
 }
 
-enum class Alarm { kNone, kZero, kSpecial };  // kZero: only if there is a -0 among the inputs
-
 // Looks at loaded keys (See) and at the keys that reach y (SeeWinner); Fired says whether a special value was among
-// them.
+// them, or a zero that is only special if there is a -0 among the inputs.
 template <class S>
 class Watch {
  public:
@@ -277,32 +275,32 @@ class Watch {
     SeeWinner(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), key, hn::Set(d, S{1})));
   }
 
-  HWY_INLINE Alarm Fired() const {
+  HWY_INLINE bool Fired() const {
     const hn::ScalableTag<S> d;
     if constexpr (kIsFloat<S>) {
       const auto zero = hn::Zero(d);
       const auto sum = kWinnersOnly ? hn::Add(hn::Add(winner0_, winner1_), seen0_)
                                     : hn::Add(hn::Add(seen0_, seen1_), hn::Add(seen2_, seen3_));
-      if (!hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero))) return Alarm::kSpecial;
+      if (!hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero))) return true;
       const hn::ScalableTag<Code<S>> du;
-      return hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
+      return !hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du)));
     } else if constexpr (kByFmax<S>) {
       const hn::ScalableTag<Code<S>> du;
       const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, S{0x7C00}));
       const auto low = hn::Gt(hn::Max(hn::BitCast(du, seen0_), hn::BitCast(du, seen1_)), hn::Set(du, Code<S>{0xFBFF}));
-      if (!hn::AllFalse(d, high) || !hn::AllFalse(du, low)) return Alarm::kSpecial;
-      return hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
+      if (!hn::AllFalse(d, high) || !hn::AllFalse(du, low)) return true;
+      return !hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du)));
     } else if constexpr (kIsHalf<S>) {
       const auto least = hn::Min(hn::Min(seen0_, seen1_), hn::Min(seen2_, seen3_));
       const S infinity = InfinityBits<S>(bf16_);
       const auto low = hn::Gt(least, hn::Set(d, static_cast<S>(-infinity)));
       const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, infinity));
-      return hn::AllTrue(d, low) && hn::AllFalse(d, high) ? Alarm::kNone : Alarm::kSpecial;
+      return !hn::AllTrue(d, low) || !hn::AllFalse(d, high);
     } else if constexpr (kIsBits<S>) {
       const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, InfinityBits<S>(bf16_)));
-      return hn::AllFalse(d, high) ? Alarm::kNone : Alarm::kSpecial;
+      return !hn::AllFalse(d, high);
     } else {
-      return Alarm::kNone;
+      return false;
     }
   }
 

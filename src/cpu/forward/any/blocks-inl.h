@@ -145,7 +145,7 @@ void PoolBlocks(const Rows<S>& rows, int64_t out_rows, int64_t tile, int64_t beg
       }
       Watch<S> watch(rows.p);
       if (in.size() > 0 && block.depth.size() > 0) pool(block, watch);
-      PoolSpecialRows<S>(rows, r, past, piece->ow, watch.Fired() != Alarm::kNone);
+      PoolSpecialRows<S>(rows, r, past, piece->ow, watch.Fired());
       rows.Finish(r, past - r, piece->ow);
     }
   }

@@ -240,7 +240,7 @@ void RunFolded(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       const Range whole = {0, p.width().out};
       const int64_t first = place * height, count = (place_end - place) * height;
       if constexpr (kRoutes) PackRows(rows, s.codes, whole.end, first, count, whole);
-      if (watch.Fired() != Alarm::kNone) PoolSpecialRows<S>(rows, first, first + count, whole, true);
+      if (watch.Fired()) PoolSpecialRows<S>(rows, first, first + count, whole, true);
       rows.Finish(first, count, whole);
     }
   }

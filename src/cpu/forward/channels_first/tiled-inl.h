@@ -236,7 +236,7 @@ class TiledRunner {
         if constexpr (kRoutes) PackRows<S>(rows_, out_codes_ + g * out, out, r + g, runs, {0, out});
         g += runs;
       }
-      PoolSpecialRows<S>(rows_, r, r + count, {0, out}, watch.Fired() != Alarm::kNone);
+      PoolSpecialRows<S>(rows_, r, r + count, {0, out}, watch.Fired());
       rows_.Finish(r, count, {0, out});
       r += count;
     }

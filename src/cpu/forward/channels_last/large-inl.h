@@ -103,7 +103,7 @@ class MiddleRunner {
       }
       Watch<S> watch(p_);
       Down(now, in, watch);
-      bool suspect = watch.Fired() != Alarm::kNone;
+      bool suspect = watch.Fired();
       for (int64_t h = in.begin, slot = h % l_.slots; h < in.end; ++h, slot = After(slot)) {
         suspect = suspect || states_[slot] != RowState::kQuiet;
       }
@@ -172,7 +172,7 @@ class MiddleRunner {
     Watch<S> watch(p_);
     const S* row = InputRow(h);
     const S* keys = KeysOf(row, watch);
-    State(h) = watch.Fired() == Alarm::kNone ? RowState::kQuiet : RowState::kSuspect;
+    State(h) = watch.Fired() ? RowState::kSuspect : RowState::kQuiet;
     for (int64_t o = ow_.begin; o < ow_.end; o += l_.windows_w) {
       const Range now = AtOnce(o, ow_, l_.windows_w);
       const Range in = width_.inputs(now);

@@ -223,7 +223,7 @@ class StreamRunner {
            ow_.size() * channels, looks_ + look, h.size() - 1, width_.in * channels},
           watch);
     }
-    const bool fired = watch.Fired() != Alarm::kNone;
+    const bool fired = watch.Fired();
     for (int64_t r = 0; r < role_count_; ++r) {
       const Role<S>& role = roles_[r];
       const int64_t o = role.output;

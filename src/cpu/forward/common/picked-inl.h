@@ -150,7 +150,7 @@ void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, st
       } else {
         OrdinaryRow<S>(row, rows.y_row(r), rows.route_row(r), watch);
       }
-      done = watch.Fired() == Alarm::kNone || !SeesSpecial(rows, plane, at.od, at.oh, whole);
+      done = !watch.Fired() || !SeesSpecial(rows, plane, at.od, at.oh, whole);
     }
     if (!done) RunExactRow<S>(rows, plane, at.od, at.oh, whole, r);
     rows.Finish(r, 1, whole);

@@ -1,5 +1,4 @@
-// The inner loops of fwd_routes: the best of several rows, lane by lane, with the number
-// of the tap it came from.
+// The inner loops of fwd_routes: the best of several rows, lane by lane, with the number of the tap it came from.
 //
 // All rows are scratch, with room for a vector beyond their end. Keys lie there as S and the taps' numbers beside them
 // as C: bytes where a window has few enough taps, so that one vector of numbers goes with several vectors of keys, else

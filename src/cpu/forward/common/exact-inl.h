@@ -27,10 +27,9 @@ struct Standings {
 };
 
 template <class S>
-HWY_INLINE Standings<S> Stand(VecOf<S> v, VecOf<S> best, S infinity) {
+HWY_INLINE Standings<S> Stand(VecOf<S> v, VecOf<S> best, [[maybe_unused]] S infinity) {
   const hn::ScalableTag<S> d;
   if constexpr (kIsFloat<S>) {
-    (void)infinity;
     return {hn::Gt(v, best), hn::Eq(v, best), hn::IsNaN(v), hn::IsNaN(best)};
   } else if constexpr (kIsHalf<S>) {
     const auto lowest = hn::Set(d, std::numeric_limits<S>::min());

@@ -69,19 +69,7 @@ class MiddleRunner {
   // Units are rows of outputs: (plane, od, oh).
   void Run(int64_t begin, int64_t end) {
     for (int64_t t = 0; t < across_taps_; ++t) across_[t] = (rows_.backwards ? -t : t) * p_.channels;
-    const Axis& depth = p_.depth();
-    for (int64_t r = begin; r < end;) {
-      const int64_t group = r / height_.out;  // (plane, od)
-      const int64_t group_end = std::min(end, (group + 1) * height_.out);
-      plane_ = rows_.plane(group / depth.out);
-      od_ = group % depth.out;
-      first_unit_ = group * height_.out;
-      for (int64_t o = 0; o < width_.out; o += l_.tile) {
-        ow_ = {o, std::min(o + l_.tile, width_.out)};
-        Pool({r - first_unit_, group_end - first_unit_});
-      }
-      r = group_end;
-    }
+    ForSlices(rows_, l_.tile, begin, end, &at_, [&](Range oh) { Pool(oh); });
   }
 
  private:
@@ -91,7 +79,7 @@ class MiddleRunner {
     return {begin, std::min(begin + windows, all.end)};
   }
 
-  // Output rows `oh` of this plane and depth, columns ow_.
+  // Output rows `oh` of this plane and depth, columns at_.ow.
   void Pool(Range oh) {
     int64_t made = 0;  // input rows before this are in the ring, or not needed any more
     for (int64_t o = oh.begin; o < oh.end && !rows_.GaveUp(); o += l_.windows_h) {
@@ -109,16 +97,16 @@ class MiddleRunner {
       }
       for (int64_t r = now.begin; r < now.end; ++r) {
         if (suspect && SeesSpecialRow(r)) {
-          RunExactRow<S>(rows_, plane_, od_, r, ow_, first_unit_ + r);
+          RunExactRow<S>(rows_, at_.plane, at_.od, r, at_.ow, at_.first + r);
         } else if (kRoutes && packed_) {
-          PackRow(p_, y_codes_ + (r - now.begin) * l_.code_pitch, ow_, RouteRow(r));
+          PackRow(p_, y_codes_ + (r - now.begin) * l_.code_pitch, at_.ow, RouteRow(r));
         }
-        rows_.Finish(first_unit_ + r, 1, ow_);
+        rows_.Finish(at_.first + r, 1, at_.ow);
       }
     }
   }
 
-  uint8_t* RouteRow(int64_t r) const { return kRoutes ? rows_.route_row(first_unit_ + r) : nullptr; }
+  uint8_t* RouteRow(int64_t r) const { return kRoutes ? rows_.route_row(at_.first + r) : nullptr; }
   int64_t After(int64_t slot) const { return slot + 1 < l_.slots ? slot + 1 : 0; }  // a division takes 40 cycles
   RowState& State(int64_t h) const { return states_[h % l_.slots]; }
 
@@ -128,14 +116,14 @@ class MiddleRunner {
     for (int64_t h = in.begin; h < in.end; ++h) {
       RowState& state = State(h);
       if (state != RowState::kClean && state != RowState::kSpecial) {
-        state = HasSpecial(rows_, InputRow(h), ow_) ? RowState::kSpecial : RowState::kClean;
+        state = HasSpecial(rows_, InputRow(h), at_.ow) ? RowState::kSpecial : RowState::kClean;
       }
       special = special || state == RowState::kSpecial;
     }
     return special;
   }
 
-  const S* InputRow(int64_t h) const { return rows_.row(plane_, p_.depth().start(od_), h); }
+  const S* InputRow(int64_t h) const { return rows_.row(at_.plane, p_.depth().start(at_.od), h); }
 
   // What is the same along the width and down: windows `now` of an axis, backwards if need be.
   MiddleJob<S, C> JobOf(const Axis& a, Range now, int64_t code_step) const {
@@ -173,8 +161,8 @@ class MiddleRunner {
     const S* row = InputRow(h);
     const S* keys = KeysOf(row, watch);
     State(h) = watch.Fired() ? RowState::kSuspect : RowState::kQuiet;
-    for (int64_t o = ow_.begin; o < ow_.end; o += l_.windows_w) {
-      const Range now = AtOnce(o, ow_, l_.windows_w);
+    for (int64_t o = at_.ow.begin; o < at_.ow.end; o += l_.windows_w) {
+      const Range now = AtOnce(o, at_.ow, l_.windows_w);
       const Range in = width_.inputs(now);
       look_.At(row + in.end * channels);
       MiddleJob<S, C> job = JobOf(width_, now, 1);
@@ -183,14 +171,14 @@ class MiddleRunner {
       if (rows_.backwards) job.first += ((job.windows - 1) * width_.stride + width_.kernel - 1) * channels;
       job.offsets = across_;
       job.run = job.out_step = job.out_code_step = channels;
-      const int64_t at = slot + (now.begin - ow_.begin) * channels;
+      const int64_t at = slot + (now.begin - at_.ow.begin) * channels;
       job.out = keys_ + at;
       if constexpr (kRoutes) job.out_codes = codes_ + at;
       Turn(job);
       PoolMiddles<S, C, kRoutes, false>(job, watch);
       if (result < 0) continue;
       const int64_t out = now.begin * channels, run = now.size() * channels;
-      AskLines(rows_.y_row(first_unit_ + result) + out, run * int64_t{sizeof(S)});
+      AskLines(rows_.y_row(at_.first + result) + out, run * int64_t{sizeof(S)});
       if (!packed_) AskLines(RouteRow(result) + out * int64_t{sizeof(C)}, run * int64_t{sizeof(C)});
     }
   }
@@ -208,11 +196,11 @@ class MiddleRunner {
     if constexpr (kHasKeys<S>) hn::StoreU(key, d, to);
   }
 
-  // The keys of an input row, as far as ow_ needs them; shows them to the watch where winners do not tell enough.
+  // The keys of an input row, as far as at_.ow needs them; shows them to the watch where winners do not tell enough.
   const S* KeysOf(const S* row, Watch<S>& shared_watch) {
     if constexpr (!kLooks) return row;
     const int64_t lanes = LaneCount<S>();
-    const Range in = width_.inputs(ow_);
+    const Range in = width_.inputs(at_.ow);
     Watch<S> watch = shared_watch;
     for (int64_t pixel = in.begin; pixel < in.end; ++pixel) {
       const int64_t at = pixel * p_.channels;
@@ -239,11 +227,11 @@ class MiddleRunner {
     job.keys = keys_;
     job.codes = codes_;
     job.offsets = down_;
-    job.run = ow_.size() * p_.channels;
-    job.out = rows_.y_row(first_unit_ + now.begin) + ow_.begin * p_.channels;
+    job.run = at_.ow.size() * p_.channels;
+    job.out = rows_.y_row(at_.first + now.begin) + at_.ow.begin * p_.channels;
     job.out_step = width_.out * p_.channels;
     if constexpr (kRoutes) {
-      job.out_codes = packed_ ? y_codes_ : reinterpret_cast<C*>(RouteRow(now.begin)) + ow_.begin * p_.channels;
+      job.out_codes = packed_ ? y_codes_ : reinterpret_cast<C*>(RouteRow(now.begin)) + at_.ow.begin * p_.channels;
       job.out_code_step = packed_ ? l_.code_pitch : job.out_step;
     }
     Turn(job);
@@ -269,10 +257,7 @@ class MiddleRunner {
   C* const y_codes_ = take_.Take<C>(kRoutes ? l_.windows_h * l_.code_pitch : 0);
 
   Lookahead look_ = l_.tile == width_.out ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
-  const S* plane_ = nullptr;
-  int64_t od_ = 0;
-  int64_t first_unit_ = 0;  // of this plane and depth
-  Range ow_;
+  Slice<S> at_ = {};  // at work
 };
 
 template <class S, class C, bool kRoutes>

@@ -78,20 +78,10 @@ class StreamRunner {
     for (int64_t k = 0; k < p_.depth().kernel; ++k) {
       looks_[k] = asks ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
     }
-    const int64_t depth_out = p_.depth().out;
-    for (int64_t r = begin; r < end && !rows_.GaveUp();) {
-      const int64_t group = r / height_.out;  // (plane, od)
-      const int64_t group_end = std::min(end, (group + 1) * height_.out);
-      plane_ = rows_.plane(group / depth_out);
-      od_ = group % depth_out;
-      first_unit_ = group * height_.out;
-      const Range oh = {r - first_unit_, group_end - first_unit_};
-      for (int64_t o = 0; o < width_.out; o += l_.tile) {
-        if (o == 0 || l_.tile < width_.out) CutPieces({o, std::min(o + l_.tile, width_.out)});
-        Pool(oh);
-      }
-      r = group_end;
-    }
+    ForSlices(rows_, l_.tile, begin, end, &at_, [&](Range oh) {
+      CutPieces(at_.ow);
+      Pool(oh);
+    });
   }
 
  private:
@@ -114,12 +104,12 @@ class StreamRunner {
 
   // Output rows `oh` of this plane and depth, columns ow_.
   void Pool(Range oh) {
-    const Range d = p_.depth().valid_taps(od_);
+    const Range d = p_.depth().valid_taps(at_.od);
     if (has_empty_row_ || d.size() == 0) {
       for (int64_t o = oh.begin; o < oh.end; ++o) {
         if (d.size() > 0 && height_.valid_taps(o).size() > 0) continue;
         Exact(o);
-        rows_.Finish(first_unit_ + o, 1, ow_);
+        rows_.Finish(at_.first + o, 1, ow_);
       }
       if (d.size() == 0) return;
     }
@@ -137,14 +127,14 @@ class StreamRunner {
       if (taps.size() == 0) continue;
       role_count_ = closing_ = 0;
       AddRole(o, 0, true, true);
-      Row(rows_.row(plane_, p_.depth().start(od_), height_.start(o)), d, taps);
+      Row(rows_.row(at_.plane, p_.depth().start(at_.od), height_.start(o)), d, taps);
     }
   }
 
   // Reads the rows of one slice that windows `oh` cover.
   void Sweep(Range d, int64_t kd, Range oh) {
     const Range in = height_.inputs(oh);
-    const int64_t depth = p_.depth().start(od_) + kd * p_.depth().dilation;
+    const int64_t depth = p_.depth().start(at_.od) + kd * p_.depth().dilation;
     const bool first_slice = kd == (rows_.backwards ? d.end - 1 : d.begin);
     const bool last_slice = kd == (rows_.backwards ? d.begin : d.end - 1);
     for (int64_t i = 0; i < in.size() && !rows_.GaveUp(); ++i) {
@@ -155,7 +145,7 @@ class StreamRunner {
       for (int64_t k = 0; k < o.size(); ++k) {
         AddRoleOfRow(rows_.backwards ? o.end - 1 - k : o.begin + k, h, kd, first_slice, last_slice);
       }
-      if (role_count_ > 0) Row(rows_.row(plane_, depth, h), {0, 1}, {0, 1}, kd);
+      if (role_count_ > 0) Row(rows_.row(at_.plane, depth, h), {0, 1}, {0, 1}, kd);
     }
   }
 
@@ -179,7 +169,7 @@ class StreamRunner {
     role.kept = keys_ + slot * l_.pitch;
     role.kept_codes = codes_ + slot * l_.pitch;
     role.code = static_cast<uint8_t>(kd * height_.kernel * width_.kernel);
-    role.y = rows_.y_row(first_unit_ + o) + ow_.begin * p_.channels;
+    role.y = rows_.y_row(at_.first + o) + ow_.begin * p_.channels;
     role.y_codes = y_codes_ + closing_ * l_.y_pitch;
     role.output = o;
     closing_ += last;
@@ -230,16 +220,16 @@ class StreamRunner {
       bool& suspect = suspect_[o % l_.slots];
       suspect = fired || (!role.first && suspect);
       if (!role.last) continue;
-      if (suspect && SeesSpecial(rows_, plane_, od_, o, ow_)) {
+      if (suspect && SeesSpecial(rows_, at_.plane, at_.od, o, ow_)) {
         Exact(o);
       } else if constexpr (kRoutes) {
-        PackRow(p_, role.y_codes, ow_, rows_.route_row(first_unit_ + o));
+        PackRow(p_, role.y_codes, ow_, rows_.route_row(at_.first + o));
       }
-      rows_.Finish(first_unit_ + o, 1, ow_);
+      rows_.Finish(at_.first + o, 1, ow_);
     }
   }
 
-  void Exact(int64_t o) { RunExactRow<S>(rows_, plane_, od_, o, ow_, first_unit_ + o); }
+  void Exact(int64_t o) { RunExactRow<S>(rows_, at_.plane, at_.od, o, ow_, at_.first + o); }
 
   const Rows<S> rows_;
   ScratchTaker& take_;
@@ -260,9 +250,7 @@ class StreamRunner {
   uint8_t* const tap_codes_ = take_.Take<uint8_t>(most_taps_);
   Lookahead* const looks_ = take_.Take<Lookahead>(p_.depth().kernel);  // slices are far from each other
 
-  const S* plane_ = nullptr;
-  int64_t od_ = 0;
-  int64_t first_unit_ = 0;  // of this plane and depth
+  Slice<S> at_ = {};  // at work
   Range ow_;
   int64_t piece_count_ = 0;
   int64_t role_count_ = 0;

@@ -76,6 +76,29 @@ struct Rows {
   }
 };
 
+// Rows of outputs of one plane and depth, of which a kernel makes columns `ow`.
+template <class S>
+struct Slice {
+  const S* plane = nullptr;
+  int64_t od = 0, first = 0;  // the number of its first row
+  Range ow = {};
+};
+
+// Calls pool(oh) for rows [begin, end) of the result, those of a slice at a time, `tile` columns at a time: with *at.
+template <class S, class Pool>
+void ForSlices(const Rows<S>& rows, int64_t tile, int64_t begin, int64_t end, Slice<S>* at, const Pool& pool) {
+  const int64_t depth = rows.p.depth().out, height = rows.p.height().out, width = rows.p.width().out;
+  for (int64_t r = begin, past; r < end && !rows.GaveUp(); r = past) {
+    const int64_t group = r / height;  // (plane, od)
+    *at = {rows.plane(group / depth), group % depth, group * height};
+    past = std::min(end, at->first + height);
+    for (int64_t o = 0; o < width; o += tile) {
+      at->ow = {o, std::min(o + tile, width)};
+      pool(Range{r - at->first, past - at->first});
+    }
+  }
+}
+
 // A kernel that is the class Runner, and whose units are rows of outputs.
 template <class S, class Runner, class Layout>
 const char* MakeOfRows(Kernel* kernel, const Problem& p, const Layout& layout) {

@@ -231,15 +231,9 @@ struct Group {
   }
 
   HWY_INLINE void MeetLater(const Group& other) { Meet(other.key, other.code); }
-  HWY_INLINE void MeetEarlier(const Group& other) {
-    if constexpr (kRoutes) {
-      hn::Mask<hn::ScalableTag<S>> stays[kVectors];
-      POOLGRAD_UNROLL
-      for (int v = 0; v < kVectors; ++v) stays[v] = Above<S>(key[v], other.key[v]);
-      code = Select(stays, code, other.code);
-    }
-    POOLGRAD_UNROLL
-    for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(key[v], other.key[v]);
+  HWY_INLINE void MeetEarlier(Group other) {
+    other.Meet(key, code);
+    *this = other;
   }
 };
 

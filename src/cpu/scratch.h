@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "spec/kernel.h"
+
 namespace poolgrad {
 
 class ScratchTaker {
@@ -27,5 +29,22 @@ class ScratchTaker {
   std::byte* memory_;
   int64_t used_ = 0;
 };
+
+// Kernel::run of those that are a class, which takes its scratch when it is made.
+template <class Runner>
+void RunAs(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
+  ScratchTaker take(memory);
+  Runner(p, args, take).Run(begin, end);
+}
+
+// Kernel::scratch_bytes of those.
+template <class Runner>
+int64_t ScratchOf(const Problem& p, const void* layout) {
+  Args args;
+  args.layout = layout;
+  ScratchTaker take(nullptr);
+  Runner(p, args, take);
+  return take.used();
+}
 
 }  // namespace poolgrad

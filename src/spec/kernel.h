@@ -144,6 +144,10 @@ class Wanted {
 // How an algorithm sees problems: as they are, folded, or folded to rows.
 enum class Seen { kAsIs, kFolded, kAsRows };
 
+// Makes *kernel, which is as new: null, or why there is none, e.g. "the windows overlap"; then, if its `run` was set,
+// it is not as new any more. Most of a plan's cost is asking for kernels that refuse.
+using MakeKernel = const char*(const Problem& problem, poolgrad_op op, const Host& host, Kernel* kernel);
+
 // A kernel, or why there is none.
 struct Made {
   Kernel kernel;
@@ -155,9 +159,7 @@ struct Algorithm {
   const char* name;
   Does does;
   Seen seen;
-  // Makes *kernel, which is as new: null, or why there is none, e.g. "the windows overlap"; then, if its `run` was set,
-  // it is not as new any more. Most of a plan's cost is asking for kernels that refuse.
-  const char* (*made_of)(const Problem& problem, poolgrad_op op, const Host& host, Kernel* kernel);
+  MakeKernel* made_of;
   // What is asked first, if anything: null, or why there is none.
   const char* (*refuse)(const Problem& problem, poolgrad_op op) = nullptr;
 

@@ -26,7 +26,6 @@
 #include <limits>
 #include <utility>
 
-#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/simd/order-inl.h"
@@ -68,9 +67,9 @@ class BitsOrder {
     if constexpr (kChain % 2 == 1) greatest1_ = hn::Max(greatest1_, v);
   }
 
-  HWY_INLINE Alarm Fired() const {
+  HWY_INLINE bool Fired() const {
     const auto infinity = hn::BitCast(DU(), hn::Set(hn::ScalableTag<S>(), std::numeric_limits<S>::infinity()));
-    return hn::AllTrue(DU(), hn::Lt(hn::Max(greatest0_, greatest1_), infinity)) ? Alarm::kNone : Alarm::kSpecial;
+    return !hn::AllTrue(DU(), hn::Lt(hn::Max(greatest0_, greatest1_), infinity));
   }
 
  private:
@@ -101,7 +100,7 @@ class ValueOrder {
   HWY_INLINE void SeeWinner(V v) {
     watch_.template SeeUnordered<kChain>(v);
   }
-  HWY_INLINE Alarm Fired() const { return watch_.Fired(); }
+  HWY_INLINE bool Fired() const { return watch_.Fired(); }
 
  private:
   Watch<S> watch_;
@@ -316,14 +315,14 @@ class WindowRunner {
     if (--rows_until_bits_ < 0) {
       BitsOrder<S> bits;
       PoolRow(bits);
-      if (bits.Fired() == Alarm::kNone) return true;
+      if (!bits.Fired()) return true;
       // So there are negative values, and probably further on too.
       rows_until_bits_ = pause_;
       pause_ = std::min<int64_t>(2 * pause_, 256);
     }
     ValueOrder<S> values(p_);
     PoolRow(values);
-    return values.Fired() == Alarm::kNone || !SeesSpecial(rows_, plane_, od_, oh_, {0, width_.out});
+    return !values.Fired() || !SeesSpecial(rows_, plane_, od_, oh_, {0, width_.out});
   }
 
   template <class Order>

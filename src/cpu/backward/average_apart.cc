@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "cpu/backward/backward.h"
+#include "cpu/scratch.h"
 
 namespace poolgrad {
 namespace {
@@ -70,14 +71,7 @@ void Repeat(T* first, int64_t each, int64_t n) {
 template <class T>
 class AverageApart {
  public:
-  AverageApart(const Problem& p, const Args& args)
-      : p_(p),
-        l_(*static_cast<const ApartLayout*>(args.layout)),
-        each_(p.channels_last() ? p.channels : 1),
-        row_(p.width().in * each_),
-        all_(static_cast<Wide<T>>(p.whole_window_gradient ? p.taps() : std::max<int64_t>(1, p.divisor))),
-        dy_(static_cast<const T*>(args.source)),
-        dx_(static_cast<T*>(args.result)) {}
+  AverageApart(const Problem& p, const Args& args, ScratchTaker&) : p_(p), args_(args) {}
 
   // Units are rows of outputs at each depth of the input; theirs are the inputs up to where the next row begins.
   void Run(int64_t begin, int64_t end) const {
@@ -154,17 +148,15 @@ class AverageApart {
   static T Share(T dy, Wide<T> count) { return Narrow<T>(Wide<T>{0} + Widen(dy) / count); }
 
   const Problem& p_;
-  const ApartLayout& l_;
-  const int64_t each_, row_;  // elements of a place, and of a row of dx
-  const Wide<T> all_;         // what every window counts, or 1 where its taps are counted
-  const T* const dy_;
-  T* const dx_;
+  const Args& args_;
+  const ApartLayout& l_ = *static_cast<const ApartLayout*>(args_.layout);
+  const int64_t each_ = p_.channels_last() ? p_.channels : 1;  // elements of a place
+  const int64_t row_ = p_.width().in * each_;                  // and of a row of dx
+  // What every window counts, or 1 where its taps are counted.
+  const Wide<T> all_ = static_cast<Wide<T>>(p_.whole_window_gradient ? p_.taps() : std::max<int64_t>(1, p_.divisor));
+  const T* const dy_ = static_cast<const T*>(args_.source);
+  T* const dx_ = static_cast<T*>(args_.result);
 };
-
-template <class T>
-void RunAverageApart(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte*) {
-  AverageApart<T>(p, args).Run(begin, end);
-}
 
 }  // namespace
 
@@ -181,10 +173,10 @@ const char* MakeAverageApart(const Problem& p, poolgrad_op, const Host&, Kernel*
   const Axis& w = p.width();
   if (!p.channels_last() && w.out > 1 && w.stride > w.kernel) return "the windows leave gaps";
   kernel->units = (p.channels_last() ? p.batch : p.batch * p.channels) * p.depth().in * p.height().out;
-  if (p.dtype == POOLGRAD_F32) kernel->run = RunAverageApart<float>;
-  if (p.dtype == POOLGRAD_F64) kernel->run = RunAverageApart<double>;
-  if (p.dtype == POOLGRAD_F16) kernel->run = RunAverageApart<F16>;
-  if (p.dtype == POOLGRAD_BF16) kernel->run = RunAverageApart<BF16>;
+  if (p.dtype == POOLGRAD_F32) kernel->run = RunAs<AverageApart<float>>;
+  if (p.dtype == POOLGRAD_F64) kernel->run = RunAs<AverageApart<double>>;
+  if (p.dtype == POOLGRAD_F16) kernel->run = RunAs<AverageApart<F16>>;
+  if (p.dtype == POOLGRAD_BF16) kernel->run = RunAs<AverageApart<BF16>>;
   if (!kernel->run) return "it is not built for this type";
   kernel->layout = std::make_shared<const ApartLayout>(p);
   return nullptr;

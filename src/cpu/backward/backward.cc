@@ -24,25 +24,16 @@
 #if HWY_TARGET != HWY_SCALAR
 #include "cpu/backward/bias-inl.h"
 #include "cpu/backward/scatter-inl.h"
-#else
-namespace poolgrad {
-namespace HWY_NAMESPACE {
-
-const char* MakeBias(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
-const char* MakeScatter(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
-const char* MakeWinners(const Problem&, poolgrad_op, const Host&, Kernel*) { return kNoVectors; }
-
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif
 
 #if HWY_ONCE
 namespace poolgrad {
 namespace {
 
-#define POOLGRAD_BACKWARD(MAKE)                                            \
-  [](const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) { \
-    return POOLGRAD_DISPATCH(MAKE, host.simd)(p, op, host, kernel);        \
+#define POOLGRAD_BACKWARD(MAKE)                                              \
+  [](const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {   \
+    MakeKernel* const make = POOLGRAD_DISPATCH(MakeKernel, MAKE, host.simd); \
+    return make ? make(p, op, host, kernel) : kNoSimdHere;                   \
   }
 
 constexpr Does kRouted = OfMax(POOLGRAD_OP_BACKWARD) | OfMax(POOLGRAD_OP_UNPOOL);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/simd/targets.h"
 #include "spec/kernel.h"
 
 namespace poolgrad {
@@ -33,11 +34,6 @@ inline void ZeroAhead(void* at, int64_t bytes, int64_t ahead = kBytesAhead) {
   std::memset(to, 0, static_cast<size_t>(bytes));
 }
 
-// disjoint.cc, average_apart.cc, from_x.cc
-const char* MakeDisjoint(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
-const char* MakeAverageApart(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
-const char* MakeBackwardX(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
-
-inline constexpr const char* kNoVectors = "this processor has no vector instructions we know";
+MakeKernel MakeDisjoint, MakeAverageApart, MakeBackwardX;
 
 }  // namespace poolgrad

@@ -3,12 +3,6 @@
 //
 // Channels first, a channel is a unit: codes and values of a block are spread into scratch line by line, then added
 // kBiasSums at a time. Channels last, a group of channels is: their sums lie side by side, kBiasSums rows of them.
-#if defined(POOLGRAD_CPU_BACKWARD_BIAS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_BACKWARD_BIAS_INL_H_
-#undef POOLGRAD_CPU_BACKWARD_BIAS_INL_H_
-#else
-#define POOLGRAD_CPU_BACKWARD_BIAS_INL_H_
-#endif
 
 #include <hwy/highway.h>
 
@@ -22,8 +16,7 @@
 #include "spec/rules.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // What depends on the type: values as sums are made of them, and their addition.
 struct BiasForm {
@@ -39,19 +32,12 @@ struct BiasLayout {
 };
 
 struct BiasScratch {
-  BiasScratch(std::byte* memory, int64_t group) {
-    ScratchTaker take(memory);
-    codes = take.Take<uint32_t>(kRowLead + kBiasBlock + kRowSlack) + kRowLead;
-    values = take.Take<std::byte>(kBiasBlock * static_cast<int64_t>(sizeof(double)));
-    sums = take.Take<double>(kBiasSums * group);
-    totals = take.Take<double>(group);
-    bytes = take.used();
-  }
-  uint32_t* codes;
-  std::byte* values;
-  double* sums;
-  double* totals;
-  int64_t bytes;
+  const int64_t group;
+  ScratchTaker take;
+  uint32_t* const codes = take.Take<uint32_t>(kRowLead + kBiasBlock + kRowSlack) + kRowLead;
+  std::byte* const values = take.Take<std::byte>(kBiasBlock * static_cast<int64_t>(sizeof(double)));
+  double* const sums = take.Take<double>(kBiasSums * group);
+  double* const totals = take.Take<double>(group);
 };
 
 // sums[k] += values[k] where codes[k] names a tap, k < n.
@@ -122,7 +108,7 @@ inline void AddBlock(const Problem& p, const Args& args, Range channels, Range b
 inline void RunBias(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* scratch) {
   const auto& [group, form] = *static_cast<const BiasLayout*>(args.layout);
   const int64_t outputs = p.batch * p.out_plane();
-  const BiasScratch s(scratch, group);
+  const BiasScratch s = {group, ScratchTaker(scratch)};
   for (int64_t unit = begin; unit < end; ++unit) {
     const Range channels{unit * group, std::min(unit * group + group, p.channels)};
     std::fill_n(s.totals, channels.size(), 0.0);
@@ -162,15 +148,12 @@ inline const char* MakeBias(const Problem& p, poolgrad_op, const Host& host, Ker
   const int64_t share = CeilDiv(p.channels, std::max(1, host.threads));
   const int64_t group = p.channels_last() ? std::clamp<int64_t>(CeilDiv(share, 16) * 16, 16, 64) : 1;
   const BiasForm* const form = BiasFormOf(p.dtype);
-  if (!form) return kNoVectors;
+  if (!form) return kNotBuilt;
   kernel->run = RunBias;
   kernel->units = CeilDiv(p.channels, group);
-  kernel->scratch_bytes = BiasScratch(nullptr, group).bytes;
+  kernel->scratch_bytes = BiasScratch{group, ScratchTaker(nullptr)}.take.used();
   return Keep(BiasLayout{group, form}, &kernel->layout);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // POOLGRAD_CPU_BACKWARD_BIAS_INL_H_

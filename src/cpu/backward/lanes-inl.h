@@ -24,8 +24,7 @@
 #include "spec/problem.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 inline constexpr int64_t kRowLead = 64;   // elements a row of codes may be written before its start
 inline constexpr int64_t kRowSlack = 64;  // and after its end
@@ -214,8 +213,7 @@ void ReadRows(const Problem& p, const uint8_t* routes, int64_t row, int64_t rows
   ReadLines(p.routes, routes + LineOffset(p.routes, row * lines), rows * lines, to, spare);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // POOLGRAD_CPU_BACKWARD_LANES_INL_H_

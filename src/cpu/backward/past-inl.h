@@ -1,12 +1,6 @@
 // dx past the caches. Where dx is larger than they are, every line that is written the usual way is read first and
 // pushes out another; written as a whole, by instructions for that (x86), it does neither. Where that is faster
 // (GainsPastCaches), what is ready is put aside, in L1, as long as it follows on in memory, and leaves line by line.
-#if defined(POOLGRAD_CPU_BACKWARD_PAST_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_BACKWARD_PAST_INL_H_
-#undef POOLGRAD_CPU_BACKWARD_PAST_INL_H_
-#else
-#define POOLGRAD_CPU_BACKWARD_PAST_INL_H_
-#endif
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
@@ -21,8 +15,7 @@
 #include "spec/problem.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 class PastCaches {
@@ -83,8 +76,5 @@ class PastCaches {
   int64_t waiting_ = 0, line_ = 0;  // bytes, and where in a line they begin
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // POOLGRAD_CPU_BACKWARD_PAST_INL_H_

@@ -9,12 +9,6 @@
 // else has 32 bits. Whether a place goes past a ring's end is asked before the place in the ring is added, so that ring
 // and reach need to fit alone, not together (bf16, 256 channels last, 40x40, one thread, k3 d2, k5, k13: 1.1 to 1.3
 // times as fast).
-#if defined(POOLGRAD_CPU_BACKWARD_PLACES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
-#undef POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
-#else
-#define POOLGRAD_CPU_BACKWARD_PLACES_INL_H_
-#endif
 
 #include <hwy/highway.h>
 
@@ -27,8 +21,7 @@
 #include "cpu/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 inline constexpr int64_t kMostArithmeticTaps = 1 << 20;
 
@@ -259,8 +252,5 @@ class Places {
   bool over_[3] = {}, looked_at_[3] = {};
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // POOLGRAD_CPU_BACKWARD_PLACES_INL_H_

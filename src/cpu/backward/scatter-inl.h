@@ -15,12 +15,6 @@
 // vectors of 64 bytes 2x2 at stride 1 is 1.0 to 1.5 times as fast, 3x3 0.9 to 1.4 in rows of 56, 0.5 to 0.7 in rows of
 // 14 and 0.3 to 0.6 in rows of 7, 3x3 at stride 2 0.55 to 1.0. Two places loaded at once, as 64 bits: no
 // gain; 512 or 1,024 outputs at once: 0.92 to 1.05 times as fast.
-#if defined(POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
-#undef POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
-#else
-#define POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_
-#endif
 
 #include <hwy/highway.h>
 
@@ -39,8 +33,7 @@
 #include "cpu/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // How elements of one type are added, or copied: all that depends on the type. Steps and planes count elements.
 struct ScatterForm {
@@ -234,44 +227,23 @@ inline const ScatterForm* ScatterFormOf(const Problem& p, poolgrad_op op) {
 #endif
 }
 
-class Scatter {
+class Scatter final : public Adder {
  public:
-  // With null scratch it only counts what it needs.
-  Scatter(const Problem& problem, const ScatterLayout& l, std::byte* scratch)
-      : p_(problem),
-        form_(*l.form),
-        take_(scratch),
-        sums(take_.Take<std::byte>(l.sums * l.sum_bytes)),
-        past_(l.past ? kMostLeaving : 0, take_),
-        one_by_one_(problem.routes.masks || problem.taps() > kMostArithmeticTaps),
-        near_(problem, l, l.near, take_),
-        far_(problem, l, !l.near, take_),
-        to_(take_.Take<std::byte>((near_.bytes() + far_.bytes()) * (l.whole ? 1 : l.group))),
-        bytes(take_.used()) {}
+  Scatter(const Problem& problem, const Args& args, ScratchTaker& take)
+      : p_(problem), l_(*static_cast<const ScatterLayout*>(args.layout)), take_(take) {}
 
- private:
-  const Problem& p_;
-  const ScatterForm& form_;
-  ScratchTaker take_;
-
- public:
-  std::byte* const sums;
-
- private:
-  PastCaches past_;
-
- public:
-  void Begin(const Sums& s) {
+  std::byte* sums() const { return sums_; }
+  void Begin(const Sums& s) override {
     if (one_by_one_) return;
     near_.used() ? near_.Begin(s) : far_.Begin(s);
   }
 
-  void Leave(const std::byte* from, int64_t n, std::byte* dx, int64_t bytes_of_dx) {
+  void Leave(const std::byte* from, int64_t n, std::byte* dx, int64_t bytes_of_dx) override {
     form_.leave(from, n, past_.used() ? past_.Aside(dx, bytes_of_dx) : dx);
   }
   void End() { past_.End(); }
 
-  void Add(const Sums& s, const Batch& b) {
+  void Add(const Sums& s, const Batch& b) override {
     if (one_by_one_) return TapByTap(s, b);
     near_.used() ? AddAll(s, b, near_, form_.near) : AddAll(s, b, far_, form_.far);
   }
@@ -380,13 +352,16 @@ class Scatter {
     }
   }
 
-  const bool one_by_one_;
-  Places<uint16_t> near_;
-  Places<uint32_t> far_;  // one of them is used
-  std::byte* const to_;
-
- public:
-  const int64_t bytes;
+  const Problem& p_;
+  const ScatterLayout& l_;
+  ScratchTaker& take_;
+  const ScatterForm& form_ = *l_.form;
+  std::byte* const sums_ = take_.Take<std::byte>(l_.sums * l_.sum_bytes);
+  PastCaches past_ = {l_.past ? kMostLeaving : 0, take_};
+  const bool one_by_one_ = p_.routes.masks || p_.taps() > kMostArithmeticTaps;
+  Places<uint16_t> near_ = {p_, l_, l_.near, take_};
+  Places<uint32_t> far_ = {p_, l_, !l_.near, take_};  // one of them is used
+  std::byte* const to_ = take_.Take<std::byte>((near_.bytes() + far_.bytes()) * (l_.whole ? 1 : l_.group));
 };
 
 inline void RunScatter(const Problem& p, const Args& of_run, int64_t begin, int64_t end, std::byte* scratch) {
@@ -396,8 +371,9 @@ inline void RunScatter(const Problem& p, const Args& of_run, int64_t begin, int6
     args.source = of_run.result;
     args.result = const_cast<void*>(of_run.source);
   }
-  Scatter scatter(p, layout, scratch);
-  Sums(p, args, layout, scatter.sums).Run(begin, end, scatter);
+  ScratchTaker take(scratch);
+  Scatter scatter(p, args, take);
+  Sums(p, args, layout, scatter.sums(), scatter).Run(begin, end);
   scatter.End();
 }
 
@@ -425,7 +401,7 @@ inline double ReachOf(const Problem& p, const SumsLayout& l) {
 
 inline const char* MakeScatter(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel) {
   const ScatterForm* const form = ScatterFormOf(p, op);
-  if (!form) return kNoVectors;
+  if (!form) return kNotBuilt;
   const bool rounds = SizeOf(p.dtype) == 2 && op == POOLGRAD_OP_BACKWARD && !p.disjoint();
   const auto laid_out = [&](bool past) {
     const int64_t sum_bytes = rounds ? 4 : SizeOf(p.dtype);
@@ -443,7 +419,7 @@ inline const char* MakeScatter(const Problem& p, poolgrad_op op, const Host& hos
                 DividesShort(taps, columns * p.height().kernel);
   kernel->run = RunScatter;
   kernel->units = layout.units();
-  kernel->scratch_bytes = Scatter(p, layout, nullptr).bytes;
+  kernel->scratch_bytes = ScratchOf<Scatter>(p, &layout);
   // Every task zeroes its sums first.
   if (layout.sums * host.tasks > p.x_elements() / 8) kernel->tasks_per_thread = 1;
   return Keep(layout, &kernel->layout);
@@ -457,8 +433,5 @@ inline const char* MakeWinners(const Problem& p, poolgrad_op op, const Host& hos
   return MakeScatter(p, op, host, kernel);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // POOLGRAD_CPU_BACKWARD_SCATTER_INL_H_

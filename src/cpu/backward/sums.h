@@ -221,21 +221,29 @@ struct ZeroMeanwhile {
 };
 inline constexpr int64_t kFewOutputs = 32;
 
-// A walk over the outputs of units. What adds is the caller's:
-//   void Begin(const Sums&)                a box begins
-//   void Add(const Sums&, const Batch&)    the next outputs, in order
-//   void Leave(const std::byte* sums, int64_t n, std::byte* dx, int64_t bytes)
-//                                          n sums that are done, if they are not in dx, become so many bytes of it
-// Types are known by their size alone, so that all of them share this code.
+class Sums;
+
+// What adds, and knows types, which a walk knows by their size alone.
+class Adder {
+ public:
+  virtual void Begin(const Sums& sums) = 0;                    // a box begins
+  virtual void Add(const Sums& sums, const Batch& batch) = 0;  // the next outputs, in order
+  // n sums that are done, if they are not in dx, become so many bytes of it.
+  virtual void Leave(const std::byte* from, int64_t n, std::byte* dx, int64_t bytes) = 0;
+
+ protected:
+  ~Adder() = default;
+};
+
+// A walk over the outputs of units.
 class Sums {
  public:
-  Sums(const Problem& problem, const Args& arguments, const SumsLayout& layout, std::byte* scratch)
-      : p(problem), l(layout), args(arguments), scratch_(scratch) {}
+  Sums(const Problem& problem, const Args& arguments, const SumsLayout& layout, std::byte* scratch, Adder& adder)
+      : p(problem), l(layout), args(arguments), scratch_(scratch), adder_(adder) {}
 
-  template <class Adder>
-  void Run(int64_t begin, int64_t end, Adder& adder) {
+  void Run(int64_t begin, int64_t end) {
     if (!l.direct) Clear(scratch_, l.sums);
-    for (int64_t unit = begin; unit < end; ++unit) RunUnit(unit, unit + 1 < end, adder);
+    for (int64_t unit = begin; unit < end; ++unit) RunUnit(unit, unit + 1 < end);
   }
 
   // ---- What adders ask.
@@ -279,8 +287,7 @@ class Sums {
   bool flat() const { return lanes == l.lanes; }
 
  private:
-  template <class Adder>
-  void RunUnit(int64_t unit, bool others, Adder& adder) {
+  void RunUnit(int64_t unit, bool others) {
     const auto part = [&](int64_t of) {
       const int64_t before = unit;
       if (of > 1) unit = Quotient(unit, of);
@@ -314,21 +321,21 @@ class Sums {
       begun_ = span[l.roll].in.end;
     }
     if (covered) {
-      adder.Begin(*this);
+      adder_.Begin(*this);
       if (l.whole) {
-        MakeRoom(adder, span[l.roll].in.begin, span[l.roll].in.end);
+        MakeRoom(span[l.roll].in.begin, span[l.roll].in.end);
         int64_t together = l.piece / p.out_plane();
         if (together > kImagesInStep) together = together / kImagesInStep * kImagesInStep;
         for (int64_t i = 0; i < images; i += together) {
-          adder.Add(*this,
-                    Batch{i, std::min(together, images - i), 0, 0, p.axis[0].out * p.axis[1].out, span[2].out, true});
+          adder_.Add(*this,
+                     Batch{i, std::min(together, images - i), 0, 0, p.axis[0].out * p.axis[1].out, span[2].out, true});
         }
       } else {
-        Roll(adder);
+        Roll();
       }
     }
     meanwhile.Finish();
-    Finish(adder, span[l.roll].in.end);
+    Finish(span[l.roll].in.end);
   }
 
   void LayDirect() {
@@ -359,28 +366,26 @@ class Sums {
 
   void Clear(std::byte* sums, int64_t n) const { std::memset(sums, 0, static_cast<size_t>(n * l.sum_bytes)); }
 
-  template <class Adder>
-  void Roll(Adder& adder) {
+  void Roll() {
     const Range in = span[l.roll].in, out = span[l.roll].out;
     if (l.roll == 2) {
-      MakeRoom(adder, in.begin, in.end);
-      return Pieces(adder, 0, 0, 1);
+      MakeRoom(in.begin, in.end);
+      return Pieces(0, 0, 1);
     }
-    if (l.direct) return RollDirect(adder);
+    if (l.direct) return RollDirect();
     const Axis& r = p.axis[l.roll];
     const auto clip = [&](int64_t place) { return std::clamp(place, in.begin, in.end); };
     for (int64_t o = out.begin, past; o < out.end; o = past) {
       // As many slices of outputs as there is room for.
       const int64_t first = clip(r.start(o));
       for (past = o + 1; past < out.end && clip(r.start(past) + r.extent()) <= first + slices_;) ++past;
-      MakeRoom(adder, first, clip(r.start(past - 1) + r.extent()));
-      Slices(adder, o, past);
+      MakeRoom(first, clip(r.start(past - 1) + r.extent()));
+      Slices(o, past);
     }
   }
 
   // Slices without gaps are zeroed while the outputs before them are added.
-  template <class Adder>
-  void RollDirect(Adder& adder) {
+  void RollDirect() {
     const Axis& r = p.axis[l.roll];
     const Range in = span[l.roll].in, out = span[l.roll].out;
     const bool gapless =
@@ -390,24 +395,23 @@ class Sums {
     const auto needed = [&](int64_t past) { return std::clamp(r.start(past - 1) + r.extent(), in.begin, in.end); };
     for (int64_t o = out.begin, past; o < out.end; o = past) {
       past = std::min(o + some, out.end);
-      MakeRoom(adder, in.begin, needed(past));
+      MakeRoom(in.begin, needed(past));
       const int64_t next = needed(std::min(past + some, out.end));
       const bool zeroes = gapless && past < out.end && next > begun_;
       if (zeroes) {
         ZeroNext(sums_ + (begun_ * step[l.roll]) * l.bytes, (next - begun_) * step[l.roll] * l.bytes, images,
                  (past - o) * outputs);
       }
-      Slices(adder, o, past);
+      Slices(o, past);
       if (zeroes) begun_ = next;
       meanwhile.Finish();
     }
   }
 
   // Slices [begin, end) of outputs.
-  template <class Adder>
-  void Slices(Adder& adder, int64_t begin, int64_t end) {
-    if (l.roll == 1) return Pieces(adder, 0, begin, end);
-    for (int64_t od = begin; od < end; ++od) Pieces(adder, od, span[1].out.begin, span[1].out.end);
+  void Slices(int64_t begin, int64_t end) {
+    if (l.roll == 1) return Pieces(0, begin, end);
+    for (int64_t od = begin; od < end; ++od) Pieces(od, span[1].out.begin, span[1].out.end);
   }
 
   // `outputs`: of one image, that are added meanwhile.
@@ -428,34 +432,32 @@ class Sums {
   }
 
   // Rows [begin, end) of outputs of slice od, in pieces.
-  template <class Adder>
-  void Pieces(Adder& adder, int64_t od, int64_t begin, int64_t end) {
+  void Pieces(int64_t od, int64_t begin, int64_t end) {
     const Range ow = span[2].out;
     if (ow.size() > l.piece || !flat() || ow.size() < p.axis[2].out) {
       for (int64_t oh = begin; oh < end; ++oh) {
         for (int64_t o = ow.begin, past; o < ow.end; o = past) {
           past = std::min(o + l.piece, o < inside_.begin ? inside_.begin : o < inside_.end ? inside_.end : ow.end);
-          adder.Add(*this, Batch{0, images, od, oh, 1, {o, past}, false});
+          adder_.Add(*this, Batch{0, images, od, oh, 1, {o, past}, false});
         }
       }
       return;
     }
     const int64_t together = Quotient(l.piece, ow.size());
     for (int64_t oh = begin; oh < end; oh += together) {
-      adder.Add(*this, Batch{0, images, od, oh, std::min(together, end - oh), ow, false});
+      adder_.Add(*this, Batch{0, images, od, oh, std::min(together, end - oh), ow, false});
     }
   }
 
   // Slices before `first` get no more sums; those before `past` are needed.
-  template <class Adder>
-  void MakeRoom(Adder& adder, int64_t first, int64_t past) {
+  void MakeRoom(int64_t first, int64_t past) {
     if (l.direct) {
       if (past <= begun_) return;
       if (!l.reads) Zero(begun_, past);
       begun_ = past;
       return;
     }
-    if (past > done_ + slices_) Finish(adder, first);
+    if (past > done_ + slices_) Finish(first);
   }
 
   // ---- The way out.
@@ -502,9 +504,8 @@ class Sums {
   int64_t Ahead() const { return flat() ? kBytesAhead : 8 * l.lanes * l.bytes; }
 
   // Slices before `end` are final, of those that the box owns.
-  template <class Adder>
-  void Finish(Adder& adder, int64_t end) {
-    if (l.direct) return MakeRoom(adder, end, end);  // what no window reached
+  void Finish(int64_t end) {
+    if (l.direct) return MakeRoom(end, end);  // what no window reached
     if (done_ >= end) return;
     const int64_t kept = std::min(done_ + slices_, end);
     while (done_ < kept) {
@@ -515,7 +516,7 @@ class Sums {
       const int64_t written = (past - done_) * step[l.roll];
       int64_t from = first * step[l.roll], begin = from;
       ForRuns(done_, past, [&](std::byte* dx, int64_t n) {
-        Leave(adder, sums_ + from * l.sum_bytes, n, dx);
+        Leave(sums_ + from * l.sum_bytes, n, dx);
         from += n;
         if (from == begin + written && written != plane) from = begin += plane;
       });
@@ -526,18 +527,18 @@ class Sums {
   }
 
   // n sums, side by side.
-  template <class Adder>
-  void Leave(Adder& adder, std::byte* from, int64_t n, std::byte* dx) const {
+  void Leave(std::byte* from, int64_t n, std::byte* dx) const {
     const int64_t block = kMostLeaving / l.bytes;
     for (int64_t i = 0; i < n; i += block) {
       const int64_t some = std::min(n - i, block);
       if (!l.past) AskFor(dx + i * l.bytes, Ahead(), some * l.bytes);
-      adder.Leave(from + i * l.sum_bytes, some, dx + i * l.bytes, some * l.bytes);
+      adder_.Leave(from + i * l.sum_bytes, some, dx + i * l.bytes, some * l.bytes);
       Clear(from + i * l.sum_bytes, some);
     }
   }
 
   std::byte* const scratch_;
+  Adder& adder_;
   std::byte* sums_ = nullptr;  // of origin_
   int64_t origin_[3] = {};
   int64_t slices_ = 0;  // kept, if staged

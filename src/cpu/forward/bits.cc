@@ -1,33 +1,12 @@
-// Forward kernels for floats none of which is negative, by their bits: f32 as uint32_t, f16 and bf16 as uint16_t. Arm
-// alone has them (table.h), and one instruction set.
+// Forward kernels for floats none of which is negative, by their bits: f32 as uint32_t, f16 and bf16 as uint16_t.
+#define POOLGRAD_WIDER 0  // Arm alone has them (table.h)
 #include "cpu/simd/targets.h"
-// After targets.h
-#include "cpu/forward/forward.h"
-#include "hwy/highway.h"
 
-#if HWY_TARGET == HWY_NEON
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/forward/bits.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target
 #include "cpu/forward/ways-inl.h"
 
-namespace poolgrad {
-
-const char* MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel) {
-  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<uint32_t>(way, problem, routes, kernel)
-                        : HWY_NAMESPACE::MakeSpecial<uint32_t>(way, problem, routes, kernel);
-}
-const char* MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel) {
-  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<uint16_t>(way, problem, routes, kernel)
-                        : HWY_NAMESPACE::MakeSpecial<uint16_t>(way, problem, routes, kernel);
-}
-
-}  // namespace poolgrad
-
-#else
-
-namespace poolgrad {
-
-const char* MakeForwardBits32(ForwardWay, const Problem&, bool, Kernel*) { return kNotBuilt; }
-const char* MakeForwardBits16(ForwardWay, const Problem&, bool, Kernel*) { return kNotBuilt; }
-
-}  // namespace poolgrad
-
-#endif
+POOLGRAD_FORWARD(MakeForwardBits32, MakeAny<uint32_t>)
+POOLGRAD_FORWARD(MakeForwardBits16, MakeAny<uint16_t>)

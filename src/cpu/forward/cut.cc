@@ -31,16 +31,13 @@ struct CutLayout {
 };
 
 struct CutScratch {
-  CutScratch(const CutLayout& l, const CutPiece& piece, std::byte* memory)
-      : take(memory),
-        x(take.Take<std::byte>(l.slices ? piece.problem.x_bytes() : 0)),
-        y(take.Take<std::byte>(l.slices ? piece.problem.y_bytes() : 0)),
-        routes(take.Take<uint8_t>(l.slices ? piece.problem.routes.bytes() : 0)),
-        inner(take.Take<std::byte>(piece.kernel.scratch_bytes)) {}
+  const CutLayout& l;
+  const CutPiece& piece;
   ScratchTaker take;
-  std::byte *x, *y;
-  uint8_t* routes;
-  std::byte* inner;
+  std::byte* const x = take.Take<std::byte>(l.slices ? piece.problem.x_bytes() : 0);
+  std::byte* const y = take.Take<std::byte>(l.slices ? piece.problem.y_bytes() : 0);
+  uint8_t* const routes = take.Take<uint8_t>(l.slices ? piece.problem.routes.bytes() : 0);
+  std::byte* const inner = take.Take<std::byte>(piece.kernel.scratch_bytes);
 };
 
 // Runs are too short for the processor to see the next ones coming.
@@ -83,7 +80,7 @@ void RunCut(const Problem& p, const Args& args, int64_t begin, int64_t end, std:
     const auto* const x = static_cast<const std::byte*>(args.source) + in * place + channel * size;
     auto* const y = static_cast<std::byte*>(args.result) + out * place + channel * size;
     uint8_t* const routes = args.routes ? args.routes + out * line + channel * p.routes.bits / 8 : nullptr;
-    const CutScratch s(l, piece, scratch);
+    const CutScratch s = {l, piece, ScratchTaker(scratch)};
     Args inner = args;
     inner.source = l.slices ? s.x : x;
     inner.result = l.slices ? s.y : y;
@@ -152,7 +149,7 @@ const char* MakeForwardCut(const Problem& p, poolgrad_op op, const Host& host, K
     layout->pieces.push_back({q, {}});
     CutPiece& piece = layout->pieces.back();
     if (!MakeFirst(ForwardAlgorithms(), q, op, Host{host.simd}, &piece.kernel)) return "a piece has no kernel";
-    scratch_bytes = std::max(scratch_bytes, CutScratch(*layout, piece, nullptr).take.used());
+    scratch_bytes = std::max(scratch_bytes, CutScratch{*layout, piece, ScratchTaker(nullptr)}.take.used());
   }
   kernel->run = RunCut;
   kernel->scratch_bytes = scratch_bytes;

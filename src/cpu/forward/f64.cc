@@ -8,16 +8,4 @@
 // After foreach_target
 #include "cpu/forward/ways-inl.h"
 
-HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
-
-const char* MakeWide(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) {
-  return (p.dtype == POOLGRAD_I32 ? MakeGeneral<int32_t> : MakeGeneral<double>)(way, p, routes, kernel);
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
-HWY_AFTER_NAMESPACE();
-
-POOLGRAD_FORWARD(MakeForwardF64, MakeWide)
+POOLGRAD_FORWARD(MakeForwardF64, (p.dtype == POOLGRAD_I32 ? MakeGeneral<int32_t> : MakeGeneral<double>))

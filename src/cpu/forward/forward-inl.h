@@ -1,20 +1,11 @@
 // From a way and an element type to its kernel, if table.h has it.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_FORWARD_INL_H_
-#undef POOLGRAD_CPU_FORWARD_INL_H_
-#else
-#define POOLGRAD_CPU_FORWARD_INL_H_
-#endif
-
 #include <type_traits>
 
 #include "cpu/forward/forward.h"
 #include "hwy/highway.h"
 
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 inline constexpr Sets kThisSet = HWY_TARGET == HWY_AVX3   ? kOnAvx3
                                  : HWY_TARGET == HWY_AVX2 ? kOnAvx2
@@ -35,31 +26,32 @@ inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
   if constexpr (IsBuilt(kWay, kHeld<S>, kThisSet)) \
     if (way == kWay)
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 
-// What a file of kernels for one type holds: NAME, which takes the instruction set's `make`; on AVX-512 AVX2's, where
-// table.h has no other.
+// What a file of kernels for one type holds: NAME, which takes the instruction set's `make`, which may look at the
+// problem `p`; on AVX-512 AVX2's, where table.h has no other.
 #undef POOLGRAD_FORWARD
-#define POOLGRAD_FORWARD(NAME, make)                                                      \
-  HWY_BEFORE_NAMESPACE();                                                                 \
-  namespace poolgrad {                                                                    \
-  namespace HWY_NAMESPACE {                                                               \
-  const char* NAME##Here(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) { \
-    return make(way, p, routes, kernel);                                                  \
-  }                                                                                       \
-  }                                                                                       \
-  }                                                                                       \
-  HWY_AFTER_NAMESPACE();                                                                  \
+#if HWY_TARGET == HWY_SCALAR
+#define POOLGRAD_FORWARD(NAME, make) POOLGRAD_FORWARD_ONCE(NAME)
+#else
+#define POOLGRAD_FORWARD(NAME, make)                                                               \
+  HWY_BEFORE_NAMESPACE();                                                                          \
+  namespace poolgrad::HWY_NAMESPACE {                                                              \
+  const char* NAME##Here(ForwardWay way, const Problem& p, bool routes, int64_t, Kernel* kernel) { \
+    return make(way, p, routes, kernel);                                                           \
+  }                                                                                                \
+  }                                                                                                \
+  HWY_AFTER_NAMESPACE();                                                                           \
   POOLGRAD_FORWARD_ONCE(NAME)
+#endif
 
 #undef POOLGRAD_FORWARD_ONCE
 #if HWY_ONCE
 #define POOLGRAD_FORWARD_ONCE(NAME)                                                               \
   namespace poolgrad {                                                                            \
-  HWY_EXPORT(NAME##Here);                                                                         \
   const char* NAME(ForwardWay way, const Problem& p, bool routes, int64_t simd, Kernel* kernel) { \
-    const char* reason = POOLGRAD_DISPATCH(NAME##Here, simd)(way, p, routes, kernel);             \
+    MakeForward* const make = POOLGRAD_DISPATCH(MakeForward, NAME##Here, simd);                   \
+    const char* const reason = make ? make(way, p, routes, simd, kernel) : kNoSimdHere;           \
     const bool narrower = reason == kNotBuilt && simd == kAvx3;                                   \
     return narrower ? NAME(way, p, routes, kAvx2, kernel) : reason;                               \
   }                                                                                               \
@@ -67,5 +59,3 @@ inline constexpr Held kHeld = std::is_same_v<S, float>      ? Held::kF32
 #else
 #define POOLGRAD_FORWARD_ONCE(NAME)
 #endif
-
-#endif  // per-target include guard

@@ -26,7 +26,7 @@ const char* MakeOfType(ForwardWay way, const Problem& p, bool routes, const Host
       return MakeForwardF64(way, p, routes, host.simd, kernel);
     case POOLGRAD_F16:
     case POOLGRAD_BF16:
-      if (HasHalfFmax() && !MakeForwardHalfFmax(way, p, routes, kernel)) return nullptr;
+      if (HasHalfFmax() && !MakeForwardHalfFmax(way, p, routes, host.simd, kernel)) return nullptr;
       return (IsGeneral(way) ? MakeForwardHalf : MakeForwardHalfSpecial)(way, p, routes, host.simd, kernel);
     default:
       return MakeForwardInt(way, p, routes, host.simd, kernel);
@@ -57,13 +57,13 @@ bool SeesNoSign(const Problem& p, const Args& args, int64_t begin, int64_t end, 
 // Behind a rectifier values are never negative: then their bits can be compared. For halves that is cheaper than making
 // keys; for f32 it saves looking for -0 where +0 won, which among many taps is rare. Bits lie in scratch as their
 // floats do, in one layout.
-void AddShortcut(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) {
+void AddShortcut(ForwardWay way, const Problem& p, bool routes, const Host& host, Kernel* kernel) {
   const bool half = p.dtype == POOLGRAD_F16 || p.dtype == POOLGRAD_BF16;
   const bool planar = !p.channels_last() || p.channels == 1;
   if (!half && (p.dtype != POOLGRAD_F32 || (planar && p.taps() > 16))) return;
   if (p.axis[0].has_empty_window() || p.axis[1].has_empty_window() || p.axis[2].has_empty_window()) return;
   Kernel bits;
-  if ((half ? MakeForwardBits16 : MakeForwardBits32)(way, p, routes, &bits)) return;
+  if ((half ? MakeForwardBits16 : MakeForwardBits32)(way, p, routes, host.simd, &bits)) return;
   kernel->shortcut = {half ? SeesNoSign<uint16_t> : SeesNoSign<uint32_t>, bits.run};
   kernel->scratch_bytes = std::max(kernel->scratch_bytes, bits.scratch_bytes);
 }
@@ -125,7 +125,7 @@ const char* MakeMax(ForwardWay way, const Problem& p, poolgrad_op op, const Host
   }
   if (const char* reason = MakeOfType(way, p, routes, host, kernel)) return reason;
   kernel->repeated = RowsRepeated(way, p);
-  AddShortcut(way, p, routes, kernel);
+  AddShortcut(way, p, routes, host, kernel);
   // Rows are kept with the padding around them, so that windows far larger than the input could ask for any memory.
   const int64_t most = MostScratch(p) + (routes ? p.routes.bytes() : 0);
   if (kernel->scratch_bytes > most) return "its scratch would be far larger than the data";

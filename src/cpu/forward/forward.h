@@ -3,28 +3,24 @@
 #pragma once
 
 #include "cpu/forward/table.h"
+#include "cpu/simd/targets.h"
 #include "spec/kernel.h"
 
 namespace poolgrad {
 
 // A kernel of this way for instruction set `simd`, or why there is none. What is asked of every max pooling was asked
-// before (forward.cc). `routes`: keeps them. The general ways of f32, and the others without routes and with them:
-const char* MakeForwardF32(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
-const char* MakeForwardF32Special(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
-const char* MakeForwardF32SpecialRoutes(ForwardWay way, const Problem& problem, bool routes, int64_t simd,
-                                        Kernel* kernel);
-// The same of f16 and bf16; faster, if HasHalfFmax(), but not every way.
-const char* MakeForwardHalf(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
-const char* MakeForwardHalfSpecial(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
-const char* MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel);
-// The general ways of f64 and i32, and of i8 and u8.
-const char* MakeForwardF64(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
-const char* MakeForwardInt(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
+// before (forward.cc). `routes`: keeps them.
+using MakeForward = const char*(ForwardWay way, const Problem& problem, bool routes, int64_t simd, Kernel* kernel);
 
-// The same for x that holds no negative value (spec/kernel.h, Shortcut), f32 and halves. Every window must have a valid
+// The general ways of f32, and the others without routes and with them.
+MakeForward MakeForwardF32, MakeForwardF32Special, MakeForwardF32SpecialRoutes;
+// The same of f16 and bf16; faster, if HasHalfFmax(), but not every way.
+MakeForward MakeForwardHalf, MakeForwardHalfSpecial, MakeForwardHalfFmax;
+// The general ways of f64 and i32, and of i8 and u8.
+MakeForward MakeForwardF64, MakeForwardInt;
+// For x of f32 and of halves that holds no negative value (spec/kernel.h, Shortcut). Every window must have a valid
 // tap.
-const char* MakeForwardBits32(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel);
-const char* MakeForwardBits16(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel);
+MakeForward MakeForwardBits32, MakeForwardBits16;
 
 // Whether the processor has maxima and comparisons of f16, and the environment does not say POOLGRAD_HALF_FMAX=0.
 bool HasHalfFmax();
@@ -35,13 +31,8 @@ Finisher MakeRectifier(const Problem& problem, int64_t simd);
 // Whether windows have few taps for each input, so that it is best to take them tap by tap.
 bool HasFewTaps(const Problem& problem);
 
-// Of planes turned over, by the kernel of channels last that suits them.
-const char* MakeForwardTransposed(const Problem& problem, poolgrad_op op, const Host& host, Kernel* kernel);
-
-// Of a signal in pieces, where its samples are fewer than the threads.
-const char* MakeForwardCut(const Problem& problem, poolgrad_op op, const Host& host, Kernel* kernel);
-
-inline constexpr const char* kNoSimdHere = "this processor has none of the SIMD instruction sets that were built";
-inline constexpr char kNotBuilt[] = "it is not built for this type and instruction set";  // one address for all
+// Of planes turned over, by the kernel of channels last that suits them; and of a signal in pieces, where its samples
+// are fewer than the threads.
+MakeKernel MakeForwardTransposed, MakeForwardCut;
 
 }  // namespace poolgrad

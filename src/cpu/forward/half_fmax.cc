@@ -31,9 +31,8 @@ bool HasHalfFmax() {
   return has && !(wish && *wish == '0');
 }
 
-const char* MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes, Kernel* kernel) {
-  return IsGeneral(way) ? HWY_NAMESPACE::MakeGeneral<int16_t>(way, problem, routes, kernel)
-                        : HWY_NAMESPACE::MakeSpecial<int16_t>(way, problem, routes, kernel);
+const char* MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool routes, int64_t, Kernel* kernel) {
+  return HWY_NAMESPACE::MakeAny<int16_t>(way, problem, routes, kernel);
 }
 
 }  // namespace poolgrad
@@ -43,7 +42,7 @@ const char* MakeForwardHalfFmax(ForwardWay way, const Problem& problem, bool rou
 namespace poolgrad {
 
 bool HasHalfFmax() { return false; }
-const char* MakeForwardHalfFmax(ForwardWay, const Problem&, bool, Kernel*) { return kNotBuilt; }
+const char* MakeForwardHalfFmax(ForwardWay, const Problem&, bool, int64_t, Kernel*) { return kNotBuilt; }
 
 }  // namespace poolgrad
 

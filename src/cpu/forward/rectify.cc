@@ -23,17 +23,9 @@
 #include "cpu/forward/common/codes-inl.h"
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/types-inl.h"
-#endif
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
-
-#if HWY_TARGET == HWY_SCALAR
-
-Finisher RectifierOf(const Problem&) { return nullptr; }
-
-#else
+namespace poolgrad::HWY_NAMESPACE {
 
 constexpr int64_t kTogether = 512;  // outputs whose routes are dropped together
 
@@ -139,18 +131,18 @@ Finisher RectifierOf([[maybe_unused]] const Problem& p) {
   return nullptr;
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
-
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+
+#endif  // HWY_TARGET != HWY_SCALAR
 
 #if HWY_ONCE
 namespace poolgrad {
 
-HWY_EXPORT(RectifierOf);
-
-Finisher MakeRectifier(const Problem& problem, int64_t simd) { return POOLGRAD_DISPATCH(RectifierOf, simd)(problem); }
+Finisher MakeRectifier(const Problem& problem, int64_t simd) {
+  const auto of = POOLGRAD_DISPATCH(Finisher(const Problem&), RectifierOf, simd);
+  return of ? of(problem) : nullptr;
+}
 
 }  // namespace poolgrad
 #endif  // HWY_ONCE

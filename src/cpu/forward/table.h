@@ -79,10 +79,7 @@ static_assert([] {  // rows are found by their way
 }());
 
 constexpr bool IsBuilt(ForwardWay way, Held held, Sets on) {
-  for (const ForwardRow& row : kForwardTable) {
-    if (row.way == way) return (row.built[static_cast<int>(held)] & on) != 0;
-  }
-  return false;
+  return (kForwardTable[static_cast<int>(way)].built[static_cast<int>(held)] & on) != 0;
 }
 
 // Takes any problem, or nearly.

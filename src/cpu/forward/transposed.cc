@@ -25,9 +25,6 @@
 #include "cpu/tuning.h"
 #include "hwy/highway.h"
 #include "spec/fold.h"
-#if HWY_TARGET != HWY_SCALAR
-#include "cpu/simd/transpose-inl.h"
-#endif
 
 #ifndef POOLGRAD_CPU_FORWARD_TRANSPOSED_ONCE_
 #define POOLGRAD_CPU_FORWARD_TRANSPOSED_ONCE_
@@ -49,38 +46,29 @@ struct TransposedLayout {
 
 // What a block keeps in scratch.
 struct TransposedScratch {
-  TransposedScratch(const Problem& p, const TransposedLayout& l, std::byte* memory) {
-    ScratchTaker take(memory);
-    x = take.Take<std::byte>(l.block.x_bytes());
-    y = take.Take<std::byte>(l.block.y_bytes());
-    codes = take.Take<uint8_t>(l.block.routes.bytes());
-    const int64_t line_bytes = l.out / p.routes.line * p.routes.line_bytes;  // of a plane
-    packed = take.Take<uint8_t>(p.routes.bits < 8 ? line_bytes * l.lanes : 0);
-    bias = take.Take<std::byte>(p.bias ? l.block.channels * SizeOf(p.dtype) : 0);
-    inner = take.Take<std::byte>(l.kernel.scratch_bytes);
-    bytes = take.used();
-  }
-  std::byte* x;
-  std::byte* y;
-  uint8_t* codes;
-  uint8_t* packed;
-  std::byte* bias;
-  std::byte* inner;
-  int64_t bytes;
+  const Problem& p;
+  const TransposedLayout& l;
+  ScratchTaker take;
+  const int64_t line_bytes = l.out / p.routes.line * p.routes.line_bytes;  // of a plane
+  std::byte* const x = take.Take<std::byte>(l.block.x_bytes());
+  std::byte* const y = take.Take<std::byte>(l.block.y_bytes());
+  uint8_t* const codes = take.Take<uint8_t>(l.block.routes.bytes());
+  uint8_t* const packed = take.Take<uint8_t>(p.routes.bits < 8 ? line_bytes * l.lanes : 0);
+  std::byte* const bias = take.Take<std::byte>(p.bias ? l.block.channels * SizeOf(p.dtype) : 0);
+  std::byte* const inner = take.Take<std::byte>(l.kernel.scratch_bytes);
+
+  TransposedScratch(const Problem& problem, const TransposedLayout& layout, std::byte* memory)
+      : p(problem), l(layout), take(memory) {}
 };
 
 }  // namespace poolgrad
 #endif
 
+#if HWY_TARGET != HWY_SCALAR
+#include "cpu/simd/transpose-inl.h"
+
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
-
-#if HWY_TARGET == HWY_SCALAR
-
-RunFn TransposedOf(const Problem&) { return nullptr; }
-
-#else
+namespace poolgrad::HWY_NAMESPACE {
 
 // Rows of `outputs` positions, a code in a byte of each of `lanes` lanes, to rows of line_bytes.
 void PackLanes(const RouteFormat& f, int64_t outputs, int64_t lanes, const uint8_t* codes, uint8_t* packed) {
@@ -177,16 +165,13 @@ RunFn TransposedOf(const Problem& p) {
   }
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
-
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+
+#endif  // HWY_TARGET != HWY_SCALAR
 
 #if HWY_ONCE
 namespace poolgrad {
-
-HWY_EXPORT(TransposedOf);
 
 constexpr const char* kLongRows = "rows are long enough for vectors along them";
 
@@ -255,11 +240,12 @@ const char* MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& 
   SetRouteLines(&q);
   const auto of_channels_last = ForwardAlgorithms().subspan(static_cast<size_t>(ForwardWay::kRows));
   const Algorithm* const way = MakeFirst(of_channels_last, q, op, Host{host.simd}, &layout->kernel);
-  kernel->run = POOLGRAD_DISPATCH(TransposedOf, host.simd)(p);
+  const auto of = POOLGRAD_DISPATCH(RunFn(const Problem&), TransposedOf, host.simd);
+  kernel->run = of ? of(p) : nullptr;
   if (!kernel->run || !way) return kNoSimdHere;
   if (!is_short && std::strcmp(way->name, "fwd_cl_large") != 0) return kLongRows;
   kernel->units = CeilDiv(planes, layout->lanes);
-  kernel->scratch_bytes = TransposedScratch(p, *layout, nullptr).bytes;
+  kernel->scratch_bytes = TransposedScratch(p, *layout, nullptr).take.used();
   kernel->layout = std::move(layout);
   return nullptr;
 }

@@ -1,13 +1,5 @@
 // The ways of max pooling of an element type: those that take any problem, or nearly, and those that take some.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_WAYS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_WAYS_INL_H_
-#undef POOLGRAD_CPU_WAYS_INL_H_
-#else
-#define POOLGRAD_CPU_WAYS_INL_H_
-#endif
-
 #include "cpu/forward/forward-inl.h"
 #include "hwy/highway.h"
 #if HWY_TARGET != HWY_SCALAR
@@ -19,35 +11,18 @@
 #include "cpu/forward/channels_last/large-inl.h"
 #include "cpu/forward/channels_last/rows-inl.h"
 #include "cpu/forward/common/picked-inl.h"
-#endif
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
-
-#if HWY_TARGET == HWY_SCALAR
-
-template <class S>
-const char* MakeGeneral(ForwardWay, const Problem&, bool, Kernel*) {
-  return kNoSimdHere;
-}
-template <class S, bool kRoutes>
-const char* MakeSpecialWith(ForwardWay, const Problem&, bool, Kernel*) {
-  return kNoSimdHere;
-}
-template <class S>
-const char* MakeSpecial(ForwardWay, const Problem&, bool, Kernel*) {
-  return kNoSimdHere;
-}
-
-#else
+namespace poolgrad::HWY_NAMESPACE {
 
 template <class S>
 const char* MakeExact(const Problem& p, Kernel* kernel) {
   const Range sizes = PickedRows<S>::Sizes(p);
   if (kByFmax<S> && sizes.size() > 0) return kNotBuilt;  // which are picked by their keys
   kernel->run = RunExact<S>;
-  kernel->scratch_bytes = sizes.size() > 0 ? PickedRows<S>(p, sizes, ScratchTaker(nullptr)).bytes : 0;
+  ScratchTaker take(nullptr);
+  if (sizes.size() > 0) PickedRows<S>(p, sizes, take);
+  kernel->scratch_bytes = take.used();
   kernel->units = Rows<S>(p, Args{}).row_count();
   return nullptr;
 }
@@ -77,10 +52,13 @@ const char* MakeSpecial(ForwardWay way, const Problem& p, bool routes, Kernel* k
   return (routes ? MakeSpecialWith<S, true> : MakeSpecialWith<S, false>)(way, p, routes, kernel);
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
+// As one file has them all.
+template <class S>
+const char* MakeAny(ForwardWay way, const Problem& p, bool routes, Kernel* kernel) {
+  return (IsGeneral(way) ? MakeGeneral<S> : MakeSpecial<S>)(way, p, routes, kernel);
+}
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // per-target include guard
+#endif  // HWY_TARGET != HWY_SCALAR

@@ -3,14 +3,6 @@
 // Staged, element e of a row or a few rows of every lane lies at e * block. What was staged is kept as long as there is
 // room: rows that several windows see are transposed once.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_LANES_INL_H_
-#undef POOLGRAD_CPU_LANES_INL_H_
-#else
-#define POOLGRAD_CPU_LANES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -24,8 +16,7 @@
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // n elements from each of `from` on, lane by lane: element e of lane i goes to tile[e * lanes + i]. Vectors may read
 // on. The hardware does not see so many streams coming: what is `ahead` elements further on is asked for.
@@ -75,26 +66,22 @@ class Lanes {
   static constexpr int64_t kLanes = hn::MaxLanes(hn::ScalableTag<W>());
   static constexpr bool kNarrow = !std::is_same_v<T, W>;
 
-  // Null scratch only counts what is needed.
   Lanes(const Problem& problem, const LaneLayout& layout, const Args& args, ScratchTaker& take)
-      : p(problem),
-        l(layout),
-        depth(p.depth(), l.way, p.count_padding, take),
-        height(p.height(), l.way, p.count_padding, take),
-        beside(p.channels_last() ? p.channels : 1),
-        source_(static_cast<const T*>(args.source)),
-        source_end(source_ ? source_ + (l.way.back ? p.y_elements() : p.x_elements()) : nullptr),
-        result_(static_cast<T*>(args.result)) {
-    tiles_ = take.Take<W>(l.slots * SlotSize());
-    kept_ = take.Take<int64_t>(l.slots);
-    edges_ = take.Take<W>(l.channels ? 0 : kLanes * EdgeSize());
-    sources_ = take.Take<Sources>((l.tiles_across > 1 ? 2 : 1) * l.part * l.inner);
-  }
+      : p(problem), l(layout), args_(args), take_(take) {}
 
   const Problem& p;
   const LaneLayout& l;
-  SourcesAlong depth, height;
-  const int64_t beside;  // elements from place to place in memory
+
+ private:
+  const Args& args_;
+  ScratchTaker& take_;
+  const T* const source_ = static_cast<const T*>(args_.source);
+  T* const result_ = static_cast<T*>(args_.result);
+
+ public:
+  SourcesAlong depth = {p.depth(), l.way, p.count_padding, take_}, height = {p.height(), l.way, p.count_padding, take_};
+  const int64_t beside = p.channels_last() ? p.channels : 1;  // elements from place to place in memory
+  const T* const source_end = source_ ? source_ + (l.way.back ? p.y_elements() : p.x_elements()) : nullptr;
 
   // Of the group.
   int64_t image[kLanes], part[kLanes];
@@ -324,21 +311,13 @@ class Lanes {
     }
   }
 
-  const T* const source_;
-
- public:
-  const T* const source_end;
-
- private:
-  T* const result_;
-  W* tiles_;
-  int64_t* kept_;     // which tile is in a slot
-  W* edges_;          // lanes' rows as they are transposed, where they are not so in memory
-  Sources* sources_;  // of every element of a row; and of those, what a tile of columns has
+  W* const tiles_ = take_.Take<W>(l.slots * SlotSize());
+  int64_t* const kept_ = take_.Take<int64_t>(l.slots);  // which tile is in a slot
+  // Lanes' rows as they are transposed, where they are not so in memory.
+  W* const edges_ = take_.Take<W>(l.channels ? 0 : kLanes * EdgeSize());
+  // Of every element of a row; and of those, what a tile of columns has.
+  Sources* const sources_ = take_.Take<Sources>((l.tiles_across > 1 ? 2 : 1) * l.part * l.inner);
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -10,24 +10,16 @@
 #if HWY_TARGET != HWY_SCALAR
 #include "cpu/lanes/average-inl.h"
 #include "cpu/lanes/planes-inl.h"
-#endif
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
-
-#if HWY_TARGET == HWY_SCALAR
-
-LaneRuns RunsHere(poolgrad_dtype) { return {}; }
-
-#else
+namespace poolgrad::HWY_NAMESPACE {
 
 template <class T>
 LaneRuns RunsOf() {
   LaneRuns runs = {LaneCount<Wide<T> >(), sizeof(Wide<T>)};
   if constexpr (IsBuilt(ForwardWay::kAverage, kHeld<T>, kThisSet)) {
-    runs.average = RunAverage<T>;
-    runs.average_scratch = [](const Problem& p, const LaneLayout& l) { return Average<T>(p, l, {}, nullptr).bytes; };
+    runs.average = RunAs<Average<T> >;
+    runs.average_scratch = ScratchOf<Average<T> >;
   }
   if constexpr (IsBuilt(ForwardWay::kAveragePlanes, kHeld<T>, kThisSet)) runs.planes = RunAveragePlanes<T>;
   return runs;
@@ -41,18 +33,19 @@ LaneRuns RunsHere(poolgrad_dtype dtype) {
   return {};
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
-
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+
+#endif  // HWY_TARGET != HWY_SCALAR
 
 #if HWY_ONCE
 namespace poolgrad {
 
 // f64 has AVX2's on AVX-512 (forward/table.h).
 LaneRuns RunsOn(const Problem& p, const Host& host) {
-  return POOLGRAD_DISPATCH(RunsHere, p.dtype == POOLGRAD_F64 && host.simd == kAvx3 ? kAvx2 : host.simd)(p.dtype);
+  const int64_t simd = p.dtype == POOLGRAD_F64 && host.simd == kAvx3 ? kAvx2 : host.simd;
+  const auto here = POOLGRAD_DISPATCH(LaneRuns(poolgrad_dtype), RunsHere, simd);
+  return here ? here(p.dtype) : LaneRuns{};
 }
 
 }  // namespace poolgrad

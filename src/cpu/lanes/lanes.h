@@ -6,17 +6,14 @@
 
 namespace poolgrad {
 
-// Forward and backward; average-inl.h.
-const char* MakeAverage(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
-
-// Forward, of planes that are one window each; planes-inl.h.
-const char* MakeAveragePlanes(const Problem& p, poolgrad_op op, const Host& host, Kernel* kernel);
+// Forward and backward (average-inl.h); and forward, of planes that are one window each (planes-inl.h).
+MakeKernel MakeAverage, MakeAveragePlanes;
 
 // What an element type has on an instruction set: null where forward/table.h has none.
 struct LaneRuns {
   int64_t lanes = 0, size = 0;  // of a vector of sums, and of one of these in bytes
   RunFn average = nullptr, planes = nullptr;
-  int64_t (*average_scratch)(const Problem&, const LaneLayout&) = nullptr;
+  int64_t (*average_scratch)(const Problem&, const void* layout) = nullptr;
 };
 
 LaneRuns RunsOn(const Problem& p, const Host& host);

@@ -58,9 +58,7 @@ class SourcesAlong {
   };
 
   SourcesAlong(const Axis& a, Direction way, bool count_padding, ScratchTaker& take)
-      : a_(a), way_(way), count_padding_(count_padding), n_(way.result(a) <= kMost ? way.result(a) : 0) {
-    memo_ = take.Take<Found>(n_);
-  }
+      : a_(a), way_(way), count_padding_(count_padding), memo_(take.Take<Found>(n_)) {}
   void Start() {
     for (int64_t i = 0; i < n_; ++i) memo_[i].counted = kUnknown;
   }
@@ -80,8 +78,8 @@ class SourcesAlong {
   const Axis& a_;
   const Direction way_;
   const bool count_padding_;
-  const int64_t n_;
-  Found* memo_;
+  const int64_t n_ = way_.result(a_) <= kMost ? way_.result(a_) : 0;
+  Found* const memo_;
 };
 
 // Whether no window ends before an earlier one does: then all that start before a place and end behind it cover it.

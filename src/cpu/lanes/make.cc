@@ -2,7 +2,6 @@
 #include <memory>
 #include <utility>
 
-#include "cpu/forward/forward.h"
 #include "cpu/lanes/lanes.h"
 #include "cpu/simd/targets.h"
 
@@ -25,7 +24,7 @@ const char* MakeAverage(const Problem& p, poolgrad_op op, const Host& host, Kern
   auto layout = std::make_shared<const LaneLayout>(LayOutLanes(p, back, runs.lanes, runs.size));
   kernel->run = runs.average;
   kernel->units = layout->units(runs.lanes);
-  kernel->scratch_bytes = runs.average_scratch(p, *layout);
+  kernel->scratch_bytes = runs.average_scratch(p, layout.get());
   kernel->layout = std::move(layout);
   return kernel->scratch_bytes > MostScratch(p) ? "its rows would take too much scratch" : nullptr;
 }

@@ -2,27 +2,17 @@
 // are loaded, turned over and added, one element after the other, so that the order of a sum is the row-major one and
 // every input is read once. fwd_average, which goes through scratch, takes 1.3 to 4 times as long.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_PLANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_PLANES_INL_H_
-#undef POOLGRAD_CPU_PLANES_INL_H_
-#else
-#define POOLGRAD_CPU_PLANES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
-#include "cpu/lanes/lanes-inl.h"
 #include "cpu/simd/transpose-inl.h"
 #include "cpu/simd/types-inl.h"
 #include "hwy/highway.h"
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Blocks of 16 bytes, `apart` bytes from one to the next.
 template <class D>
@@ -98,8 +88,5 @@ void RunAveragePlanes(const Problem& p, const Args& args, int64_t begin, int64_t
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

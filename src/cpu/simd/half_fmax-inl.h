@@ -4,14 +4,6 @@
 // knows their names, and to have them by a compiler's option would let it use them where nobody asked whether they
 // exist.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_HALF_FMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_HALF_FMAX_INL_H_
-#undef POOLGRAD_CPU_HALF_FMAX_INL_H_
-#else
-#define POOLGRAD_CPU_HALF_FMAX_INL_H_
-#endif
-
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -26,8 +18,7 @@ asm(".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,
   asm(".inst " #number " | .Lpoolgrad_%2 << 16 | .Lpoolgrad_%1 << 5 | .Lpoolgrad_%0" : "=w"(result) : "w"(a), "w"(b))
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using HalfTag = hn::ScalableTag<int16_t>;
@@ -53,8 +44,5 @@ HWY_INLINE hn::Mask<HalfTag> HalfAbove(Halves a, Halves b) {
   return hn::MaskFromVec(Halves(result));
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -5,21 +5,19 @@
 // integer. On ordinary data every NaN rule of spec/rules.h agrees with that. On special values they differ, so a Watch
 // looks out for them, and what it flags is computed again by exact-inl.h:
 //   floats   NaN and infinities. On Arm a maximum instruction passes NaN on, so looking at winners is enough; but it
-//   takes +0
-//            for greater than -0, so a winner of +0 asks whether there is a -0 among the inputs. On x86 the maximum
-//            instruction is exactly `later > best ? later : best`, and every input is summed: the sum is not finite if
-//            one of them is not. WebAssembly has both; which one is a single instruction depends on the processor
-//            below. POOLGRAD_WASM_PASSES_NAN takes the one that Arm has.
+//            takes +0 for greater than -0, so a winner of +0 asks whether there is a -0 among the inputs. On x86 the
+//            maximum instruction is exactly `later > best ? later : best`, and every input is summed: the sum is not
+//            finite if one of them is not. WebAssembly has both; which one is a single instruction depends on the
+//            processor below. POOLGRAD_WASM_PASSES_NAN takes the one that Arm has.
 //   halves   NaN, -inf, and -0, which is the one value whose key is out of order. With POOLGRAD_HALVES_BY_FMAX they are
 //            compared as they are, by the instructions that Arm has for f16, and watched like floats. bf16 too: sign
 //            and magnitude are ordered alike in both, but for magnitudes that are NaN in f16 (2^121 and more in bf16),
 //            which are special here.
 //   integers nothing
 //   bits     of floats that are not negative are ordered like unsigned integers, zeros and infinity included. A
-//   negative value,
-//            a -0 or a NaN is greater than all of them, so looking at winners is enough. What is flagged is not
-//            computed by exact-inl.h: the kernel gives up, and the one for all values takes its place (spec/kernel.h,
-//            Shortcut).
+//            negative value, a -0 or a NaN is greater than all of them, so looking at winners is enough. What is
+//            flagged is not computed by exact-inl.h: the kernel gives up, and the one for all values takes its place
+//            (spec/kernel.h, Shortcut).
 // False alarms (a sum that overflows) cost time, not correctness.
 
 // Per-target include guard
@@ -52,8 +50,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // S is how an element is held: float, double, int16_t (the bits of either half), int8_t (u8 too) or int32_t; or, where
 // no value is negative, uint32_t and uint16_t: the bits of f32 and of the halves.
@@ -195,10 +192,8 @@ inline S InfinityBits(bool bf16) {
   return sizeof(S) == 4 ? static_cast<S>(0x7F800000) : static_cast<S>(bf16 ? 0x7F80 : 0x7C00);
 }
 
-enum class Alarm { kNone, kZero, kSpecial };  // kZero: only if there is a -0 among the inputs
-
 // Looks at loaded keys (See) and at the keys that reach y (SeeWinner); Fired says whether a special value was among
-// them.
+// them, or a zero that is only special if there is a -0 among the inputs.
 template <class S>
 class Watch {
  public:
@@ -280,32 +275,32 @@ class Watch {
     SeeWinner(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), key, hn::Set(d, S{1})));
   }
 
-  HWY_INLINE Alarm Fired() const {
+  HWY_INLINE bool Fired() const {
     const hn::ScalableTag<S> d;
     if constexpr (kIsFloat<S>) {
       const auto zero = hn::Zero(d);
       const auto sum = kWinnersOnly ? hn::Add(hn::Add(winner0_, winner1_), seen0_)
                                     : hn::Add(hn::Add(seen0_, seen1_), hn::Add(seen2_, seen3_));
-      if (!hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero))) return Alarm::kSpecial;
+      if (!hn::AllTrue(d, hn::Eq(hn::Mul(sum, zero), zero))) return true;
       const hn::ScalableTag<Code<S>> du;
-      return hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
+      return !hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du)));
     } else if constexpr (kByFmax<S>) {
       const hn::ScalableTag<Code<S>> du;
       const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, S{0x7C00}));
       const auto low = hn::Gt(hn::Max(hn::BitCast(du, seen0_), hn::BitCast(du, seen1_)), hn::Set(du, Code<S>{0xFBFF}));
-      if (!hn::AllFalse(d, high) || !hn::AllFalse(du, low)) return Alarm::kSpecial;
-      return hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du))) ? Alarm::kNone : Alarm::kZero;
+      if (!hn::AllFalse(d, high) || !hn::AllFalse(du, low)) return true;
+      return !hn::AllFalse(du, hn::Eq(hn::Min(least0_, least1_), hn::Zero(du)));
     } else if constexpr (kIsHalf<S>) {
       const auto least = hn::Min(hn::Min(seen0_, seen1_), hn::Min(seen2_, seen3_));
       const S infinity = InfinityBits<S>(bf16_);
       const auto low = hn::Gt(least, hn::Set(d, static_cast<S>(-infinity)));
       const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, infinity));
-      return hn::AllTrue(d, low) && hn::AllFalse(d, high) ? Alarm::kNone : Alarm::kSpecial;
+      return !hn::AllTrue(d, low) || !hn::AllFalse(d, high);
     } else if constexpr (kIsBits<S>) {
       const auto high = hn::Gt(hn::Max(winner0_, winner1_), hn::Set(d, InfinityBits<S>(bf16_)));
-      return hn::AllFalse(d, high) ? Alarm::kNone : Alarm::kSpecial;
+      return !hn::AllFalse(d, high);
     } else {
-      return Alarm::kNone;
+      return false;
     }
   }
 
@@ -383,8 +378,7 @@ HWY_NOINLINE bool HasSpecial(const S* values, int64_t n, [[maybe_unused]] poolgr
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

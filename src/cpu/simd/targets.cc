@@ -9,7 +9,7 @@
 
 namespace poolgrad {
 
-const int64_t kAvx3 = HWY_AVX3, kAvx2 = HWY_AVX2, kSse4 = HWY_SSE4;
+const int64_t kAvx3 = HWY_AVX3, kAvx2 = HWY_AVX2;
 
 namespace {
 

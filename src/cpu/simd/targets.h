@@ -8,7 +8,7 @@
 //   AVX3   AVX-512 as Skylake has it
 //   WASM   the 128-bit instructions of WebAssembly
 //   SCALAR Highway's stand-in where the compiler's baseline has no SIMD: every algorithm refuses there. It comes last,
-//          and the files that are compiled for every set leave their kernels out for it
+//          and the files that are compiled for every set leave out all but the choice for it
 #pragma once
 
 #include <cstdint>
@@ -27,28 +27,29 @@
 #define HWY_DISABLED_TARGETS (~(HWY_NEON | HWY_SSE4 | POOLGRAD_WIDER | HWY_WASM | HWY_SCALAR))
 #endif
 
-// The function FUNC of instruction set `simd` (Host::simd). For use under HWY_ONCE, where all of them are declared.
-#define POOLGRAD_DISPATCH(FUNC, simd)                                                                                \
-  ::poolgrad::PickTarget<decltype(&HWY_STATIC_DISPATCH(FUNC))>(simd, POOLGRAD_AT_AVX3(FUNC), POOLGRAD_AT_AVX2(FUNC), \
-                                                               POOLGRAD_AT_SSE4(FUNC), &HWY_STATIC_DISPATCH(FUNC))
-
-#define POOLGRAD_AT_AVX3(FUNC) HWY_CHOOSE_AVX3(FUNC)
-#define POOLGRAD_AT_AVX2(FUNC) HWY_CHOOSE_AVX2(FUNC)
-#define POOLGRAD_AT_SSE4(FUNC) HWY_CHOOSE_SSE4(FUNC)
+// The function FUNC of instruction set `simd` (Host::simd), of type F; null where there is none. For use under
+// HWY_ONCE, where all of them are declared.
+#define POOLGRAD_DISPATCH(F, FUNC, simd)                                                                     \
+  ::poolgrad::PickTarget<F>(simd, POOLGRAD_AT(AVX3, FUNC), POOLGRAD_AT(AVX2, FUNC), POOLGRAD_AT(SSE4, FUNC), \
+                            POOLGRAD_AT(NEON, FUNC), POOLGRAD_AT(WASM, FUNC))
+#define POOLGRAD_AT(SET, FUNC) HWY_CHOOSE_##SET(FUNC)
 
 namespace poolgrad {
 
 inline constexpr int64_t kNoSimd = 0;
 
-// The bits of Host::simd that stand for AVX3, AVX2 and SSE4; other processors have one set, and it is the compiler's
-// baseline.
-extern const int64_t kAvx3, kAvx2, kSse4;
+// The bits of Host::simd that stand for AVX3 and AVX2.
+extern const int64_t kAvx3, kAvx2;
 
 template <class F>
-F PickTarget(int64_t simd, F avx3, F avx2, F sse4, F baseline) {
+F* PickTarget(int64_t simd, F* avx3, F* avx2, F* sse4, F* neon, F* wasm) {
+  if (simd == kNoSimd) return nullptr;
   if (simd == kAvx3 && avx3) return avx3;
   if ((simd == kAvx3 || simd == kAvx2) && avx2) return avx2;
-  return simd != kNoSimd && sse4 ? sse4 : baseline;
+  return sse4 ? sse4 : neon ? neon : wasm;
 }
+
+inline constexpr const char* kNoSimdHere = "this processor has none of the SIMD instruction sets that were built";
+inline constexpr char kNotBuilt[] = "it is not built for this type and instruction set";  // one address for all
 
 }  // namespace poolgrad

@@ -18,8 +18,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Squares of as many elements as 16 bytes hold, one in every block of that size, by rounds of a perfect shuffle.
 template <class D>
@@ -242,8 +241,7 @@ HWY_NOINLINE void Transpose(const U* HWY_RESTRICT from, int64_t rows, int64_t co
 #endif
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

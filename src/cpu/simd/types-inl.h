@@ -19,8 +19,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
@@ -71,14 +70,13 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> F16BitsFromF32(DF df, hn::Vec<DF> v
 
 // f32 rounded to bf16 bits, one per u32 lane.
 template <class DF>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> BF16BitsFromF32(DF df, hn::Vec<DF> value) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> BF16BitsFromF32(DF /*df*/, hn::Vec<DF> value) {
   const hn::RebindToUnsigned<DF> du;
   const auto bits = hn::BitCast(du, value);
   const auto top = hn::ShiftRight<16>(bits);
   const auto even = hn::And(top, hn::Set(du, 1u));
   const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), even));
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
-  (void)df;
   return hn::IfThenElse(is_nan, hn::Or(top, hn::Set(du, 0x40u)), rounded);
 }
 
@@ -232,8 +230,7 @@ HWY_INLINE void StoreSome(D d, hn::Vec<D> value, T* to, int64_t n) {
   std::memcpy(to, buffer, static_cast<size_t>(n) * sizeof(T));
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

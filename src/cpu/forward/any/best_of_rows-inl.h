@@ -1,28 +1,16 @@
-// The inner loops of fwd_routes: the best of several rows, lane by lane, with the number
-// of the tap it came from.
+// The inner loops of fwd_routes: the best of several rows, lane by lane, with the number of the tap it came from.
 //
 // All rows are scratch, with room for a vector beyond their end. Keys lie there as S and the taps' numbers beside them
 // as C: bytes where a window has few enough taps, so that one vector of numbers goes with several vectors of keys, else
 // lanes as wide as the keys. Sources are listed in order of preference: ties keep the earlier one.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_BEST_OF_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_BEST_OF_ROWS_INL_H_
-#undef POOLGRAD_CPU_BEST_OF_ROWS_INL_H_
-#else
-#define POOLGRAD_CPU_BEST_OF_ROWS_INL_H_
-#endif
-
 #include <cstdint>
 #include <cstring>
 
 #include "cpu/forward/common/codes-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // A row of keys with its numbers, to which `add` is added; or one tap, whose number is `add`.
 template <class S, class C>
@@ -88,16 +76,8 @@ HWY_INLINE void RowsStep(const Contender<S, C>* from, int64_t n, int64_t at, S* 
     for (int b = 0; b < kSome; ++b) key[b] = hn::LoadU(d, from[t].keys + at + b * lanes);
     best.Meet(key, code_of(t));
   }
-  for (int b = 0; b < kSome; ++b) {
-    if constexpr (kToY) {
-      if (b % 2 == 0) {
-        watch.template SeeWinner<0>(best.key[b]);
-      } else {
-        watch.template SeeWinner<1>(best.key[b]);
-      }
-    }
-    hn::StoreU(kToY ? watch.ToY(best.key[b]) : best.key[b], d, keys + b * lanes);
-  }
+  if constexpr (kToY) best.SeenBy(watch);
+  for (int b = 0; b < kSome; ++b) hn::StoreU(kToY ? watch.ToY(best.key[b]) : best.key[b], d, keys + b * lanes);
   if (kToY && watch.rectifies()) best.Drop(watch);
   hn::StoreU(best.code, dn, codes);
 }
@@ -166,8 +146,5 @@ void FindBest(BestJob<S, C> job, Watch<S>& watch) {
   return BestOfN<S, C, 0, kWhat>(job, watch);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

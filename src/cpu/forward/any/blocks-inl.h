@@ -17,16 +17,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cpu/forward/common/codes-inl.h"
-#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Whether strides over 4 have ways of their own: columns sorted by phase, windows reduced across lanes. Not where size
 // counts.
@@ -67,6 +61,18 @@ struct Spans {
   int64_t count(int64_t taps) const { return taps < size ? taps : CeilDiv(taps, size); }
   // The tap that span i of a window of taps >= size begins at.
   int64_t tap(int64_t i, int64_t taps) const { return std::min(i * size, taps - size); }
+  // Sources that are listed at once, at most.
+  int64_t listed(int64_t taps) const { return std::max(used() ? std::max(size, CeilDiv(taps, size)) : taps, radix); }
+};
+
+// How windows are taken from padded rows.
+enum class Across {
+  kTaps,     // one apart, or sorted by phase: a vector of windows is a contiguous load per tap
+  kPairs,    // two apart: neighbours meet
+  kPhases,   // three or four apart: de-interleaving loads bring several taps of a vector of windows
+  kRuns,     // several apart, each with channels that fill vectors
+  kWindows,  // several apart: each loaded as it lies, and reduced across lanes
+  kPick,     // several apart: made at all places, and picked
 };
 
 // How many positions, padding included, the windows of an axis reach over; a cropped input may have more.
@@ -139,19 +145,10 @@ void PoolBlocks(const Rows<S>& rows, int64_t out_rows, int64_t tile, int64_t beg
       }
       Watch<S> watch(rows.p);
       if (in.size() > 0 && block.depth.size() > 0) pool(block, watch);
-      PoolSpecialRows<S>(rows, r, past, piece->ow, watch.Fired() != Alarm::kNone);
+      PoolSpecialRows<S>(rows, r, past, piece->ow, watch.Fired());
       rows.Finish(r, past - r, piece->ow);
     }
   }
-}
-
-// Calls run(block, plane) for each plane of a block, as a block of its own.
-template <class S, class Run>
-void ForPlanesOf(Block<S> block, const Rows<S>& rows, const Run& run) {
-  const int64_t planes = block.planes;
-  block.planes = 1;
-  for (int64_t i = 0; i < planes; ++i, block.plane += rows.p.in_plane() * rows.inner, block.r += block.oh.size())
-    run(block);
 }
 
 // Input rows that a block of at most out_rows output rows of one plane sees.
@@ -196,8 +193,7 @@ void PackRows(const Rows<S>& rows, const C* codes, int64_t pitch, int64_t r, int
   for (int64_t i = done; i < count; ++i) PackRow(p, codes + i * pitch, ow, rows.route_row(r + i));
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -17,12 +17,9 @@
 
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/simd/types-inl.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // The greater of each pair of neighbours: those of `low` in the lower half.
 template <class S>
@@ -234,8 +231,7 @@ void MaxOfPairs(const S* from, int64_t taps, int64_t runs, int64_t run, int64_t 
   return MaxOfPairsN<S, 0>(from, taps, runs, run, in_pitch, y, y_pitch, watch);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

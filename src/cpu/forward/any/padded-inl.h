@@ -17,12 +17,10 @@
 #include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/simd/transpose-inl.h"
-#include "hwy/highway.h"
 #include "spec/geometry.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Where padded position q (the input's q - pad_lo) of each of several rows lies: phase q % stride, place q / stride.
 struct Phases {
@@ -207,8 +205,7 @@ HWY_NOINLINE void PickRow(const T* from, int64_t out, int64_t step, int64_t inne
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

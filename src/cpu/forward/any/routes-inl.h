@@ -18,32 +18,17 @@
 // columns: 13.0 in L1, 18 to 25 from memory; bits of values that are not negative: zeros tie with padding, and adding 1
 // to the bits is 1.2 to 1.6 times slower.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_ROUTES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_ROUTES_INL_H_
-#undef POOLGRAD_CPU_ROUTES_INL_H_
-#else
-#define POOLGRAD_CPU_ROUTES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 
 #include "cpu/forward/any/best_of_rows-inl.h"
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/any/padded-inl.h"
-#include "cpu/forward/any/values-inl.h"
-#include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // How a problem is cut.
 struct RoutesLayout {
@@ -128,55 +113,12 @@ struct ClippedWindow {
 };
 
 template <class S, class C>
-struct RoutesScratch {
-  S* keys;
-  S* split;                // the same, or what is yet to be sorted
-  Reduced<S, C> dense[2];  // along the width, as wide as split rows
-  Reduced<S, C> reduced;
-  Reduced<S, C> spans[2];  // of reduced rows
-  C* out_codes;
-  Contender<S, C>* list;
-  ClippedWindow<C>* clipped;  // integers
-
-  RoutesScratch(const RoutesLayout& l, const Problem& p, ScratchTaker& take) {
-    const int64_t slack = 4 * LaneCount<S>() + LaneCount<uint8_t>();
-    const auto take_rows = [&](bool wanted, int64_t size) {
-      return Reduced<S, C>{take.Take<S>(wanted ? size + slack : 0), take.Take<C>(wanted ? size + slack : 0)};
-    };
-    keys = take.Take<S>(l.phases.size() + slack);
-    split = l.sorts_later() ? take.Take<S>(l.split.size() + slack) : keys;
-    for (int i = 0; i < 2; ++i) dense[i] = take_rows(l.dense > i, l.phases.places * l.planes * l.in_rows);
-    reduced = take_rows(true, l.planes * l.slices * l.plane_pitch);
-    for (int i = 0; i < 2; ++i) spans[i] = take_rows(l.down.levels > i, l.planes * l.plane_pitch);
-    out_codes = take.Take<C>(l.out_rows * l.row + slack);
-    const auto listed = [](const Spans& spans_of, const Axis& a) {
-      return std::max(spans_of.used() ? std::max(spans_of.size, CeilDiv(a.kernel, spans_of.size)) : a.kernel,
-                      spans_of.radix);
-    };
-    const int64_t down = l.slices * std::min(listed(l.down, p.height()), p.height().in);
-    list = take.Take<Contender<S, C>>(std::max(down, listed(l.across, p.width())));
-    clipped =
-        take.Take<ClippedWindow<C>>(kIsInt<S> ? std::min(l.tile, p.width().out - p.width().interior().size()) : 0);
-  }
-};
-
-template <class S, class C>
 class RoutesRunner {
  public:
-  RoutesRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p),
-        height_(p.height()),
-        l_(*static_cast<const RoutesLayout*>(args.layout)),
-        rows_(p, args),
-        inner_(rows_.inner),
-        take_(memory),
-        s_(l_, p, take_),
-        piece_(p.width(), {0, l_.tile}),
-        lookahead_(p.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead()) {
-    Clear();
-  }
+  RoutesRunner(const Problem& p, const Args& args, ScratchTaker& take) : rows_(p, args), take_(take) {}
 
   void Run(int64_t begin, int64_t end) {
+    Clear();
     PoolBlocks(
         rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
         [&](const Block<S>& block, Watch<S>& watch) { Pool(block, watch); });
@@ -184,7 +126,7 @@ class RoutesRunner {
 
  private:
   void Clear() {
-    FillRow<S>(s_.split, l_.split.size(), LowestKey<S>());
+    FillRow<S>(split_, l_.split.size(), LowestKey<S>());
     if constexpr (kIsInt<S>) ListClippedWindows();
   }
 
@@ -193,11 +135,11 @@ class RoutesRunner {
       const S* from = rows_.row(block.plane, p_.depth().start(block.od) + kd * p_.depth().dilation, block.in.begin);
       const int64_t slice = (kd - block.depth.begin) * l_.plane_pitch;
       Split(from + piece_.begin * inner_, block, watch);
-      AcrossRows(block, {s_.reduced.keys + slice, s_.reduced.codes + slice});
+      AcrossRows(block, {reduced_.keys + slice, reduced_.codes + slice});
     }
     const Reduced<S, C> longest = SpanRows(block, watch);
     Down(block, longest, watch);
-    PackRows(rows_, s_.out_codes, RowSize(), block.r, block.planes * block.oh.size(), piece_.ow);
+    PackRows(rows_, out_codes_, RowSize(), block.r, block.planes * block.oh.size(), piece_.ow);
   }
 
   int64_t RowSize() const { return piece_.width.out * inner_; }  // of a reduced row
@@ -208,11 +150,11 @@ class RoutesRunner {
     const int64_t together = rows == height_.in ? block.planes : 1;
     for (int64_t p = 0; p < block.planes; p += together) {
       SplitRows<S>(l_.split, from + p * p_.in_plane() * inner_, piece_.width.in * inner_, piece_.width.pad_lo * inner_,
-                   p_.width().in * inner_, together * rows, s_.split + p * rows * l_.split.places, watch, &lookahead_);
+                   p_.width().in * inner_, together * rows, split_ + p * rows * l_.split.places, watch, &lookahead_);
     }
     if (!l_.sorts_later()) return;
     const int64_t columns = std::min(piece_.width.extent(), piece_.width.stride);
-    SortByPhase<S>(l_.phases, s_.split, block.planes * rows, columns, s_.keys);
+    SortByPhase<S>(l_.phases, split_, block.planes * rows, columns, keys_);
   }
 
   // Where row number `row` of the block is among the reduced rows.
@@ -226,12 +168,12 @@ class RoutesRunner {
     for (int64_t i = 0; i < n; ++i) put(i, rows_.backwards ? n - 1 - i : i);
   }
 
-  // The taps of a row, as they lie in s_.keys.
+  // The taps of a row, as they lie in keys_.
   void ListTaps(int64_t taps) {
     const Axis& width = piece_.width;
     List(taps, [&](int64_t i, int64_t kw) {
       const int64_t at = l_.phases.stride == 1 ? kw * width.dilation * inner_ : l_.phases.at(kw * width.dilation);
-      s_.list[i] = {s_.keys + at, nullptr, static_cast<Code<S>>(kw)};
+      list_[i] = {keys_ + at, nullptr, static_cast<Code<S>>(kw)};
     });
   }
   // Spans of `size` taps, the first of which begin at taps(i).
@@ -240,7 +182,7 @@ class RoutesRunner {
     List(n, [&](int64_t i, int64_t span) {
       const int64_t tap = tap_of(span);
       const int64_t at = tap * piece_.width.dilation * inner_;
-      s_.list[i] = {from.keys + at, from.codes + at, static_cast<Code<S>>(tap)};
+      list_[i] = {from.keys + at, from.codes + at, static_cast<Code<S>>(tap)};
     });
   }
 
@@ -254,14 +196,14 @@ class RoutesRunner {
     int64_t reach = 1;
     int pass = 0;
     for (; pass < spans.levels; ++pass, reach *= spans.radix) {
-      const Reduced<S, C> made = s_.dense[pass % 2];
+      const Reduced<S, C> made = dense_[pass % 2];
       const int64_t all = every - (reach * spans.radix - 1) * step;
       if (pass == 0) {
         ListTaps(spans.radix);
-        FindBest<S, C, BestOf::kTaps>({s_.list, spans.radix, 1, all, 0, made.keys, made.codes, 0, 0}, unused);
+        FindBest<S, C, BestOf::kTaps>({list_, spans.radix, 1, all, 0, made.keys, made.codes, 0, 0}, unused);
       } else {
         ListSpans(from, spans.radix, [&](int64_t i) { return i * reach; });
-        FindBest<S, C, BestOf::kRows>({s_.list, spans.radix, 1, all, 0, made.keys, made.codes, 0, 0}, unused);
+        FindBest<S, C, BestOf::kRows>({list_, spans.radix, 1, all, 0, made.keys, made.codes, 0, 0}, unused);
       }
       from = made;
     }
@@ -301,7 +243,7 @@ class RoutesRunner {
   void Meet(int64_t n, int64_t from, int64_t planes, int64_t in_plane, int64_t runs, int64_t run, int64_t in_pitch,
             Reduced<S, C> to, int64_t out_pitch, int64_t out_plane) {
     Watch<S> unused(p_);
-    const BestJob<S, C> job = {s_.list,   n,         runs,   run,      in_pitch,  to.keys,   to.codes,
+    const BestJob<S, C> job = {list_,     n,         runs,   run,      in_pitch,  to.keys,   to.codes,
                                out_pitch, out_pitch, planes, in_plane, out_plane, out_plane, from};
     if (l_.across.used()) return FindBest<S, C, BestOf::kRows>(job, unused);
     FindBest<S, C, BestOf::kTaps>(job, unused);
@@ -311,7 +253,7 @@ class RoutesRunner {
   void Pick(const Block<S>& block, int64_t n, int64_t all, int pass, Reduced<S, C> to) {
     const Axis& width = piece_.width;
     const int64_t rows = block.in.size();
-    const Reduced<S, C> made = s_.dense[pass % 2];
+    const Reduced<S, C> made = dense_[pass % 2];
     const bool one = width.kernel == 1;
     if (!one) Meet(n, 0, 1, 0, 1, all, 0, made, 0, 0);
     const int64_t step = width.stride * inner_;
@@ -319,7 +261,7 @@ class RoutesRunner {
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t from = (p * rows + row) * l_.phases.places;
         const int64_t at = p * l_.plane_pitch + Place(row);
-        PickRow<S>((one ? s_.keys : made.keys) + from, width.out, step, inner_, to.keys + at);
+        PickRow<S>((one ? keys_ : made.keys) + from, width.out, step, inner_, to.keys + at);
         if (one) {
           FillRow<C>(to.codes + at, RowSize(), 0);
         } else {
@@ -335,7 +277,7 @@ class RoutesRunner {
   // are listed.
   void CorrectPadding(Reduced<S, C> to, int64_t row) const {
     for (int64_t k = 0; k < clipped_count_; ++k) {
-      const ClippedWindow<C> window = s_.clipped[k];
+      const ClippedWindow<C> window = clipped_[k];
       for (int64_t i = row + window.ow * inner_; i < row + (window.ow + 1) * inner_; ++i) {
         to.codes[i] =
             to.keys[i] == LowestKey<S>() ? window.tap : to.codes[i];  // no jump: zeros are common and come as they like
@@ -351,7 +293,7 @@ class RoutesRunner {
       if (o >= whole.begin && o < whole.end) o = whole.end;
       if (o >= width.out) break;
       const Range valid = width.valid_taps(o);
-      s_.clipped[clipped_count_++] = {o, static_cast<C>(rows_.backwards ? valid.end - 1 : valid.begin)};
+      clipped_[clipped_count_++] = {o, static_cast<C>(rows_.backwards ? valid.end - 1 : valid.begin)};
     }
   }
 
@@ -361,16 +303,16 @@ class RoutesRunner {
 
   // The best of reduced rows row, row + dilation, ..., as many as the longest spans have; numbers count from that row.
   Reduced<S, C> SpanRows(const Block<S>& block, Watch<S>& watch) {
-    Reduced<S, C> from = s_.reduced;
+    Reduced<S, C> from = reduced_;
     int64_t reach = 1;
     for (int level = 0; level < l_.down.levels; ++level) {
-      const Reduced<S, C> to = s_.spans[level % 2];
+      const Reduced<S, C> to = spans_[level % 2];
       const int64_t rows = block.in.size() - (reach * l_.down.radix - 1) * height_.dilation;
       for (int64_t phase = 0; phase < std::min(height_.stride, rows); ++phase) {
         List(l_.down.radix, [&](int64_t i, int64_t t) {
-          s_.list[i] = RowAt(from, Place(phase + t * reach * height_.dilation), t * reach * p_.width().kernel);
+          list_[i] = RowAt(from, Place(phase + t * reach * height_.dilation), t * reach * p_.width().kernel);
         });
-        FindBest<S, C, BestOf::kRows>({s_.list, l_.down.radix, RowsOf(phase, rows), RowSize(), RowSize(),
+        FindBest<S, C, BestOf::kRows>({list_, l_.down.radix, RowsOf(phase, rows), RowSize(), RowSize(),
                                        to.keys + phase * l_.phase_pitch, to.codes + phase * l_.phase_pitch, RowSize(),
                                        RowSize(), block.planes, l_.plane_pitch, l_.plane_pitch, l_.plane_pitch},
                                       watch);
@@ -396,43 +338,62 @@ class RoutesRunner {
         n = l_.down.count(h.size());
         List(n, [&](int64_t i, int64_t span) {
           const int64_t kh = h.begin + l_.down.tap(span, h.size());
-          s_.list[i] = RowAt(longest, Place(first + kh * height_.dilation), kh * kernel_w);
+          list_[i] = RowAt(longest, Place(first + kh * height_.dilation), kh * kernel_w);
         });
       } else {
         n = block.depth.size() * h.size();
         List(n, [&](int64_t i, int64_t at) {
           const int64_t kd = at / h.size();
           const int64_t kh = h.begin + at % h.size();
-          s_.list[i] = RowAt(s_.reduced, kd * l_.plane_pitch + Place(first + kh * height_.dilation),
-                             ((block.depth.begin + kd) * height_.kernel + kh) * kernel_w);
+          list_[i] = RowAt(reduced_, kd * l_.plane_pitch + Place(first + kh * height_.dilation),
+                           ((block.depth.begin + kd) * height_.kernel + kh) * kernel_w);
         });
       }
       const int64_t row = o - block.oh.begin;
       if (n > 0) {
         FindBest<S, C, BestOf::kRowsToY>(
-            {s_.list, n, count, RowSize(), RowSize(), y + row * y_pitch, s_.out_codes + row * RowSize(), y_pitch,
-             RowSize(), block.planes, l_.plane_pitch, block.oh.size() * y_pitch, block.oh.size() * RowSize()},
+            {list_, n, count, RowSize(), RowSize(), y + row * y_pitch, out_codes_ + row * RowSize(), y_pitch, RowSize(),
+             block.planes, l_.plane_pitch, block.oh.size() * y_pitch, block.oh.size() * RowSize()},
             watch);
       }
       o += count;
     }
   }
 
-  const Problem& p_;
-  const Axis& height_;
-  const RoutesLayout& l_;
-  Rows<S> rows_;
-  int64_t inner_;
-  ScratchTaker take_;
-  RoutesScratch<S, C> s_;
-  Piece piece_;
+  Reduced<S, C> TakeRows(bool wanted, int64_t size) {
+    const int64_t n = wanted ? size + slack_ : 0;
+    return {take_.Take<S>(n), take_.Take<C>(n)};
+  }
+
+  const Rows<S> rows_;
+  ScratchTaker& take_;
+  const Problem& p_ = rows_.p;
+  const Axis &height_ = p_.height(), &width_ = p_.width();
+  const RoutesLayout& l_ = *static_cast<const RoutesLayout*>(rows_.args.layout);
+  const int64_t inner_ = rows_.inner;
+  const int64_t slack_ = 4 * LaneCount<S>() + LaneCount<uint8_t>();
+  const int64_t wide_ = l_.phases.places * l_.planes * l_.in_rows;
+  const int64_t slice_ = l_.planes * l_.plane_pitch, slices_ = l_.slices * slice_;
+
+  S* const keys_ = take_.Take<S>(l_.phases.size() + slack_);
+  S* const split_ = l_.sorts_later() ? take_.Take<S>(l_.split.size() + slack_) : keys_;  // or what is yet to be sorted
+  // Along the width, as wide as split rows; reduced rows, and spans of them.
+  const Reduced<S, C> dense_[2] = {TakeRows(l_.dense > 0, wide_), TakeRows(l_.dense > 1, wide_)};
+  const Reduced<S, C> reduced_ = TakeRows(true, slices_);
+  const Reduced<S, C> spans_[2] = {TakeRows(l_.down.levels > 0, slice_), TakeRows(l_.down.levels > 1, slice_)};
+  C* const out_codes_ = take_.Take<C>(l_.out_rows * l_.row + slack_);
+  Contender<S, C>* const list_ = take_.Take<Contender<S, C>>(
+      std::max(l_.slices * std::min(l_.down.listed(height_.kernel), height_.in), l_.across.listed(width_.kernel)));
+  ClippedWindow<C>* const clipped_ = take_.Take<ClippedWindow<C>>(
+      kIsInt<S> ? std::min(l_.tile, width_.out - width_.interior().size()) : 0);  // integers
   int64_t clipped_count_ = 0;
-  Lookahead lookahead_;
+  Piece piece_ = {width_, {0, l_.tile}};
+  Lookahead lookahead_ = p_.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
 };
 
 template <class S, class C>
 const char* MakeRoutesWith(const Problem& p, Kernel* kernel) {
-  return MakeOfRows<S, RoutesScratch<S, C>>(kernel, p, RunAs<RoutesRunner<S, C>>, LayOutRoutes<S, C>(p));
+  return MakeOfRows<S, RoutesRunner<S, C>>(kernel, p, LayOutRoutes<S, C>(p));
 }
 
 template <class S>
@@ -450,8 +411,5 @@ const char* MakeRoutes(const Problem& p, Kernel* kernel) {
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -16,14 +16,6 @@
 // of 12 to 40 KiB are all the same; rows in pieces of 16 to 48 KiB (0.9); neighbours that meet first where windows and
 // strides are multiples of two or three, in place of windows across lanes (signals, 0.5 to 1.25 times as fast).
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_VALUES_INL_H_
-#undef POOLGRAD_CPU_VALUES_INL_H_
-#else
-#define POOLGRAD_CPU_VALUES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -31,27 +23,11 @@
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/any/maxima-inl.h"
 #include "cpu/forward/any/padded-inl.h"
-#include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
-
-// How windows are taken from padded rows.
-enum class Across {
-  kTaps,     // one apart, or sorted by phase: a vector of windows is a contiguous load per tap
-  kPairs,    // two apart: neighbours meet
-  kPhases,   // three or four apart: de-interleaving loads bring several taps of a vector of windows
-  kRuns,     // several apart, each with channels that fill vectors
-  kWindows,  // several apart: each loaded as it lies, and reduced across lanes
-  kPick,     // several apart: made at all places, and picked
-};
+namespace poolgrad::HWY_NAMESPACE {
 
 inline constexpr int64_t kReadBeyond = 8;  // vectors, of padded rows
 
@@ -217,33 +193,6 @@ ValuesLayout LayOutValues(const Problem& p) {
   return l;
 }
 
-template <class S>
-struct ValuesScratch {
-  S* folded;   // in_rows rows
-  S* running;  // maxima of the rows of a window, from each of them to the last; and one row more
-  S* padded;
-  S* dense[2];  // padded rows' spans, or windows at all places
-  S* picked;
-  const S** list;
-
-  ValuesScratch(const ValuesLayout& l, const Problem& p, ScratchTaker& take) {
-    const int64_t vector = LaneCount<S>();
-    const int64_t inner = p.channels_last() ? p.channels : 1;
-    folded = take.Take<S>(l.folds ? l.in_rows * l.in_pitch + vector : 0);
-    running = take.Take<S>(l.runs ? (std::min(p.height().kernel, p.height().in) + 1) * l.in_pitch + vector : 0);
-    const int64_t beyond = kReadBeyond * vector + (l.way == Across::kWindows ? 16 * p.width().stride : 0);
-    padded = take.Take<S>(l.out_rows * l.pitch + beyond);
-    for (int i = 0; i < 2; ++i) dense[i] = take.Take<S>(l.dense > i ? l.across_rows * l.pitch + beyond : 0);
-    picked = take.Take<S>(l.picks() ? l.across_rows * l.tile * inner + vector : 0);
-    const auto listed = [](const Spans& spans, const Axis& a) {
-      return std::max(spans.used() ? std::max(spans.size, CeilDiv(a.kernel, spans.size)) : a.kernel, spans.radix);
-    };
-    const int64_t depth = l.folds ? 1 : std::min(p.depth().kernel, p.depth().in);
-    const int64_t height = std::min(p.height().kernel, p.height().in);
-    list = take.Take<const S*>(std::max({depth * height, listed(l.across, p.width()), p.depth().in}) + 1);
-  }
-};
-
 // A row meets what the rows before it left, `before` (null: there was none), and that becomes `to`, which may be the
 // same. Where `other` is not null, both together become `out`. At least a vector long.
 template <class S, MaxFlow kFlow>
@@ -263,29 +212,17 @@ HWY_NOINLINE void RunningMax(const S* row, const S* before, int64_t run, S* to, 
 template <class S>
 class ValuesRunner {
  public:
-  ValuesRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p),
-        height_(p.height()),
-        l_(*static_cast<const ValuesLayout*>(args.layout)),
-        rows_(p, args),
-        inner_(rows_.inner),
-        x_pitch_(p.width().in * inner_),
-        y_pitch_(p.width().out * inner_),
-        take_(memory),
-        s_(l_, p, take_),
-        piece_(p.width(), {0, l_.tile}),
-        lookahead_(p.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead()) {
-    Clear();
-  }
+  ValuesRunner(const Problem& p, const Args& args, ScratchTaker& take) : rows_(p, args), take_(take) {}
 
   void Run(int64_t begin, int64_t end) {
+    Clear();
     PoolBlocks(
         rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
         [&](const Block<S>& block, Watch<S>& watch) { Pool(block, watch); });
   }
 
  private:
-  void Clear() { FillRow<S>(s_.padded, l_.out_rows * l_.pitch + kReadBeyond * LaneCount<S>(), LowestKey<S>()); }
+  void Clear() { FillRow<S>(padded_, l_.out_rows * l_.pitch + kReadBeyond * LaneCount<S>(), LowestKey<S>()); }
 
   int64_t Seen() const { return piece_.width.in * inner_; }  // elements of a row of x that the piece sees
 
@@ -294,7 +231,7 @@ class ValuesRunner {
     S* const y = rows_.y_row(block.r) + piece_.ow.begin * inner_;
     const int64_t rows = block.planes * block.oh.size();
     for (int64_t r = 0; r < rows; r += l_.across_rows) {
-      AcrossRows(s_.padded + r * l_.pitch, std::min(l_.across_rows, rows - r), y + r * y_pitch_, watch);
+      AcrossRows(padded_ + r * l_.pitch, std::min(l_.across_rows, rows - r), y + r * y_pitch_, watch);
     }
   }
 
@@ -305,11 +242,11 @@ class ValuesRunner {
   void Down(const Block<S>& block, Watch<S>& watch) {
     if (!l_.folds) return DownFrom<MaxFlow::kRawToKeys>(block, block.depth, watch);
     for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
-      s_.list[kd - block.depth.begin] = Input(block, kd, block.in.begin);
+      list_[kd - block.depth.begin] = Input(block, kd, block.in.begin);
     }
-    MaxRows<S, MaxFlow::kRawToKeys>({s_.list, block.depth.size(), block.in.size(), Seen(), x_pitch_, s_.folded,
-                                     l_.in_pitch, 0, 1, 0, 0, &lookahead_},
-                                    watch);
+    MaxRows<S, MaxFlow::kRawToKeys>(
+        {list_, block.depth.size(), block.in.size(), Seen(), x_pitch_, folded_, l_.in_pitch, 0, 1, 0, 0, &lookahead_},
+        watch);
     DownFrom<MaxFlow::kKeysToKeys>(block, {0, 1}, watch);
   }
 
@@ -319,7 +256,7 @@ class ValuesRunner {
     const int64_t first = block.in.begin;
     const int64_t pitch = kFlow == MaxFlow::kKeysToKeys ? l_.in_pitch : x_pitch_;
     const auto source = [&](int64_t kd, int64_t h) {
-      return kFlow == MaxFlow::kKeysToKeys ? s_.folded + (h - first) * pitch : Input(block, kd, h);
+      return kFlow == MaxFlow::kKeysToKeys ? folded_ + (h - first) * pitch : Input(block, kd, h);
     };
     if (l_.runs && Seen() >= LaneCount<S>()) {
       const int64_t apart = height_.dilation / std::gcd(height_.stride, height_.dilation);
@@ -338,29 +275,21 @@ class ValuesRunner {
       const Range h = height_.valid_taps(o);
       int64_t n = 0;
       for (int64_t kd = depth.begin; kd < depth.end; ++kd) {
-        for (int64_t kh = h.begin; kh < h.end; ++kh)
-          s_.list[n++] = source(kd, height_.start(o) + kh * height_.dilation);
+        for (int64_t kh = h.begin; kh < h.end; ++kh) list_[n++] = source(kd, height_.start(o) + kh * height_.dilation);
       }
       const bool shares = depth.size() == 1 && height_.stride == 1 && n > 1;
-      if (shares) s_.list[n] = s_.list[n - 1] + height_.dilation * pitch;
-      const MaxJob<S> job = {s_.list,
-                             n,
-                             count,
-                             Seen(),
-                             height_.stride * pitch,
-                             Padded(o - block.oh.begin),
-                             l_.pitch,
-                             shares ? height_.dilation : 0,
-                             block.planes,
-                             p_.in_plane() * inner_,
-                             block.oh.size() * l_.pitch,
-                             &lookahead_};
-      if (n > 0) MaxRows<S, kFlow>(job, watch);
+      if (shares) list_[n] = list_[n - 1] + height_.dilation * pitch;
+      if (n > 0) {
+        MaxRows<S, kFlow>({list_, n, count, Seen(), height_.stride * pitch, Padded(o - block.oh.begin), l_.pitch,
+                           shares ? height_.dilation : 0, block.planes, p_.in_plane() * inner_,
+                           block.oh.size() * l_.pitch, &lookahead_},
+                          watch);
+      }
       o += count;
     }
   }
 
-  S* Padded(int64_t r) const { return s_.padded + r * l_.pitch + piece_.width.pad_lo * inner_; }
+  S* Padded(int64_t r) const { return padded_ + r * l_.pitch + piece_.width.pad_lo * inner_; }
 
   // Window `o` and those after it, `apart` rows of outputs each, that have its last row: maxima towards the front from
   // that row, and towards the end from the next one, give each window two parts. (Tap t's row of window o is row(t),
@@ -375,9 +304,9 @@ class ValuesRunner {
     const int64_t end = std::min((count - 1) * step + height_.kernel, inside);
     const auto out = [&](int64_t i) { return Padded(o + i * apart - block.oh.begin); };
     const auto front = [&](int64_t tap) {
-      return tap <= taps.begin ? out(0) : s_.running + (tap - taps.begin) * l_.in_pitch;
+      return tap <= taps.begin ? out(0) : running_ + (tap - taps.begin) * l_.in_pitch;
     };
-    S* const back = s_.running + taps.size() * l_.in_pitch;
+    S* const back = running_ + taps.size() * l_.in_pitch;
     const S* before = nullptr;
     for (int64_t t = taps.end - 1; t >= taps.begin; --t) {
       RunningMax<S, kFlow>(row(t), before, Seen(), front(t), nullptr, nullptr, watch);
@@ -394,9 +323,9 @@ class ValuesRunner {
       i += whole;
     }
     for (; i < count; ++i) {  // windows that reach beyond the input
-      s_.list[0] = front(i * step);
-      s_.list[1] = before;
-      MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, before ? 2 : 1, 1, Seen(), 0, out(i), 0}, watch);
+      list_[0] = front(i * step);
+      list_[1] = before;
+      MaxRows<S, MaxFlow::kKeysToKeys>({list_, before ? 2 : 1, 1, Seen(), 0, out(i), 0}, watch);
     }
     return count;
   }
@@ -418,58 +347,68 @@ class ValuesRunner {
     const int64_t step = width.dilation * inner_;
     int64_t reach = step;
     for (int level = 0; level < l_.across.levels; ++level, ++pass, reach *= l_.across.radix) {
-      for (int64_t t = 0; t < l_.across.radix; ++t) s_.list[t] = from + t * reach;
+      for (int64_t t = 0; t < l_.across.radix; ++t) list_[t] = from + t * reach;
       all -= (l_.across.radix - 1) * reach;
-      MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, l_.across.radix, 1, all, 0, s_.dense[pass % 2], 0}, watch);
-      from = s_.dense[pass % 2];
+      MaxRows<S, MaxFlow::kKeysToKeys>({list_, l_.across.radix, 1, all, 0, dense_[pass % 2], 0}, watch);
+      from = dense_[pass % 2];
     }
     const int64_t n = l_.across.count(kernel);
     const int64_t span = l_.across.used() ? l_.across.size : 1;
-    for (int64_t i = 0; i < n; ++i) s_.list[i] = from + std::min(i * span, kernel - span) * step;
+    for (int64_t i = 0; i < n; ++i) list_[i] = from + std::min(i * span, kernel - span) * step;
     const int64_t run = width.out * inner_;
     if (l_.way == Across::kTaps) {
-      MaxRows<S, MaxFlow::kKeysToY>({s_.list, n, rows, run, l_.pitch, y, y_pitch_}, watch);
+      MaxRows<S, MaxFlow::kKeysToY>({list_, n, rows, run, l_.pitch, y, y_pitch_}, watch);
     } else if (l_.way == Across::kRuns) {
       MaxRows<S, MaxFlow::kKeysToY>(
-          {s_.list, n, width.out, inner_, width.stride * inner_, y, inner_, 0, rows, l_.pitch, y_pitch_}, watch);
+          {list_, n, width.out, inner_, width.stride * inner_, y, inner_, 0, rows, l_.pitch, y_pitch_}, watch);
     } else {
       if (l_.way == Across::kPick && n > 1) {
         all = rows * pitch - (kernel - 1) * step;
-        MaxRows<S, MaxFlow::kKeysToKeys>({s_.list, n, 1, all, 0, s_.dense[pass % 2], 0}, watch);
-        from = s_.dense[pass % 2];
+        MaxRows<S, MaxFlow::kKeysToKeys>({list_, n, 1, all, 0, dense_[pass % 2], 0}, watch);
+        from = dense_[pass % 2];
       }
       const int64_t together = l_.way == Across::kWindows && pitch == run * stride ? rows : 1;
       for (int64_t r = 0; r < rows; r += together) {
         if (l_.way == Across::kPick) {
-          PickRow<S>(from + r * pitch, width.out, stride * inner_, inner_, s_.picked + r * run);
+          PickRow<S>(from + r * pitch, width.out, stride * inner_, inner_, picked_ + r * run);
         } else if constexpr (kTakesWindows<S>) {
-          MaxOfWindows<S>(from + r * pitch, kernel, stride, together * run, s_.picked + r * run);
+          MaxOfWindows<S>(from + r * pitch, kernel, stride, together * run, picked_ + r * run);
         }
       }
-      s_.list[0] = s_.picked;
-      MaxRows<S, MaxFlow::kKeysToY>({s_.list, 1, rows, run, run, y, y_pitch_}, watch);
+      list_[0] = picked_;
+      MaxRows<S, MaxFlow::kKeysToY>({list_, 1, rows, run, run, y, y_pitch_}, watch);
     }
   }
 
-  const Problem& p_;
-  const Axis& height_;
-  const ValuesLayout& l_;
-  Rows<S> rows_;
-  int64_t inner_, x_pitch_, y_pitch_;
-  ScratchTaker take_;
-  ValuesScratch<S> s_;
-  Piece piece_;
-  Lookahead lookahead_;
+  const Rows<S> rows_;
+  ScratchTaker& take_;
+  const Problem& p_ = rows_.p;
+  const Axis &height_ = p_.height(), &width_ = p_.width();
+  const ValuesLayout& l_ = *static_cast<const ValuesLayout*>(rows_.args.layout);
+  const int64_t inner_ = rows_.inner, x_pitch_ = width_.in * inner_, y_pitch_ = width_.out * inner_;
+  const int64_t vector_ = LaneCount<S>();
+  const int64_t beyond_ = kReadBeyond * vector_ + (l_.way == Across::kWindows ? 16 * width_.stride : 0);
+  const int64_t wide_ = l_.across_rows * l_.pitch + beyond_;
+
+  S* const folded_ = take_.Take<S>(l_.folds ? l_.in_rows * l_.in_pitch + vector_ : 0);
+  // Maxima of the rows of a window, from each of them to the last; and one row more.
+  S* const running_ = take_.Take<S>(l_.runs ? (std::min(height_.kernel, height_.in) + 1) * l_.in_pitch + vector_ : 0);
+  S* const padded_ = take_.Take<S>(l_.out_rows * l_.pitch + beyond_);
+  // Padded rows' spans, or windows at all places.
+  S* const dense_[2] = {take_.Take<S>(l_.dense > 0 ? wide_ : 0), take_.Take<S>(l_.dense > 1 ? wide_ : 0)};
+  S* const picked_ = take_.Take<S>(l_.picks() ? l_.across_rows * l_.tile * inner_ + vector_ : 0);
+  const int64_t slices_ = l_.folds ? 1 : std::min(p_.depth().kernel, p_.depth().in);
+  const S** const list_ = take_.Take<const S*>(
+      1 + std::max({slices_ * std::min(height_.kernel, height_.in), l_.across.listed(width_.kernel), p_.depth().in}));
+  Piece piece_ = {width_, {0, l_.tile}};
+  Lookahead lookahead_ = p_.depth().kernel == 1 ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
 };
 
 template <class S>
 const char* MakeValues(const Problem& p, Kernel* kernel) {
   if (const char* reason = RefusePadding(p)) return reason;
-  return MakeOfRows<S, ValuesScratch<S>>(kernel, p, RunAs<ValuesRunner<S>>, LayOutValues<S>(p));
+  return MakeOfRows<S, ValuesRunner<S>>(kernel, p, LayOutValues<S>(p));
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -8,29 +8,15 @@
 // copy: 0.75, four planes side by side 0.30); with routes four go side by side, because the comparisons of one wait for
 // each other.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_FOLDED_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_FOLDED_INL_H_
-#undef POOLGRAD_CPU_FOLDED_INL_H_
-#else
-#define POOLGRAD_CPU_FOLDED_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/any/maxima-inl.h"
-#include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/tuning.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // A vector of a window: where it begins in the plane, and the number of the tap in its first lane.
 template <class S>
@@ -220,15 +206,12 @@ int64_t VectorsOfWindow(const Problem& p) {
 
 template <class S>
 struct FoldedScratch {
-  Window<S>* windows;  // of all outputs of a plane
-  WindowVector<S>* vectors;
-  Code<S>* codes;
-
-  FoldedScratch(const Problem& p, bool routes, ScratchTaker& take) {
-    windows = take.Take<Window<S>>(p.out_plane());
-    vectors = take.Take<WindowVector<S>>(p.out_plane() * VectorsOfWindow<S>(p));
-    codes = take.Take<Code<S>>(routes ? PlanesOfTurn<S>(p) * p.out_plane() + LaneCount<uint8_t>() : 0);
-  }
+  const Problem& p;
+  bool routes;
+  ScratchTaker take;
+  Window<S>* const windows = take.Take<Window<S>>(p.out_plane());  // of all outputs of a plane
+  WindowVector<S>* const vectors = take.Take<WindowVector<S>>(p.out_plane() * VectorsOfWindow<S>(p));
+  Code<S>* const codes = take.Take<Code<S>>(routes ? PlanesOfTurn<S>(p) * p.out_plane() + LaneCount<uint8_t>() : 0);
 };
 
 // Memory delivers more to a few runs of addresses than to one, so a task reads its planes from four places by turns, at
@@ -236,8 +219,7 @@ struct FoldedScratch {
 template <class S, bool kRoutes>
 void RunFolded(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
   const Rows<S> rows(p, args);
-  ScratchTaker take(memory);
-  const FoldedScratch<S> s(p, kRoutes, take);
+  const FoldedScratch<S> s = {p, kRoutes, ScratchTaker(memory)};
   const int64_t lanes = LaneCount<S>(), out = p.out_plane(), height = out / p.width().out;
   for (int64_t o = 0; o < out; ++o) {
     const RowPlace row(p, o / p.width().out);
@@ -259,7 +241,7 @@ void RunFolded(const Problem& p, const Args& args, int64_t begin, int64_t end, s
       const Range whole = {0, p.width().out};
       const int64_t first = place * height, count = (place_end - place) * height;
       if constexpr (kRoutes) PackRows(rows, s.codes, whole.end, first, count, whole);
-      if (watch.Fired() != Alarm::kNone) PoolSpecialRows<S>(rows, first, first + count, whole, true);
+      if (watch.Fired()) PoolSpecialRows<S>(rows, first, first + count, whole, true);
       rows.Finish(first, count, whole);
     }
   }
@@ -284,17 +266,12 @@ const char* MakeFolded(const Problem& p, Kernel* kernel) {
   if (usual && !global && p.out_plane() * (VectorsOfWindow<S>(p) + 8) * 5 > p.in_plane())
     return "windows share inputs, or are small";
   if (usual && !kRoutes && p.out_plane() > 1) return "without routes it is for one window per plane";
-  ScratchTaker take(nullptr);
-  const FoldedScratch<S> scratch(p, kRoutes, take);
   kernel->tasks_per_thread = 1;  // long runs of addresses
   kernel->units = p.batch * p.channels;
-  kernel->scratch_bytes = take.used();
+  kernel->scratch_bytes = FoldedScratch<S>{p, kRoutes, ScratchTaker(nullptr)}.take.used();
   kernel->run = RunFolded<S, kRoutes>;
   return nullptr;
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -7,31 +7,17 @@
 //
 // Rows that are apart (a dilated height) belong to different sweeps, one after the other.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_SWEEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_SWEEP_INL_H_
-#undef POOLGRAD_CPU_SWEEP_INL_H_
-#else
-#define POOLGRAD_CPU_SWEEP_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/channels_first/rows3x3-inl.h"
-#include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // The columns that the loads of a row of windows touch, counted from the row's first; they may lie outside it.
 inline Range LoadedColumns(const Axis& width) {
@@ -69,41 +55,15 @@ SweepLayout LayOutSweep(const Problem& p) {
   return l;
 }
 
-template <class S>
-struct SweepScratch {
-  static constexpr int64_t kSteps = 16;  // at a time
-  SweepStep<S>* steps;
-  S* kept_keys;
-  uint8_t* kept_codes;
-  uint8_t* codes;
-  S* rows;  // copies of the first and the last of x
-
-  SweepScratch(const SweepLayout& l, const Problem&, ScratchTaker& take) {
-    steps = take.Take<SweepStep<S>>(kSteps);
-    kept_keys = take.Take<S>(2 * l.code_pitch);
-    kept_codes = take.Take<uint8_t>(2 * l.code_pitch);
-    codes = take.Take<uint8_t>(l.out_rows * l.code_pitch + LaneCount<uint8_t>());
-    rows = take.Take<S>(2 * l.row_pitch);
-  }
-};
-
 template <class S, int kStride>
 class SweepRunner {
+  static constexpr int64_t kSteps = 16;  // at a time
+
  public:
-  SweepRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p),
-        height_(p.height()),
-        width_(p.width()),
-        loaded_(LoadedColumns(p.width())),
-        l_(*static_cast<const SweepLayout*>(args.layout)),
-        rows_(p, args),
-        take_(memory),
-        s_(l_, p, take_),
-        lookahead_(rows_.x, rows_.x_end) {
-    std::fill(s_.rows, s_.rows + 2 * l_.row_pitch, S{0});
-  }
+  SweepRunner(const Problem& p, const Args& args, ScratchTaker& take) : rows_(p, args), take_(take) {}
 
   void Run(int64_t begin, int64_t end) {
+    std::fill(copies_, copies_ + 2 * l_.row_pitch, S{0});
     Piece whole(width_, {0, width_.out});
     PoolBlocks(
         rows_, l_.out_rows, width_.out, begin, end, &whole, [] {},
@@ -112,15 +72,20 @@ class SweepRunner {
 
  private:
   void Pool(const Block<S>& block, Watch<S>& watch) {
-    ForPlanesOf(block, rows_, [&](const Block<S>& one) {
-      uint8_t* codes = s_.codes + (one.r - block.r) * l_.code_pitch;
+    Block<S> one = block;
+    one.planes = 1;
+    uint8_t* codes = codes_;
+    for (int64_t i = 0; i < block.planes; ++i) {
       const S* plane = rows_.row(one.plane, p_.depth().start(one.od), 0);
       for (int64_t f = 0; f < std::min(height_.dilation, one.oh.size()); ++f) {
         SweepDown(one, plane, one.oh.begin + f, codes, watch);
       }
-    });
+      one.plane += p_.in_plane() * rows_.inner;
+      one.r += one.oh.size();
+      codes += one.oh.size() * l_.code_pitch;
+    }
     Flush(watch);
-    PackRows(rows_, s_.codes, l_.code_pitch, block.r, block.planes * block.oh.size(), {0, width_.out});
+    PackRows(rows_, codes_, l_.code_pitch, block.r, block.planes * block.oh.size(), {0, width_.out});
   }
 
   // The rows of outputs `first`, first + dilation, ...
@@ -163,7 +128,7 @@ class SweepRunner {
   // Where the windows of a row of x begin.
   const S* Input(const S* row) {
     if (row + loaded_.begin >= rows_.x && row + loaded_.end <= rows_.x_end) return row + loaded_.begin;
-    S* copy = s_.rows + (row == rows_.x ? 0 : l_.row_pitch);  // steps that wait may see both
+    S* copy = copies_ + (row == rows_.x ? 0 : l_.row_pitch);  // steps that wait may see both
     const int64_t from = std::max<int64_t>(0, loaded_.begin);
     const int64_t to = std::min(width_.in, loaded_.end);
     std::memcpy(copy + from - loaded_.begin, row + from, static_cast<size_t>(to - from) * sizeof(S));
@@ -173,8 +138,8 @@ class SweepRunner {
   // A step that sees and writes nothing yet. Filled where it lies: copied, its pointers would have to be in memory
   // first.
   SweepStep<S>& Next(Watch<S>& watch) {
-    if (count_ == s_.kSteps) Flush(watch);
-    SweepStep<S>& step = s_.steps[count_++];
+    if (count_ == kSteps) Flush(watch);
+    SweepStep<S>& step = steps_[count_++];
     for (int i = 0; i < 2; ++i) {
       step.row[i] = nullptr;
       step.y[i] = nullptr;
@@ -186,20 +151,24 @@ class SweepRunner {
     const int64_t before = std::max<int64_t>(0, CeilDiv(-width_.start(0), width_.stride));
     const int64_t beyond =
         std::max<int64_t>(0, CeilDiv(width_.start(width_.out - 1) + width_.extent() - width_.in, width_.stride));
-    Sweep<SweepOf<S, kStride>>({s_.steps, count_, width_.dilation, before, beyond, width_.in, &lookahead_}, width_.out,
-                               s_.kept_keys, s_.kept_codes, watch);
+    Sweep<SweepOf<S, kStride>>({steps_, count_, width_.dilation, before, beyond, width_.in, &lookahead_}, width_.out,
+                               kept_keys_, kept_codes_, watch);
     count_ = 0;
   }
 
-  const Problem& p_;
-  const Axis& height_;
-  const Axis& width_;
-  const Range loaded_;
-  const SweepLayout& l_;
-  Rows<S> rows_;
-  ScratchTaker take_;
-  SweepScratch<S> s_;
-  Lookahead lookahead_;
+  const Rows<S> rows_;
+  ScratchTaker& take_;
+  const Problem& p_ = rows_.p;
+  const Axis &height_ = p_.height(), &width_ = p_.width();
+  const Range loaded_ = LoadedColumns(width_);
+  const SweepLayout& l_ = *static_cast<const SweepLayout*>(rows_.args.layout);
+
+  SweepStep<S>* const steps_ = take_.Take<SweepStep<S>>(kSteps);
+  S* const kept_keys_ = take_.Take<S>(2 * l_.code_pitch);
+  uint8_t* const kept_codes_ = take_.Take<uint8_t>(2 * l_.code_pitch);
+  uint8_t* const codes_ = take_.Take<uint8_t>(l_.out_rows * l_.code_pitch + LaneCount<uint8_t>());
+  S* const copies_ = take_.Take<S>(2 * l_.row_pitch);  // of the first and the last row of x
+  Lookahead lookahead_ = {rows_.x, rows_.x_end};
   int64_t count_ = 0;  // of steps that wait
 };
 
@@ -218,15 +187,11 @@ const char* MakeRoutes3x3(const Problem& p, Kernel* kernel) {
   if (h.extent() > 2 * h.in + 4096) return "windows reach far beyond the input";
   // Bits: at stride 1 nothing is won, and only one row before the input can be told from zeros.
   if (kIsBits<S> && (h.stride == 1 || h.pad_lo > 1)) return "bits do not serve it";
-  RunFn run = RunAs<SweepRunner<S, 2>>;
   if constexpr (!kIsBits<S>) {
-    if (h.stride == 1) run = RunAs<SweepRunner<S, 1>>;
+    if (h.stride == 1) return MakeOfRows<S, SweepRunner<S, 1>>(kernel, p, LayOutSweep<S>(p));
   }
-  return MakeOfRows<S, SweepScratch<S>>(kernel, p, run, LayOutSweep<S>(p));
+  return MakeOfRows<S, SweepRunner<S, 2>>(kernel, p, LayOutSweep<S>(p));
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

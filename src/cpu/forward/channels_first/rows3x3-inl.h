@@ -8,28 +8,17 @@
 // Neoverse-V1 sustains two vector instructions per cycle, stores among them, and loads cost nothing beside them, also
 // those that de-interleave: hence columns that are loaded three times, and no reduced rows in scratch.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_STRIPES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_STRIPES_INL_H_
-#undef POOLGRAD_CPU_STRIPES_INL_H_
-#else
-#define POOLGRAD_CPU_STRIPES_INL_H_
-#endif
-
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
 #include "cpu/forward/any/maxima-inl.h"
 #include "cpu/forward/common/codes-inl.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "hwy/highway.h"
 #include "spec/geometry.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 using ByteVec = hn::Vec<hn::ScalableTag<uint8_t>>;
 
@@ -333,8 +322,5 @@ void Sweep(SweepBand<S> band, int64_t out, S* kept_keys, uint8_t* kept_codes, Wa
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -8,14 +8,6 @@
 // asking for lines a row at a time, or storing where it stands (it breaks the stream of writes: 0.58 to 0.64 of copy by
 // asking with every block); two halves of a task's range by turns (gains 5 % at 224 columns, loses at 112 and 56).
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_INTERLEAVED_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_INTERLEAVED_INL_H_
-#undef POOLGRAD_CPU_INTERLEAVED_INL_H_
-#else
-#define POOLGRAD_CPU_INTERLEAVED_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -23,36 +15,14 @@
 #include "cpu/forward/any/blocks-inl.h"
 #include "cpu/forward/any/maxima-inl.h"
 #include "cpu/forward/any/padded-inl.h"
-#include "cpu/forward/common/codes-inl.h"
-#include "cpu/forward/common/exact-inl.h"
-#include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 struct TiledLayout {
   int64_t group;  // output rows between two looks at the Watch
-};
-
-template <class S>
-struct TiledScratch {
-  const S** inputs;
-  Code<S>* input_codes;  // of every tap, row after row
-  uint8_t* out_codes;
-
-  TiledScratch(const TiledLayout& l, const Problem& p, bool with_codes, ScratchTaker& take) {
-    const int64_t rows = std::min(p.depth().kernel, p.depth().in) * std::min(p.height().kernel, p.height().in);
-    inputs = take.Take<const S*>(rows);
-    input_codes = take.Take<Code<S>>(with_codes ? rows * p.width().kernel : 0);
-    out_codes = take.Take<uint8_t>(with_codes ? l.group * p.width().out + LaneCount<uint8_t>() : 0);
-  }
 };
 
 // `runs` rows of outputs, each from n input rows (in order of preference) that lie in_pitch further than for the row
@@ -230,66 +200,76 @@ InterleavedRun<S> InterleavedOf(int64_t n) {
 }
 
 template <class S, bool kRoutes>
-void RunInterleaved(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  const auto& layout = *static_cast<const TiledLayout*>(args.layout);
-  const Rows<S> rows(p, args);
-  const Axis& depth = p.depth();
-  const Axis& height = p.height();
-  const int64_t out = p.width().out;
-  const int64_t stride = p.width().stride;
-  const auto rows_of = stride == 2   ? InterleavedOf<S, kRoutes, 2>
-                       : stride == 3 ? InterleavedOf<S, kRoutes, 3>
-                                     : InterleavedOf<S, kRoutes, 4>;
-  ScratchTaker take(memory);
-  const TiledScratch<S> scratch(layout, p, kRoutes, take);
-  RowsAhead ahead = RowsToAskFor(rows);
-  const Range whole_d = depth.interior();
-  const Range whole_h = height.interior();
-  // Planes whose windows leave no rows over follow each other as if they were one.
-  const bool seamless =
-      depth.in == 1 && depth.out == 1 && height.in == height.out * height.stride && whole_h.size() == height.out;
+class TiledRunner {
+ public:
+  TiledRunner(const Problem& p, const Args& args, ScratchTaker& take) : rows_(p, args), take_(take) {}
 
-  for (int64_t r = begin; r < end && !rows.GaveUp();) {
-    const int64_t count = std::min(layout.group, end - r);
-    Watch<S> watch(p);
-    for (int64_t g = 0; g < count;) {
-      const RowPlace at(p, r + g);
-      const bool whole = at.oh >= whole_h.begin && at.oh < whole_h.end;
-      const Range d = at.od >= whole_d.begin && at.od < whole_d.end ? Range{0, depth.kernel} : depth.valid_taps(at.od);
-      const Range h = whole ? Range{0, height.kernel} : height.valid_taps(at.oh);
-      const int64_t runs = seamless ? count - g : whole ? std::min(count - g, whole_h.end - at.oh) : 1;
-      int64_t n = 0;
-      for (int64_t kd = d.begin; kd < d.end; ++kd) {
-        for (int64_t kh = h.begin; kh < h.end; ++kh, ++n) {
-          const int64_t i = rows.backwards ? d.size() * h.size() - 1 - n : n;
-          scratch.inputs[i] = rows.row(rows.plane(at.plane), depth.start(at.od) + kd * depth.dilation,
-                                       height.start(at.oh) + kh * height.dilation);
-          for (int64_t t = 0; kRoutes && t < stride; ++t) {
-            const int64_t kw = rows.backwards ? stride - 1 - t : t;
-            scratch.input_codes[i * stride + t] = static_cast<Code<S>>((kd * height.kernel + kh) * stride + kw);
-          }
+  void Run(int64_t begin, int64_t end) {
+    const int64_t out = width_.out, stride = width_.stride;
+    const auto rows_of = stride == 2   ? InterleavedOf<S, kRoutes, 2>
+                         : stride == 3 ? InterleavedOf<S, kRoutes, 3>
+                                       : InterleavedOf<S, kRoutes, 4>;
+    RowsAhead ahead = RowsToAskFor(rows_);
+    const Range whole_d = depth_.interior(), whole_h = height_.interior();
+    // Planes whose windows leave no rows over follow each other as if they were one.
+    const bool seamless = depth_.in == 1 && depth_.out == 1 && height_.in == height_.out * height_.stride &&
+                          whole_h.size() == height_.out;
+
+    for (int64_t r = begin; r < end && !rows_.GaveUp();) {
+      const int64_t count = std::min(group_, end - r);
+      Watch<S> watch(rows_.p);
+      for (int64_t g = 0; g < count;) {
+        const RowPlace at(rows_.p, r + g);
+        const bool whole = at.oh >= whole_h.begin && at.oh < whole_h.end;
+        const Range d =
+            at.od >= whole_d.begin && at.od < whole_d.end ? Range{0, depth_.kernel} : depth_.valid_taps(at.od);
+        const Range h = whole ? Range{0, height_.kernel} : height_.valid_taps(at.oh);
+        const int64_t runs = seamless ? count - g : whole ? std::min(count - g, whole_h.end - at.oh) : 1;
+        const int64_t n = d.size() * h.size();
+        if (n > 0) {
+          ListInputs(at, d, h);
+          rows_of(n)(
+              {inputs_, input_codes_, n, rows_.backwards, runs, height_.stride * width_.in, out, rows_.y_row(r + g),
+               out_codes_ + (kRoutes ? g * out : 0), &ahead, inputs_[rows_.backwards ? n - 1 : 0]},
+              watch);
+        }
+        if constexpr (kRoutes) PackRows<S>(rows_, out_codes_ + g * out, out, r + g, runs, {0, out});
+        g += runs;
+      }
+      PoolSpecialRows<S>(rows_, r, r + count, {0, out}, watch.Fired());
+      rows_.Finish(r, count, {0, out});
+      r += count;
+    }
+  }
+
+ private:
+  // The rows of taps of a window, in order of preference, and the numbers of these.
+  void ListInputs(const RowPlace& at, Range d, Range h) const {
+    int64_t n = 0;
+    for (int64_t kd = d.begin; kd < d.end; ++kd) {
+      for (int64_t kh = h.begin; kh < h.end; ++kh, ++n) {
+        const int64_t i = rows_.backwards ? d.size() * h.size() - 1 - n : n;
+        inputs_[i] = rows_.row(rows_.plane(at.plane), depth_.start(at.od) + kd * depth_.dilation,
+                               height_.start(at.oh) + kh * height_.dilation);
+        for (int64_t t = 0; kRoutes && t < width_.stride; ++t) {
+          const int64_t kw = rows_.backwards ? width_.stride - 1 - t : t;
+          input_codes_[i * width_.stride + t] = static_cast<Code<S>>((kd * height_.kernel + kh) * width_.stride + kw);
         }
       }
-      const InterleavedJob<S> job = {scratch.inputs,
-                                     scratch.input_codes,
-                                     n,
-                                     rows.backwards,
-                                     runs,
-                                     height.stride * p.width().in,
-                                     out,
-                                     rows.y_row(r + g),
-                                     kRoutes ? scratch.out_codes + g * out : nullptr,
-                                     &ahead,
-                                     n == 0 ? nullptr : scratch.inputs[rows.backwards ? n - 1 : 0]};
-      if (n > 0) rows_of(n)(job, watch);
-      if constexpr (kRoutes) PackRows<S>(rows, job.y_codes, out, r + g, runs, {0, out});
-      g += runs;
     }
-    PoolSpecialRows<S>(rows, r, r + count, {0, out}, watch.Fired() != Alarm::kNone);
-    rows.Finish(r, count, {0, out});
-    r += count;
   }
-}
+
+  const Rows<S> rows_;
+  ScratchTaker& take_;
+  const Axis &depth_ = rows_.p.depth(), &height_ = rows_.p.height(), &width_ = rows_.p.width();
+  const int64_t group_ = static_cast<const TiledLayout*>(rows_.args.layout)->group;
+  const int64_t taps_ = std::min(depth_.kernel, depth_.in) * std::min(height_.kernel, height_.in);  // rows of them
+
+  const S** const inputs_ = take_.Take<const S*>(taps_);
+  Code<S>* const input_codes_ =
+      take_.Take<Code<S>>(kRoutes ? taps_ * width_.kernel : 0);  // of every tap, row after row
+  uint8_t* const out_codes_ = take_.Take<uint8_t>(kRoutes ? group_ * width_.out + LaneCount<uint8_t>() : 0);
+};
 
 template <class S, bool kRoutes>
 const char* MakeTiled(const Problem& p, Kernel* kernel) {
@@ -302,11 +282,8 @@ const char* MakeTiled(const Problem& p, Kernel* kernel) {
   if (w.out < LaneCount<S>()) return "a row of outputs is shorter than a vector";
   if (kRoutes && p.taps() > 255) return "a tap's number does not fit a byte";
   const TiledLayout layout = {std::clamp<int64_t>(Tuning().forward_looks / w.out, 1, 64)};
-  return MakeOfRows<S, TiledScratch<S>>(kernel, p, RunInterleaved<S, kRoutes>, layout, kRoutes);
+  return MakeOfRows<S, TiledRunner<S, kRoutes>>(kernel, p, layout);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -8,17 +8,8 @@
 // lists windows and taps backwards.
 //
 // Against fwd_values and fwd_routes, f32, AVX-512: 0.9 and 1.6 times as fast at 5x5, 1.9 and 2.2 times at 7x7, 3 and 2
-// times at 13x13, 3.5 and 4 times at 31x31. Tried
-// and left: doubling (spans of 2, 4, 8 in rings) has 4 comparisons at 13x13 but stores every level: 14.5 cycles per
-// vector and 18.8 with routes, against 9.8 and 16.2.
-
-// Per-target include guard
-#if defined(POOLGRAD_CPU_MIDDLES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_MIDDLES_INL_H_
-#undef POOLGRAD_CPU_MIDDLES_INL_H_
-#else
-#define POOLGRAD_CPU_MIDDLES_INL_H_
-#endif
+// times at 13x13, 3.5 and 4 times at 31x31. Tried and left: doubling (spans of 2, 4, 8 in rings) has 4 comparisons at
+// 13x13 but stores every level: 14.5 cycles per vector and 18.8 with routes, against 9.8 and 16.2.
 
 #include <algorithm>
 #include <cstdint>
@@ -26,18 +17,12 @@
 #include <utility>
 
 #include "cpu/forward/channels_last/large_runs-inl.h"
-#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // What is known of the values of an input row.
 enum class RowState : uint8_t {
@@ -73,65 +58,18 @@ LargeLayout LayOutLarge(const Problem& p, int64_t code_bytes) {
   return l;
 }
 
-template <class S, class C>
-struct MiddleScratch {
+template <class S, class C, bool kRoutes>
+class MiddleRunner {
   // Floats whose winners tell need no look at the inputs; integers neither.
   static constexpr bool kLooks = !kIsInt<S> && !Watch<S>::kWinnersOnly;
 
-  S* keys;
-  C* codes;
-  RowState* states;
-  S* row;           // halves: keys of the input row at hand
-  int64_t* across;  // offsets of taps along the width
-  int64_t* down;    // of rows in the ring
-  C* y_codes;       // of windows_h rows
-
-  MiddleScratch(const LargeLayout& l, const Problem& p, bool with_codes, ScratchTaker& take) {
-    const Axis& w = p.width();
-    const Axis& h = p.height();
-    keys = take.Take<S>(l.slots * l.pitch);
-    codes = take.Take<C>(with_codes ? l.slots * l.pitch : 0);
-    states = take.Take<RowState>(l.slots);
-    row = take.Take<S>(kHasKeys<S> ? w.in * p.channels : 0);
-    across = take.Take<int64_t>((l.windows_w - 1) * w.stride + w.kernel);
-    down = take.Take<int64_t>((l.windows_h - 1) * h.stride + h.kernel);
-    y_codes = take.Take<C>(with_codes ? l.windows_h * l.code_pitch : 0);
-  }
-};
-
-template <class S, class C, bool kRoutes>
-class MiddleRunner {
  public:
-  MiddleRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p),
-        height_(p.height()),
-        width_(p.width()),
-        l_(*static_cast<const LargeLayout*>(args.layout)),
-        rows_(p, args),
-        take_(memory),
-        s_(l_, p, kRoutes, take_),
-        asks_(kRoutes && p.y_bytes() >= Tuning().forward_asks),
-        packed_(8 * sizeof(C) != static_cast<size_t>(p.routes.bits)) {
-    const int64_t taps = (l_.windows_w - 1) * width_.stride + width_.kernel;
-    for (int64_t t = 0; t < taps; ++t) s_.across[t] = (rows_.backwards ? -t : t) * p.channels;
-    if (l_.tile == width_.out) look_ = Lookahead(rows_.x, rows_.x_end);
-  }
+  MiddleRunner(const Problem& p, const Args& args, ScratchTaker& take) : rows_(p, args), take_(take) {}
 
   // Units are rows of outputs: (plane, od, oh).
   void Run(int64_t begin, int64_t end) {
-    const Axis& depth = p_.depth();
-    for (int64_t r = begin; r < end;) {
-      const int64_t group = r / height_.out;  // (plane, od)
-      const int64_t group_end = std::min(end, (group + 1) * height_.out);
-      plane_ = rows_.plane(group / depth.out);
-      od_ = group % depth.out;
-      first_unit_ = group * height_.out;
-      for (int64_t o = 0; o < width_.out; o += l_.tile) {
-        ow_ = {o, std::min(o + l_.tile, width_.out)};
-        Pool({r - first_unit_, group_end - first_unit_});
-      }
-      r = group_end;
-    }
+    for (int64_t t = 0; t < across_taps_; ++t) across_[t] = (rows_.backwards ? -t : t) * p_.channels;
+    ForSlices(rows_, l_.tile, begin, end, &at_, [&](Range oh) { Pool(oh); });
   }
 
  private:
@@ -141,7 +79,7 @@ class MiddleRunner {
     return {begin, std::min(begin + windows, all.end)};
   }
 
-  // Output rows `oh` of this plane and depth, columns ow_.
+  // Output rows `oh` of this plane and depth, columns at_.ow.
   void Pool(Range oh) {
     int64_t made = 0;  // input rows before this are in the ring, or not needed any more
     for (int64_t o = oh.begin; o < oh.end && !rows_.GaveUp(); o += l_.windows_h) {
@@ -153,24 +91,24 @@ class MiddleRunner {
       }
       Watch<S> watch(p_);
       Down(now, in, watch);
-      bool suspect = watch.Fired() != Alarm::kNone;
+      bool suspect = watch.Fired();
       for (int64_t h = in.begin, slot = h % l_.slots; h < in.end; ++h, slot = After(slot)) {
-        suspect = suspect || s_.states[slot] != RowState::kQuiet;
+        suspect = suspect || states_[slot] != RowState::kQuiet;
       }
       for (int64_t r = now.begin; r < now.end; ++r) {
         if (suspect && SeesSpecialRow(r)) {
-          RunExactRow<S>(rows_, plane_, od_, r, ow_, first_unit_ + r);
+          RunExactRow<S>(rows_, at_.plane, at_.od, r, at_.ow, at_.first + r);
         } else if (kRoutes && packed_) {
-          PackRow(p_, s_.y_codes + (r - now.begin) * l_.code_pitch, ow_, RouteRow(r));
+          PackRow(p_, y_codes_ + (r - now.begin) * l_.code_pitch, at_.ow, RouteRow(r));
         }
-        rows_.Finish(first_unit_ + r, 1, ow_);
+        rows_.Finish(at_.first + r, 1, at_.ow);
       }
     }
   }
 
-  uint8_t* RouteRow(int64_t r) const { return kRoutes ? rows_.route_row(first_unit_ + r) : nullptr; }
+  uint8_t* RouteRow(int64_t r) const { return kRoutes ? rows_.route_row(at_.first + r) : nullptr; }
   int64_t After(int64_t slot) const { return slot + 1 < l_.slots ? slot + 1 : 0; }  // a division takes 40 cycles
-  RowState& State(int64_t h) const { return s_.states[h % l_.slots]; }
+  RowState& State(int64_t h) const { return states_[h % l_.slots]; }
 
   bool SeesSpecialRow(int64_t r) const {
     const Range in = height_.inputs({r, r + 1});
@@ -178,14 +116,14 @@ class MiddleRunner {
     for (int64_t h = in.begin; h < in.end; ++h) {
       RowState& state = State(h);
       if (state != RowState::kClean && state != RowState::kSpecial) {
-        state = HasSpecial(rows_, InputRow(h), ow_) ? RowState::kSpecial : RowState::kClean;
+        state = HasSpecial(rows_, InputRow(h), at_.ow) ? RowState::kSpecial : RowState::kClean;
       }
       special = special || state == RowState::kSpecial;
     }
     return special;
   }
 
-  const S* InputRow(int64_t h) const { return rows_.row(plane_, p_.depth().start(od_), h); }
+  const S* InputRow(int64_t h) const { return rows_.row(at_.plane, p_.depth().start(at_.od), h); }
 
   // What is the same along the width and down: windows `now` of an axis, backwards if need be.
   MiddleJob<S, C> JobOf(const Axis& a, Range now, int64_t code_step) const {
@@ -222,25 +160,25 @@ class MiddleRunner {
     Watch<S> watch(p_);
     const S* row = InputRow(h);
     const S* keys = KeysOf(row, watch);
-    State(h) = watch.Fired() == Alarm::kNone ? RowState::kQuiet : RowState::kSuspect;
-    for (int64_t o = ow_.begin; o < ow_.end; o += l_.windows_w) {
-      const Range now = AtOnce(o, ow_, l_.windows_w);
+    State(h) = watch.Fired() ? RowState::kSuspect : RowState::kQuiet;
+    for (int64_t o = at_.ow.begin; o < at_.ow.end; o += l_.windows_w) {
+      const Range now = AtOnce(o, at_.ow, l_.windows_w);
       const Range in = width_.inputs(now);
       look_.At(row + in.end * channels);
       MiddleJob<S, C> job = JobOf(width_, now, 1);
       job.keys = keys;
       job.first = width_.start(now.begin) * channels;
       if (rows_.backwards) job.first += ((job.windows - 1) * width_.stride + width_.kernel - 1) * channels;
-      job.offsets = s_.across;
+      job.offsets = across_;
       job.run = job.out_step = job.out_code_step = channels;
-      const int64_t at = slot + (now.begin - ow_.begin) * channels;
-      job.out = s_.keys + at;
-      if constexpr (kRoutes) job.out_codes = s_.codes + at;
+      const int64_t at = slot + (now.begin - at_.ow.begin) * channels;
+      job.out = keys_ + at;
+      if constexpr (kRoutes) job.out_codes = codes_ + at;
       Turn(job);
       PoolMiddles<S, C, kRoutes, false>(job, watch);
       if (result < 0) continue;
       const int64_t out = now.begin * channels, run = now.size() * channels;
-      AskLines(rows_.y_row(first_unit_ + result) + out, run * int64_t{sizeof(S)});
+      AskLines(rows_.y_row(at_.first + result) + out, run * int64_t{sizeof(S)});
       if (!packed_) AskLines(RouteRow(result) + out * int64_t{sizeof(C)}, run * int64_t{sizeof(C)});
     }
   }
@@ -258,24 +196,24 @@ class MiddleRunner {
     if constexpr (kHasKeys<S>) hn::StoreU(key, d, to);
   }
 
-  // The keys of an input row, as far as ow_ needs them; shows them to the watch where winners do not tell enough.
+  // The keys of an input row, as far as at_.ow needs them; shows them to the watch where winners do not tell enough.
   const S* KeysOf(const S* row, Watch<S>& shared_watch) {
-    if constexpr (!MiddleScratch<S, C>::kLooks) return row;
+    if constexpr (!kLooks) return row;
     const int64_t lanes = LaneCount<S>();
-    const Range in = width_.inputs(ow_);
+    const Range in = width_.inputs(at_.ow);
     Watch<S> watch = shared_watch;
     for (int64_t pixel = in.begin; pixel < in.end; ++pixel) {
       const int64_t at = pixel * p_.channels;
       look_.At(row + at + p_.channels);
       ForGroups<S>(p_.channels, [&](int64_t j, auto vectors) POOLGRAD_LAMBDA {
         [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
-          (SeeKey<kV>(row + at + j + kV * lanes, s_.row + at + j + kV * lanes, watch), ...);
+          (SeeKey<kV>(row + at + j + kV * lanes, row_ + at + j + kV * lanes, watch), ...);
         }
         (std::make_integer_sequence<int, decltype(vectors)::value>());
       });
     }
     shared_watch = watch;
-    return kHasKeys<S> ? s_.row : row;
+    return kHasKeys<S> ? row_ : row;
   }
 
   // Rows `now` of outputs, from input rows `in` in the ring.
@@ -283,43 +221,49 @@ class MiddleRunner {
     MiddleJob<S, C> job = JobOf(height_, now, width_.kernel);
     int64_t slot = in.begin % l_.slots;
     for (int64_t i = 0; i < in.size(); ++i) {
-      s_.down[rows_.backwards ? job.valid.end - 1 - i : job.valid.begin + i] = slot * l_.pitch;
+      down_[rows_.backwards ? job.valid.end - 1 - i : job.valid.begin + i] = slot * l_.pitch;
       slot = After(slot);
     }
-    job.keys = s_.keys;
-    job.codes = s_.codes;
-    job.offsets = s_.down;
-    job.run = ow_.size() * p_.channels;
-    job.out = rows_.y_row(first_unit_ + now.begin) + ow_.begin * p_.channels;
+    job.keys = keys_;
+    job.codes = codes_;
+    job.offsets = down_;
+    job.run = at_.ow.size() * p_.channels;
+    job.out = rows_.y_row(at_.first + now.begin) + at_.ow.begin * p_.channels;
     job.out_step = width_.out * p_.channels;
     if constexpr (kRoutes) {
-      job.out_codes = packed_ ? s_.y_codes : reinterpret_cast<C*>(RouteRow(now.begin)) + ow_.begin * p_.channels;
+      job.out_codes = packed_ ? y_codes_ : reinterpret_cast<C*>(RouteRow(now.begin)) + at_.ow.begin * p_.channels;
       job.out_code_step = packed_ ? l_.code_pitch : job.out_step;
     }
     Turn(job);
     PoolMiddles<S, C, kRoutes, true>(job, watch);
   }
 
-  const Problem& p_;
-  const Axis& height_;
-  const Axis& width_;
-  const LargeLayout& l_;
-  Rows<S> rows_;
-  ScratchTaker take_;
-  MiddleScratch<S, C> s_;
-  bool asks_;
-  bool packed_;  // routes are not as wide as codes
-  Lookahead look_;
-  const S* plane_ = nullptr;
-  int64_t od_ = 0;
-  int64_t first_unit_ = 0;  // of this plane and depth
-  Range ow_;
+  const Rows<S> rows_;
+  ScratchTaker& take_;
+  const Problem& p_ = rows_.p;
+  const Axis &height_ = p_.height(), &width_ = p_.width();
+  const LargeLayout& l_ = *static_cast<const LargeLayout*>(rows_.args.layout);
+  const bool asks_ = kRoutes && p_.y_bytes() >= Tuning().forward_asks;
+  const bool packed_ = 8 * sizeof(C) != static_cast<size_t>(p_.routes.bits);  // routes are not as wide as codes
+  const int64_t across_taps_ = (l_.windows_w - 1) * width_.stride + width_.kernel;
+
+  S* const keys_ = take_.Take<S>(l_.slots * l_.pitch);
+  C* const codes_ = take_.Take<C>(kRoutes ? l_.slots * l_.pitch : 0);
+  RowState* const states_ = take_.Take<RowState>(l_.slots);
+  S* const row_ = take_.Take<S>(kHasKeys<S> ? width_.in * p_.channels : 0);  // halves: keys of the input row at hand
+  // Offsets of taps along the width, and of rows in the ring.
+  int64_t* const across_ = take_.Take<int64_t>(across_taps_);
+  int64_t* const down_ = take_.Take<int64_t>((l_.windows_h - 1) * height_.stride + height_.kernel);
+  C* const y_codes_ = take_.Take<C>(kRoutes ? l_.windows_h * l_.code_pitch : 0);
+
+  Lookahead look_ = l_.tile == width_.out ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
+  Slice<S> at_ = {};  // at work
 };
 
 template <class S, class C, bool kRoutes>
 const char* MakeLargeWith(const Problem& p, Kernel* kernel) {
   const LargeLayout layout = LayOutLarge<S>(p, kRoutes ? sizeof(C) : 0);
-  return MakeOfRows<S, MiddleScratch<S, C>>(kernel, p, RunAs<MiddleRunner<S, C, kRoutes>>, layout, kRoutes);
+  return MakeOfRows<S, MiddleRunner<S, C, kRoutes>>(kernel, p, layout);
 }
 
 template <class S, bool kRoutes>
@@ -341,8 +285,5 @@ const char* MakeLarge(const Problem& p, Kernel* kernel) {
   return MakeLargeWith<S, std::conditional_t<kRoutes || sizeof(S) == 2, uint8_t, uint16_t>, kRoutes>(p, kernel);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -13,26 +13,14 @@
 // That is (taps + 2 windows - 4) / windows comparisons per output, 2.25 here and 3.1 for eight windows of 13 taps,
 // and two stores. Earlier taps win ties, so the winners are those of the taps one by one.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_MIDDLES_RUNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_MIDDLES_RUNS_INL_H_
-#undef POOLGRAD_CPU_MIDDLES_RUNS_INL_H_
-#else
-#define POOLGRAD_CPU_MIDDLES_RUNS_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
-#include "cpu/forward/channels_last/rows_runs-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "hwy/highway.h"
+#include "cpu/forward/common/codes-inl.h"
 #include "spec/geometry.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 inline constexpr int64_t kMostWindows = 8;  // at once
 
@@ -82,12 +70,7 @@ HWY_INLINE void PutWindow(const MiddleJob<S, C>& job, int64_t w, int64_t j, cons
   const hn::ScalableTag<S> d;
   const typename Group<S, kRoutes, kVectors, C>::D8 d8;
   const int64_t lanes = LaneCount<S>();
-  if constexpr (kToY) {
-    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
-      (watch.template SeeWinner<kV>(best.key[kV]), ...);
-    }
-    (std::make_integer_sequence<int, kVectors>());
-  }
+  if constexpr (kToY) best.SeenBy(watch);
   S* out = job.out + w * job.out_step + j;
   POOLGRAD_UNROLL
   for (int v = 0; v < kVectors; ++v) hn::StoreU(kToY ? watch.ToY(best.key[v]) : best.key[v], d, out + v * lanes);
@@ -168,8 +151,5 @@ void PoolMiddles(const MiddleJob<S, C>& job, Watch<S>& watch) {
   return PoolMiddlesN<S, C, kRoutes, kToY, 0>(job, watch);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -19,31 +19,17 @@
 // L2 in place of accumulators (resnet's stem 2.03 ms against 1.4); streaming stores (plain ones on Arm; on x86 15 % on
 // one thread, nothing on many).
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_CL_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_CL_ROWS_INL_H_
-#undef POOLGRAD_CPU_CL_ROWS_INL_H_
-#else
-#define POOLGRAD_CPU_CL_ROWS_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 
 #include "cpu/forward/channels_last/rows_runs-inl.h"
-#include "cpu/forward/common/exact-inl.h"
 #include "cpu/forward/common/rows-inl.h"
 #include "cpu/forward/forward.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
 #include "cpu/tuning.h"
-#include "hwy/highway.h"
-#include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // A piece of a row of outputs whose windows have the same taps along the width.
 struct StreamPiece {
@@ -78,68 +64,24 @@ RowsLayout LayOutRows(const Problem& p, bool routes) {
   return l;
 }
 
-template <class S>
-struct StreamScratch {
-  S* keys;
-  uint8_t* codes;
-  uint8_t* y_codes;  // of slots + 1 rows: so many windows may end with one row
-  bool* suspect;     // per slot: the Watch fired for a row of its window
-  Role<S>* roles;
-  StreamPiece* pieces;
-  int64_t* offsets;  // of the taps that are read together
-  uint8_t* tap_codes;
-  Lookahead* looks;  // per depth tap: slices are far from each other
-
-  StreamScratch(const RowsLayout& l, const Problem& p, bool with_codes, ScratchTaker& take) {
-    keys = take.Take<S>(l.slots * l.pitch);
-    codes = take.Take<uint8_t>(with_codes ? l.slots * l.pitch : 0);
-    y_codes = take.Take<uint8_t>(with_codes ? (l.slots + 1) * l.y_pitch : 0);
-    suspect = take.Take<bool>(l.slots);
-    roles = take.Take<Role<S>>(l.slots + 1);
-    pieces = take.Take<StreamPiece>(l.pieces);
-    offsets = take.Take<int64_t>(l.bundles ? p.taps() : p.width().kernel);
-    tap_codes = take.Take<uint8_t>(l.bundles ? p.taps() : p.width().kernel);
-    looks = take.Take<Lookahead>(p.depth().kernel);
-  }
-};
-
 template <class S, bool kRoutes>
 class StreamRunner {
  public:
-  StreamRunner(const Problem& p, const Args& args, std::byte* memory)
-      : p_(p),
-        height_(p.height()),
-        width_(p.width()),
-        l_(*static_cast<const RowsLayout*>(args.layout)),
-        rows_(p, args),
-        take_(memory),
-        s_(l_, p, kRoutes, take_),
-        has_empty_row_(height_.has_empty_window()) {
-    // Backwards there is nothing to ask for; x86 reads several rows at once as well unasked, and WebAssembly cannot
-    // ask.
-    const bool asks =
-        HWY_TARGET != HWY_WASM && !rows_.backwards && !(l_.bundles && (HWY_ARCH_X86 || p.depth().kernel > 1));
-    for (int64_t k = 0; k < p.depth().kernel; ++k) {
-      s_.looks[k] = asks ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
-    }
-  }
+  StreamRunner(const Problem& p, const Args& args, ScratchTaker& take) : rows_(p, args), take_(take) {}
 
   // Units are rows of outputs: (plane, od, oh).
   void Run(int64_t begin, int64_t end) {
-    const int64_t depth_out = p_.depth().out;
-    for (int64_t r = begin; r < end && !rows_.GaveUp();) {
-      const int64_t group = r / height_.out;  // (plane, od)
-      const int64_t group_end = std::min(end, (group + 1) * height_.out);
-      plane_ = rows_.plane(group / depth_out);
-      od_ = group % depth_out;
-      first_unit_ = group * height_.out;
-      const Range oh = {r - first_unit_, group_end - first_unit_};
-      for (int64_t o = 0; o < width_.out; o += l_.tile) {
-        if (o == 0 || l_.tile < width_.out) CutPieces({o, std::min(o + l_.tile, width_.out)});
-        Pool(oh);
-      }
-      r = group_end;
+    // Backwards there is nothing to ask for; x86 reads several rows at once as well unasked, and WebAssembly cannot
+    // ask.
+    const bool asks =
+        HWY_TARGET != HWY_WASM && !rows_.backwards && !(l_.bundles && (HWY_ARCH_X86 || p_.depth().kernel > 1));
+    for (int64_t k = 0; k < p_.depth().kernel; ++k) {
+      looks_[k] = asks ? Lookahead(rows_.x, rows_.x_end) : Lookahead();
     }
+    ForSlices(rows_, l_.tile, begin, end, &at_, [&](Range oh) {
+      CutPieces(at_.ow);
+      Pool(oh);
+    });
   }
 
  private:
@@ -153,7 +95,7 @@ class StreamRunner {
     for (int64_t o = ow.begin; o < ow.end;) {
       const bool interior = o >= whole.begin && o < whole.end;
       const Range piece = {o, interior ? std::min(ow.end, whole.end) : o + 1};
-      s_.pieces[piece_count_++] = {piece, width_.valid_taps(o), kept_at};
+      pieces_[piece_count_++] = {piece, width_.valid_taps(o), kept_at};
       const int64_t run = width_.stride == 1 ? piece.size() * p_.channels : p_.channels;
       kept_at += (run + lanes - 1) / lanes * lanes * (width_.stride == 1 ? 1 : piece.size());
       o = piece.end;
@@ -162,12 +104,12 @@ class StreamRunner {
 
   // Output rows `oh` of this plane and depth, columns ow_.
   void Pool(Range oh) {
-    const Range d = p_.depth().valid_taps(od_);
+    const Range d = p_.depth().valid_taps(at_.od);
     if (has_empty_row_ || d.size() == 0) {
       for (int64_t o = oh.begin; o < oh.end; ++o) {
         if (d.size() > 0 && height_.valid_taps(o).size() > 0) continue;
         Exact(o);
-        rows_.Finish(first_unit_ + o, 1, ow_);
+        rows_.Finish(at_.first + o, 1, ow_);
       }
       if (d.size() == 0) return;
     }
@@ -185,14 +127,14 @@ class StreamRunner {
       if (taps.size() == 0) continue;
       role_count_ = closing_ = 0;
       AddRole(o, 0, true, true);
-      Row(rows_.row(plane_, p_.depth().start(od_), height_.start(o)), d, taps);
+      Row(rows_.row(at_.plane, p_.depth().start(at_.od), height_.start(o)), d, taps);
     }
   }
 
   // Reads the rows of one slice that windows `oh` cover.
   void Sweep(Range d, int64_t kd, Range oh) {
     const Range in = height_.inputs(oh);
-    const int64_t depth = p_.depth().start(od_) + kd * p_.depth().dilation;
+    const int64_t depth = p_.depth().start(at_.od) + kd * p_.depth().dilation;
     const bool first_slice = kd == (rows_.backwards ? d.end - 1 : d.begin);
     const bool last_slice = kd == (rows_.backwards ? d.begin : d.end - 1);
     for (int64_t i = 0; i < in.size() && !rows_.GaveUp(); ++i) {
@@ -203,7 +145,7 @@ class StreamRunner {
       for (int64_t k = 0; k < o.size(); ++k) {
         AddRoleOfRow(rows_.backwards ? o.end - 1 - k : o.begin + k, h, kd, first_slice, last_slice);
       }
-      if (role_count_ > 0) Row(rows_.row(plane_, depth, h), {0, 1}, {0, 1}, kd);
+      if (role_count_ > 0) Row(rows_.row(at_.plane, depth, h), {0, 1}, {0, 1}, kd);
     }
   }
 
@@ -221,14 +163,14 @@ class StreamRunner {
 
   Role<S>& AddRole(int64_t o, int64_t kd, bool first, bool last) {
     const int64_t slot = o % l_.slots;
-    Role<S>& role = s_.roles[role_count_++];
+    Role<S>& role = roles_[role_count_++];
     role.first = first;
     role.last = last;
-    role.kept = s_.keys + slot * l_.pitch;
-    role.kept_codes = s_.codes + slot * l_.pitch;
+    role.kept = keys_ + slot * l_.pitch;
+    role.kept_codes = codes_ + slot * l_.pitch;
     role.code = static_cast<uint8_t>(kd * height_.kernel * width_.kernel);
-    role.y = rows_.y_row(first_unit_ + o) + ow_.begin * p_.channels;
-    role.y_codes = s_.y_codes + closing_ * l_.y_pitch;
+    role.y = rows_.y_row(at_.first + o) + ow_.begin * p_.channels;
+    role.y_codes = y_codes_ + closing_ * l_.y_pitch;
     role.output = o;
     closing_ += last;
     return role;
@@ -241,15 +183,15 @@ class StreamRunner {
     for (int64_t kd = d.begin; kd < d.end; ++kd) {
       for (int64_t kh = h.begin; kh < h.end; ++kh) {
         for (int64_t kw = w.begin; kw < w.end; ++kw, ++n) {
-          s_.offsets[n] = (kd * p_.depth().dilation * height_.in + kh * height_.dilation) * pitch +
-                          kw * width_.dilation * p_.channels;
-          s_.tap_codes[n] = static_cast<uint8_t>((kd * height_.kernel + kh) * width_.kernel + kw);
+          offsets_[n] = (kd * p_.depth().dilation * height_.in + kh * height_.dilation) * pitch +
+                        kw * width_.dilation * p_.channels;
+          tap_codes_[n] = static_cast<uint8_t>((kd * height_.kernel + kh) * width_.kernel + kw);
         }
       }
     }
     if (rows_.backwards) {
-      std::reverse(s_.offsets, s_.offsets + n);
-      std::reverse(s_.tap_codes, s_.tap_codes + n);
+      std::reverse(offsets_, offsets_ + n);
+      std::reverse(tap_codes_, tap_codes_ + n);
     }
     return n;
   }
@@ -262,56 +204,53 @@ class StreamRunner {
     const bool one_run = width_.stride == 1;
     const int64_t lanes = LaneCount<S>();
     for (int64_t i = 0; i < piece_count_; ++i) {
-      const StreamPiece& piece = s_.pieces[i];
+      const StreamPiece& piece = pieces_[i];
       const int64_t run = one_run ? piece.ow.size() * channels : channels;
-      const StreamJob<S> job = {row + width_.start(piece.ow.begin) * channels,
-                                s_.offsets,
-                                s_.tap_codes,
-                                ListTaps(d, h, piece.taps),
-                                one_run ? 1 : piece.ow.size(),
-                                run,
-                                width_.stride * channels,
-                                (run + lanes - 1) / lanes * lanes,
-                                piece.kept_at,
-                                (piece.ow.begin - ow_.begin) * channels,
-                                s_.roles,
-                                role_count_,
-                                rows_.x_end,
-                                ow_.size() * channels,
-                                s_.looks + look,
-                                h.size() - 1,
-                                width_.in * channels};
-      StreamPieceOfRow<S, kRoutes>(job, watch);
+      StreamPieceOfRow<S, kRoutes>(
+          {row + width_.start(piece.ow.begin) * channels, offsets_, tap_codes_, ListTaps(d, h, piece.taps),
+           one_run ? 1 : piece.ow.size(), run, width_.stride * channels, (run + lanes - 1) / lanes * lanes,
+           piece.kept_at, (piece.ow.begin - ow_.begin) * channels, roles_, role_count_, rows_.x_end,
+           ow_.size() * channels, looks_ + look, h.size() - 1, width_.in * channels},
+          watch);
     }
-    const bool fired = watch.Fired() != Alarm::kNone;
+    const bool fired = watch.Fired();
     for (int64_t r = 0; r < role_count_; ++r) {
-      const Role<S>& role = s_.roles[r];
+      const Role<S>& role = roles_[r];
       const int64_t o = role.output;
-      bool& suspect = s_.suspect[o % l_.slots];
+      bool& suspect = suspect_[o % l_.slots];
       suspect = fired || (!role.first && suspect);
       if (!role.last) continue;
-      if (suspect && SeesSpecial(rows_, plane_, od_, o, ow_)) {
+      if (suspect && SeesSpecial(rows_, at_.plane, at_.od, o, ow_)) {
         Exact(o);
       } else if constexpr (kRoutes) {
-        PackRow(p_, role.y_codes, ow_, rows_.route_row(first_unit_ + o));
+        PackRow(p_, role.y_codes, ow_, rows_.route_row(at_.first + o));
       }
-      rows_.Finish(first_unit_ + o, 1, ow_);
+      rows_.Finish(at_.first + o, 1, ow_);
     }
   }
 
-  void Exact(int64_t o) { RunExactRow<S>(rows_, plane_, od_, o, ow_, first_unit_ + o); }
+  void Exact(int64_t o) { RunExactRow<S>(rows_, at_.plane, at_.od, o, ow_, at_.first + o); }
 
-  const Problem& p_;
-  const Axis& height_;
-  const Axis& width_;
-  const RowsLayout& l_;
-  Rows<S> rows_;
-  ScratchTaker take_;
-  StreamScratch<S> s_;
-  bool has_empty_row_;
-  const S* plane_ = nullptr;
-  int64_t od_ = 0;
-  int64_t first_unit_ = 0;  // of this plane and depth
+  const Rows<S> rows_;
+  ScratchTaker& take_;
+  const Problem& p_ = rows_.p;
+  const Axis &height_ = p_.height(), &width_ = p_.width();
+  const RowsLayout& l_ = *static_cast<const RowsLayout*>(rows_.args.layout);
+  const bool has_empty_row_ = height_.has_empty_window();
+  const int64_t most_taps_ = l_.bundles ? p_.taps() : width_.kernel;  // that are read together
+
+  S* const keys_ = take_.Take<S>(l_.slots * l_.pitch);
+  uint8_t* const codes_ = take_.Take<uint8_t>(kRoutes ? l_.slots * l_.pitch : 0);
+  uint8_t* const y_codes_ =
+      take_.Take<uint8_t>(kRoutes ? (l_.slots + 1) * l_.y_pitch : 0);  // so many may end with a row
+  bool* const suspect_ = take_.Take<bool>(l_.slots);                   // the Watch fired for a row of the slot's window
+  Role<S>* const roles_ = take_.Take<Role<S>>(l_.slots + 1);
+  StreamPiece* const pieces_ = take_.Take<StreamPiece>(l_.pieces);
+  int64_t* const offsets_ = take_.Take<int64_t>(most_taps_);
+  uint8_t* const tap_codes_ = take_.Take<uint8_t>(most_taps_);
+  Lookahead* const looks_ = take_.Take<Lookahead>(p_.depth().kernel);  // slices are far from each other
+
+  Slice<S> at_ = {};  // at work
   Range ow_;
   int64_t piece_count_ = 0;
   int64_t role_count_ = 0;
@@ -360,11 +299,8 @@ const char* MakeRows(const Problem& p, Kernel* kernel) {
   if (!kRoutes && HWY_TARGET == HWY_AVX3 && !IsWorthRows<S>(p))
     return "fwd_values pools such windows as fast or faster";
   if (const char* reason = RefuseShortRows(p, layout, kRoutes)) return reason;
-  return MakeOfRows<S, StreamScratch<S>>(kernel, p, RunAs<StreamRunner<S, kRoutes>>, layout, kRoutes);
+  return MakeOfRows<S, StreamRunner<S, kRoutes>>(kernel, p, layout);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

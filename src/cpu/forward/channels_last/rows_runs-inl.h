@@ -5,28 +5,16 @@
 // Accumulators may not be written beyond a run's end, because the next run has not been read yet: each run's part of
 // them is padded to whole vectors. y and the codes on their way to routes may: the next run writes over it.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_STREAM_RUNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_STREAM_RUNS_INL_H_
-#undef POOLGRAD_CPU_STREAM_RUNS_INL_H_
-#else
-#define POOLGRAD_CPU_STREAM_RUNS_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include "cpu/forward/common/codes-inl.h"
-#include "cpu/simd/order-inl.h"
 #include "cpu/simd/prefetch.h"
-#include "cpu/simd/types-inl.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 inline constexpr bool kFewForms = HWY_TARGET == HWY_WASM;  // bytes count there
 
@@ -176,10 +164,7 @@ HWY_INLINE void Give(const Role<S>& role, const Group<S, kRoutes, kVectors>& her
     hn::StoreU(best.code, d8, role.y_codes + y_at);  // scratch: room for a vector beyond its end
   }
   if (n == kVectors * lanes) {
-    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA {
-      (watch.template SeeWinner<kV>(best.key[kV]), ...);
-    }
-    (std::make_integer_sequence<int, kVectors>());
+    best.SeenBy(watch);
     POOLGRAD_UNROLL
     for (int v = 0; v < kVectors; ++v) hn::StoreU(watch.ToY(best.key[v]), d, y + v * lanes);
     return;
@@ -308,8 +293,5 @@ void StreamPieceOfRow(const StreamJob<S>& job, Watch<S>& watch) {
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

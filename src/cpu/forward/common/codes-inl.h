@@ -16,15 +16,14 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "cpu/simd/order-inl.h"
-#include "hwy/highway.h"
 #include "spec/problem.h"
 #include "spec/routes.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // A full vector of To lanes, truncated from that many L lanes at `from`, in order.
 template <class To, class L>
@@ -217,6 +216,12 @@ struct Group {
     for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(other[v], key[v]);
   }
 
+  // Shows the keys to the watch, as those that reach y.
+  HWY_INLINE void SeenBy(Watch<S>& watch) const {
+    [&]<int... kV>(std::integer_sequence<int, kV...>) POOLGRAD_LAMBDA { (watch.template SeeWinner<kV>(key[kV]), ...); }
+    (std::make_integer_sequence<int, kVectors>());
+  }
+
   // No code where the rectifier drops the winner.
   HWY_INLINE void Drop(const Watch<S>& watch) {
     CodeVec<S> dropped[kVectors];
@@ -226,15 +231,9 @@ struct Group {
   }
 
   HWY_INLINE void MeetLater(const Group& other) { Meet(other.key, other.code); }
-  HWY_INLINE void MeetEarlier(const Group& other) {
-    if constexpr (kRoutes) {
-      hn::Mask<hn::ScalableTag<S>> stays[kVectors];
-      POOLGRAD_UNROLL
-      for (int v = 0; v < kVectors; ++v) stays[v] = Above<S>(key[v], other.key[v]);
-      code = Select(stays, code, other.code);
-    }
-    POOLGRAD_UNROLL
-    for (int v = 0; v < kVectors; ++v) key[v] = Greatest<S>(key[v], other.key[v]);
+  HWY_INLINE void MeetEarlier(Group other) {
+    other.Meet(key, code);
+    *this = other;
   }
 };
 
@@ -322,8 +321,7 @@ void PackRow(const Problem& p, const U* codes, Range ow, uint8_t* routes) {
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

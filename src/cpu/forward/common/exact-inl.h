@@ -8,27 +8,15 @@
 //
 // On ordinary values all rules agree: fwd_exact (picked-inl.h) pools rows without them first, and a Watch looks on.
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_EXACT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_EXACT_INL_H_
-#undef POOLGRAD_CPU_EXACT_INL_H_
-#else
-#define POOLGRAD_CPU_EXACT_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "cpu/forward/common/codes-inl.h"
-#include "cpu/simd/order-inl.h"
-#include "cpu/simd/types-inl.h"
-#include "hwy/highway.h"
 #include "spec/problem.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Values as the rules compare them: -0 equals +0, a NaN is above, below and equal to nothing.
 template <class S>
@@ -39,10 +27,9 @@ struct Standings {
 };
 
 template <class S>
-HWY_INLINE Standings<S> Stand(VecOf<S> v, VecOf<S> best, S infinity) {
+HWY_INLINE Standings<S> Stand(VecOf<S> v, VecOf<S> best, [[maybe_unused]] S infinity) {
   const hn::ScalableTag<S> d;
   if constexpr (kIsFloat<S>) {
-    (void)infinity;
     return {hn::Gt(v, best), hn::Eq(v, best), hn::IsNaN(v), hn::IsNaN(best)};
   } else if constexpr (kIsHalf<S>) {
     const auto lowest = hn::Set(d, std::numeric_limits<S>::min());
@@ -119,18 +106,13 @@ template <class S>
 struct ExactRow {
   const Problem& p;
   const S* x;  // of this plane
-  int64_t inner;
-  Range d, h;  // taps
-  int64_t start_d, start_h;
+  int64_t od, oh;
+  int64_t inner = p.channels_last() ? p.channels : 1;
+  Range d = p.depth().valid_taps(od), h = p.height().valid_taps(oh);  // taps
+  int64_t start_d = p.depth().start(od), start_h = p.height().start(oh);
 
-  ExactRow(const Problem& problem, const S* plane, int64_t od, int64_t oh)
-      : p(problem),
-        x(plane),
-        inner(problem.channels_last() ? problem.channels : 1),
-        d(problem.depth().valid_taps(od)),
-        h(problem.height().valid_taps(oh)),
-        start_d(problem.depth().start(od)),
-        start_h(problem.height().start(oh)) {}
+  ExactRow(const Problem& problem, const S* plane, int64_t d_out, int64_t h_out)
+      : p(problem), x(plane), od(d_out), oh(h_out) {}
 
   // Calls visit(tap, value, valid) for every tap of the n <= Lanes outputs from (ow, c) on: n channels of one ow, or
   // (where inner is 1) n neighbouring ow. Lanes of a tap that is not valid hold anything.
@@ -361,8 +343,5 @@ HWY_NOINLINE void OrdinaryRow(const ExactRow<S>& row, S* y, uint8_t* routes, Wat
   shared_watch = watch;
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

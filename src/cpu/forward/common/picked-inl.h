@@ -4,25 +4,14 @@
 // size that occurs at every place, where every output finds its winner. (One by one: an instruction that gathers takes
 // 17 ns for 16 lanes here, as long as 40 loads.)
 
-// Per-target include guard
-#if defined(POOLGRAD_CPU_PICKED_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POOLGRAD_CPU_PICKED_INL_H_
-#undef POOLGRAD_CPU_PICKED_INL_H_
-#else
-#define POOLGRAD_CPU_PICKED_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstdint>
 
 #include "cpu/forward/common/rows-inl.h"
-#include "cpu/scratch.h"
 #include "cpu/simd/prefetch.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Whether channels that lie last do, well enough.
 template <class S>
@@ -35,26 +24,7 @@ class PickedRows {
   static constexpr int64_t kMostLevels = 4;
 
  public:
-  // With null scratch it only counts what it needs.
-  PickedRows(const Problem& p, const Range& sizes, ScratchTaker take)
-      : p_(p),
-        inner_(p.channels_last() ? p.channels : 1),
-        in_(p.width().in * inner_),
-        out_(p.width().out * inner_),
-        step_(p.width().dilation * inner_),
-        lanes_(LaneCount<S>()),
-        sizes_(sizes),
-        level_((in_ + sizes.begin * step_) / lanes_ * lanes_ + 2 * lanes_) {  // vectors begin anywhere
-    keys_ = take.Take<S>(level_ * sizes.size());
-    codes_ = take.Take<Code<S>>(level_ * sizes.size());
-    best_ = take.Take<S>(out_ + lanes_);
-    numbers_ = take.Take<Code<S>>(out_ + lanes_);
-    place_ = take.Take<int32_t>(out_);
-    first_ = take.Take<Code<S>>(out_ + lanes_);
-    bytes = take.used();
-  }
-
-  int64_t bytes;
+  PickedRows(const Problem& p, const Range& sizes, ScratchTaker& take) : p_(p), sizes_(sizes), take_(take) {}
 
   // How many taps windows have along the width, from the least to the most; empty where that is not asked for.
   static Range Sizes(const Problem& p) {
@@ -140,14 +110,20 @@ class PickedRows {
   }
 
   const Problem& p_;
-  const int64_t inner_, in_, out_, step_, lanes_;  // of a row, in elements
-  const Range sizes_;                              // of windows along the width
-  const int64_t level_;                            // apart: the windows of each size, at every place
-  S* keys_;
-  Code<S>* codes_;
-  S* best_;  // of outputs, and their numbers, and their first taps'
-  Code<S>*numbers_, *first_;
-  int32_t* place_;  // where their winners are
+  const Range sizes_;  // of windows along the width
+  ScratchTaker& take_;
+  const int64_t inner_ = p_.channels_last() ? p_.channels : 1, lanes_ = LaneCount<S>();
+  const int64_t in_ = p_.width().in * inner_, out_ = p_.width().out * inner_;  // of a row, in elements
+  const int64_t step_ = p_.width().dilation * inner_;
+  // The windows of each size are so far apart, at every place, since vectors begin anywhere.
+  const int64_t level_ = (in_ + sizes_.begin * step_) / lanes_ * lanes_ + 2 * lanes_;
+  S* const keys_ = take_.Take<S>(level_ * sizes_.size());
+  Code<S>* const codes_ = take_.Take<Code<S>>(level_ * sizes_.size());
+  // Of outputs: winners, their numbers, where they are, and the number of the first tap.
+  S* const best_ = take_.Take<S>(out_ + lanes_);
+  Code<S>* const numbers_ = take_.Take<Code<S>>(out_ + lanes_);
+  int32_t* const place_ = take_.Take<int32_t>(out_);
+  Code<S>* const first_ = take_.Take<Code<S>>(out_ + lanes_);
 };
 
 // Rows of outputs [begin, end), by the letter where they need it.
@@ -156,7 +132,8 @@ void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, st
   const Rows<S> rows(p, args);
   const Range whole = {0, p.width().out};
   const Range sizes = PickedRows<S>::Sizes(p);
-  PickedRows<S> picked(p, sizes, ScratchTaker(scratch));
+  ScratchTaker take(scratch);
+  PickedRows<S> picked(p, sizes, take);
   const bool picks = sizes.size() > 0, tries = picks || (FillsLanes<S>(p) && TakesOrdinaryRows<S>(p));
   if (picks) picked.Start();
   Lookahead ahead(rows.plane(RowPlace(p, begin).plane), rows.x_end);
@@ -173,15 +150,12 @@ void RunExact(const Problem& p, const Args& args, int64_t begin, int64_t end, st
       } else {
         OrdinaryRow<S>(row, rows.y_row(r), rows.route_row(r), watch);
       }
-      done = watch.Fired() == Alarm::kNone || !SeesSpecial(rows, plane, at.od, at.oh, whole);
+      done = !watch.Fired() || !SeesSpecial(rows, plane, at.od, at.oh, whole);
     }
     if (!done) RunExactRow<S>(rows, plane, at.od, at.oh, whole, r);
     rows.Finish(r, 1, whole);
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // per-target include guard

@@ -1,4 +1,5 @@
-// What kernels that go row by row know of a problem; how they hand rows with special values to exact-inl.h.
+// What kernels that go row by row know of a problem; how they hand rows with special values to exact-inl.h. It brings
+// what they all need: vectors, keys and codes, and scratch.
 
 // Per-target include guard
 #if defined(POOLGRAD_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -15,13 +16,10 @@
 #include "base/kept.h"
 #include "cpu/forward/common/exact-inl.h"
 #include "cpu/scratch.h"
-#include "cpu/simd/order-inl.h"
-#include "hwy/highway.h"
 #include "spec/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace poolgrad {
-namespace HWY_NAMESPACE {
+namespace poolgrad::HWY_NAMESPACE {
 
 // Where row r of the result is. Divisions of 32 bits take a third of the time.
 struct RowPlace {
@@ -41,24 +39,15 @@ struct RowPlace {
 template <class S>
 struct Rows {
   const Problem& p;
-  int64_t inner, planes;
-  bool backwards;  // ties=last: prefer the later
-  const S* x;
-  const S* x_end;
-  S* y;
-  uint8_t* routes;
   Args args;
+  int64_t inner = p.channels_last() ? p.channels : 1, planes = p.channels_last() ? p.batch : p.batch * p.channels;
+  bool backwards = p.ties == POOLGRAD_TIES_LAST;  // prefer the later of ties
+  const S* x = static_cast<const S*>(args.source);
+  const S* x_end = x ? x + p.x_elements() : nullptr;
+  S* y = static_cast<S*>(args.result);
+  uint8_t* routes = args.routes;
 
-  Rows(const Problem& problem, const Args& of_run)
-      : p(problem),
-        inner(problem.channels_last() ? problem.channels : 1),
-        planes(problem.channels_last() ? problem.batch : problem.batch * problem.channels),
-        backwards(problem.ties == POOLGRAD_TIES_LAST),
-        x(static_cast<const S*>(of_run.source)),
-        x_end(x ? x + problem.x_elements() : nullptr),
-        y(static_cast<S*>(of_run.result)),
-        routes(of_run.routes),
-        args(of_run) {}
+  Rows(const Problem& problem, const Args& of_run) : p(problem), args(of_run) {}
 
   // Bits of floats, one of which is negative or NaN: the kernel may stop, another one takes its place.
   void GiveUp() const { *args.unfit = true; }
@@ -87,20 +76,35 @@ struct Rows {
   }
 };
 
-// Kernel::run of those that are a class.
-template <class Runner>
-void RunAs(const Problem& p, const Args& args, int64_t begin, int64_t end, std::byte* memory) {
-  Runner(p, args, memory).Run(begin, end);
+// Rows of outputs of one plane and depth, of which a kernel makes columns `ow`.
+template <class S>
+struct Slice {
+  const S* plane = nullptr;
+  int64_t od = 0, first = 0;  // the number of its first row
+  Range ow = {};
+};
+
+// Calls pool(oh) for rows [begin, end) of the result, those of a slice at a time, `tile` columns at a time: with *at.
+template <class S, class Pool>
+void ForSlices(const Rows<S>& rows, int64_t tile, int64_t begin, int64_t end, Slice<S>* at, const Pool& pool) {
+  const int64_t depth = rows.p.depth().out, height = rows.p.height().out, width = rows.p.width().out;
+  for (int64_t r = begin, past; r < end && !rows.GaveUp(); r = past) {
+    const int64_t group = r / height;  // (plane, od)
+    *at = {rows.plane(group / depth), group % depth, group * height};
+    past = std::min(end, at->first + height);
+    for (int64_t o = 0; o < width; o += tile) {
+      at->ow = {o, std::min(o + tile, width)};
+      pool(Range{r - at->first, past - at->first});
+    }
+  }
 }
 
-// A kernel whose units are rows of outputs, and whose scratch is Scratch(layout, problem, more..., taker).
-template <class S, class Scratch, class Layout, class... More>
-const char* MakeOfRows(Kernel* kernel, const Problem& p, RunFn run, const Layout& layout, More... more) {
-  ScratchTaker take(nullptr);
-  const Scratch scratch(layout, p, more..., take);
-  kernel->run = run;
+// A kernel that is the class Runner, and whose units are rows of outputs.
+template <class S, class Runner, class Layout>
+const char* MakeOfRows(Kernel* kernel, const Problem& p, const Layout& layout) {
+  kernel->run = RunAs<Runner>;
   kernel->units = Rows<S>(p, Args{}).row_count();
-  kernel->scratch_bytes = take.used();
+  kernel->scratch_bytes = ScratchOf<Runner>(p, &layout);
   return Keep(layout, &kernel->layout);
 }
 
@@ -175,8 +179,7 @@ HWY_NOINLINE void PoolSpecialRows(const Rows<S>& rows, int64_t begin, int64_t en
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace poolgrad
+}  // namespace poolgrad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -28,6 +28,13 @@ inline constexpr int64_t kMostArithmeticTaps = 1 << 20;
 template <class Place>
 inline constexpr Place kNoPlace = static_cast<Place>(-1);
 
+// Of codes that are read as they are, and have short places. Small libraries widen those of 16 bits.
+#ifdef POOLGRAD_SMALL
+inline constexpr int32_t kMostShortBits = 8;
+#else
+inline constexpr int32_t kMostShortBits = 16;
+#endif
+
 // Whether every code of so many taps, times the 15 bits of 1 / n rounded up, is less than one too much.
 inline bool DividesShort(int64_t taps, int64_t n) {
   const int64_t over = n < taps ? CeilDiv(1 << 15, n) * n - (1 << 15) : 0;
@@ -91,8 +98,11 @@ class Places {
                                                  a.start(last[axis]) + a.extent() > in.end);
     }
     if (p_.routes.bits <= 8) return FindAll(s, b, row, rows, job, reinterpret_cast<uint8_t*>(codes_), to);
-    if (kShort || p_.routes.bits == 16) return FindAll(s, b, row, rows, job, reinterpret_cast<uint16_t*>(codes_), to);
+    if constexpr (kMostShortBits == 16) {
+      if (p_.routes.bits == 16) return FindAll(s, b, row, rows, job, reinterpret_cast<uint16_t*>(codes_), to);
+    }
     if constexpr (!kShort) return FindAll(s, b, row, rows, job, codes_, to);
+    return false;  // places are long
   }
 
  private:

@@ -415,8 +415,8 @@ inline const char* MakeScatter(const Problem& p, poolgrad_op op, const Host& hos
   const double reach = ReachOf(p, layout);
   if (reach >= 1 << 30) return "the windows span too much";
   const int64_t columns = p.width().kernel, taps = p.taps();
-  layout.near = reach < static_cast<double>(Tuning().sums_near) && p.routes.bits <= 16 && DividesShort(taps, columns) &&
-                DividesShort(taps, columns * p.height().kernel);
+  layout.near = reach < static_cast<double>(Tuning().sums_near) && p.routes.bits <= kMostShortBits &&
+                DividesShort(taps, columns) && DividesShort(taps, columns * p.height().kernel);
   kernel->run = RunScatter;
   kernel->units = layout.units();
   kernel->scratch_bytes = ScratchOf<Scatter>(p, &layout);

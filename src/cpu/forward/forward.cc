@@ -90,7 +90,10 @@ const char* RefuseKeys(const Problem& p, poolgrad_op op) {
 // inputs once for all windows down that share them. Values do so where windows are large; else they take rows as they
 // are.
 int64_t RowsRepeated(ForwardWay way, const Problem& p) {
-  const Axis& h = p.height();
+  const Axis &d = p.depth(), &h = p.height();
+  if (way == ForwardWay::kRoutes && d.out > 1 && d.kernel > 1) {  // slices, if it keeps them
+    return std::clamp<int64_t>(CeilDiv(d.extent() - d.stride, d.stride), 0, d.out - 1) * h.out;
+  }
   const bool shares = way == ForwardWay::kRows || way == ForwardWay::kLarge || way == ForwardWay::kRoutes ||
                       (way == ForwardWay::kValues && h.kernel > 10 + 2 * h.stride);
   return shares ? std::clamp<int64_t>(CeilDiv(h.extent() - h.stride, h.stride), 0, h.out - 1) : 0;

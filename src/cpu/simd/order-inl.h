@@ -253,6 +253,16 @@ class Watch {
   // A float that may be lost before it reaches y, on targets where looking at winners is usually enough.
   HWY_INLINE void SeeInput(VecOf<S> key) { seen0_ = hn::Add(seen0_, key); }
 
+  // As if a special value had been seen.
+  HWY_INLINE void Fire() {
+    const hn::ScalableTag<S> d;
+    if constexpr (kIsFloat<S>) {
+      SeeInput(hn::Set(d, std::numeric_limits<S>::quiet_NaN()));
+    } else {
+      See(hn::Set(d, LowestKey<S>()));
+    }
+  }
+
   template <int kChain = 0>
   HWY_INLINE void SeeWinner(VecOf<S> key) {
     if constexpr (kChain % 2 == 0) winner0_ = WithWinner(winner0_, key);

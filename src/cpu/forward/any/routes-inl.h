@@ -10,6 +10,9 @@
 // row, a span, a window: whoever puts such together adds where they begin. They lie beside the keys as bytes where a
 // window has few enough taps, so that one select moves the numbers of several vectors of keys.
 //
+// Windows of several slices that share them find those reduced already, where a block of all rows of the slices that a
+// window sees stays in L2.
+//
 // Reduced rows are sorted by phase of the height's stride, so that the rows of outputs which see them follow each other
 // without gaps: down is one long row.
 //
@@ -38,6 +41,7 @@ struct RoutesLayout {
   int64_t out_rows;     // per block; of several planes where planes are small
   int64_t planes;       // that many at most
   int64_t slices;       // of depth, at most
+  bool rolls;           // blocks are of all rows of slices, which windows share
   int64_t in_rows;      // per plane and slice
   int64_t row;          // elements of a reduced row, at most
   int64_t row_phases;   // of the height's stride
@@ -87,6 +91,11 @@ RoutesLayout LayOutRoutes(const Problem& p) {
   const bool small = p.depth().in == 1 && one_slice && l.tile == w.out && fit >= 2 * h.in;  // several planes fit
   const int64_t planes = p.batch * (p.channels_last() ? 1 : p.channels);
   l.out_rows = small ? std::min(fit / h.in, planes) * h.out : std::min(rows, h.out);
+  const Axis& d = p.depth();
+  const int64_t all_rows = InRows(h, h.out) * (positions * split + l.row * pair * copies * l.slices);
+  l.rolls = d.out > 1 && d.stride < d.extent() && d.stride % d.dilation == 0 && l.tile == w.out &&
+            all_rows <= Tuning().forward_piece;
+  if (l.rolls) l.out_rows = h.out;
   l.planes = std::max<int64_t>(1, l.out_rows / h.out);
   l.in_rows = InRows(h, l.out_rows);
   const int64_t rows_in = l.planes * l.in_rows, slack = 4 * LaneCount<S>();
@@ -119,6 +128,7 @@ class RoutesRunner {
 
   void Run(int64_t begin, int64_t end) {
     Clear();
+    std::fill_n(held_, l_.slices, Held{});
     PoolBlocks(
         rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
         [&](const Block<S>& block, Watch<S>& watch) { Pool(block, watch); });
@@ -132,14 +142,27 @@ class RoutesRunner {
 
   void Pool(const Block<S>& block, Watch<S>& watch) {
     for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
-      const S* from = rows_.row(block.plane, p_.depth().start(block.od) + kd * p_.depth().dilation, block.in.begin);
-      const int64_t slice = (kd - block.depth.begin) * l_.plane_pitch;
-      Split(from + piece_.begin * inner_, block, watch);
-      AcrossRows(block, {reduced_.keys + slice, reduced_.codes + slice});
+      const int64_t d = p_.depth().start(block.od) + kd * p_.depth().dilation, slot = SlotOf(block, kd);
+      const S* from = rows_.row(block.plane, d, block.in.begin) + piece_.begin * inner_;
+      Held& held = held_[slot];
+      if (!l_.rolls || held.from != from || held.rows < block.in.size()) {
+        const int64_t at = slot * l_.plane_pitch;
+        Watch<S> of_slice(p_);
+        Split(from, block, of_slice);
+        AcrossRows(block, {reduced_.keys + at, reduced_.codes + at});
+        held = {from, block.in.size(), of_slice.Fired()};
+      }
+      if (held.suspect) watch.Fire();
     }
     const Reduced<S, C> longest = SpanRows(block, watch);
     Down(block, longest, watch);
     PackRows(rows_, out_codes_, RowSize(), block.r, block.planes * block.oh.size(), piece_.ow);
+  }
+
+  // Where slice kd of a window is among the reduced ones: next to its neighbour, so that the next window finds it
+  // there.
+  int64_t SlotOf(const Block<S>& block, int64_t kd) const {
+    return (FloorDiv(p_.depth().start(block.od), p_.depth().dilation) + kd) % l_.slices;
   }
 
   int64_t RowSize() const { return piece_.width.out * inner_; }  // of a reduced row
@@ -345,8 +368,9 @@ class RoutesRunner {
         List(n, [&](int64_t i, int64_t at) {
           const int64_t kd = at / h.size();
           const int64_t kh = h.begin + at % h.size();
-          list_[i] = RowAt(reduced_, kd * l_.plane_pitch + Place(first + kh * height_.dilation),
-                           ((block.depth.begin + kd) * height_.kernel + kh) * kernel_w);
+          list_[i] = RowAt(
+              reduced_, SlotOf(block, block.depth.begin + kd) * l_.plane_pitch + Place(first + kh * height_.dilation),
+              ((block.depth.begin + kd) * height_.kernel + kh) * kernel_w);
         });
       }
       const int64_t row = o - block.oh.begin;
@@ -365,6 +389,13 @@ class RoutesRunner {
     return {take_.Take<S>(n), take_.Take<C>(n)};
   }
 
+  // What lies reduced in a slot, and whether there was a special value among it.
+  struct Held {
+    const S* from;
+    int64_t rows;
+    bool suspect;
+  };
+
   const Rows<S> rows_;
   ScratchTaker& take_;
   const Problem& p_ = rows_.p;
@@ -381,6 +412,7 @@ class RoutesRunner {
   const Reduced<S, C> dense_[2] = {TakeRows(l_.dense > 0, wide_), TakeRows(l_.dense > 1, wide_)};
   const Reduced<S, C> reduced_ = TakeRows(true, slices_);
   const Reduced<S, C> spans_[2] = {TakeRows(l_.down.levels > 0, slice_), TakeRows(l_.down.levels > 1, slice_)};
+  Held* const held_ = take_.Take<Held>(l_.slices);
   C* const out_codes_ = take_.Take<C>(l_.out_rows * l_.row + slack_);
   Contender<S, C>* const list_ = take_.Take<Contender<S, C>>(
       std::max(l_.slices * std::min(l_.down.listed(height_.kernel), height_.in), l_.across.listed(width_.kernel)));

@@ -10,8 +10,8 @@
 // row, a span, a window: whoever puts such together adds where they begin. They lie beside the keys as bytes where a
 // window has few enough taps, so that one select moves the numbers of several vectors of keys.
 //
-// Windows of several slices that share them find those reduced already, where a block of all rows of the slices that a
-// window sees stays in L2.
+// Slices that windows share are reduced down, too, once, and kept: a window of several is the best of one place in
+// each. So it is done where a block of all rows of a slice, and what is kept of slices, stay in L2.
 //
 // Reduced rows are sorted by phase of the height's stride, so that the rows of outputs which see them follow each other
 // without gaps: down is one long row.
@@ -41,7 +41,7 @@ struct RoutesLayout {
   int64_t out_rows;     // per block; of several planes where planes are small
   int64_t planes;       // that many at most
   int64_t slices;       // of depth, at most
-  bool rolls;           // blocks are of all rows of slices, which windows share
+  bool keeps;           // slices reduced down, which windows share
   int64_t in_rows;      // per plane and slice
   int64_t row;          // elements of a reduced row, at most
   int64_t row_phases;   // of the height's stride
@@ -54,9 +54,9 @@ struct RoutesLayout {
   bool sorts_later() const { return kWideStrides && split.stride != phases.stride; }
 };
 
-// C: of the numbers of taps.
+// C: of the numbers of taps. `keeps`: if there is room.
 template <class S, class C>
-RoutesLayout LayOutRoutes(const Problem& p) {
+RoutesLayout LayOutRoutes(const Problem& p, bool keeps) {
   const int64_t inner = p.channels_last() ? p.channels : 1;
   const int64_t size = sizeof(S);
   const int64_t pair = sizeof(S) + sizeof(C);
@@ -67,12 +67,13 @@ RoutesLayout LayOutRoutes(const Problem& p) {
   const bool sorts = apart && inner == 1 && (kWideStrides || w.stride <= 4) && !dense_spans.used();  // every tap once
   const bool later = sorts && w.stride > 4;
   const Across way = !apart || sorts ? Across::kTaps : inner >= LaneCount<S>() ? Across::kRuns : Across::kPick;
-  const bool one_slice = p.depth().kernel == 1;
+  const bool one_slice = p.depth().kernel == 1 || keeps;  // at a time
   RoutesLayout l;
   l.down = Spans(h.out == 1 || !one_slice ? 1 : h.kernel, h.stride);
   l.across = Spans(w.out == 1 || sorts ? 1 : w.kernel, way == Across::kRuns ? w.stride : 1);
   l.way = way;
   l.slices = std::min(p.depth().kernel, p.depth().in);
+  const int64_t slices = one_slice ? 1 : l.slices;
   const bool last_is_dense = way == Across::kPick && w.kernel > 1;
   l.dense = std::min<int64_t>(2, l.across.levels + last_is_dense);
   const int64_t copies = 1 + std::min(2, l.down.levels);  // of reduced rows
@@ -81,21 +82,19 @@ RoutesLayout LayOutRoutes(const Problem& p) {
   const int64_t each = (split * w.stride + copies * pair) * inner;
   const int64_t beyond = split * w.extent() * inner;
   const int64_t least_rows = std::min(h.out, CeilDiv(2 * h.extent(), h.stride));
-  const int64_t least_in = InRows(h, least_rows) * l.slices;
+  const int64_t least_in = InRows(h, least_rows) * slices;
   l.tile = TileOf(w.out, Tuning().forward_piece, beyond * least_in, each * least_in);
   const int64_t positions = ((l.tile - 1) * w.stride + w.extent()) * inner;
   l.row = l.tile * inner;
   const int64_t in_row = positions * split + l.row * pair * copies;
-  const int64_t fit = Tuning().forward_routes_block / (in_row * l.slices);
+  const int64_t fit = Tuning().forward_routes_block / (in_row * slices);
   const int64_t rows = std::max((fit - h.extent()) / h.stride + 1, CeilDiv(2 * h.extent(), h.stride));
-  const bool small = p.depth().in == 1 && one_slice && l.tile == w.out && fit >= 2 * h.in;  // several planes fit
+  const bool small = p.depth().in == 1 && l.tile == w.out && fit >= 2 * h.in;  // several planes fit
   const int64_t planes = p.batch * (p.channels_last() ? 1 : p.channels);
   l.out_rows = small ? std::min(fit / h.in, planes) * h.out : std::min(rows, h.out);
-  const Axis& d = p.depth();
-  const int64_t all_rows = InRows(h, h.out) * (positions * split + l.row * pair * copies * l.slices);
-  l.rolls = d.out > 1 && d.stride < d.extent() && d.stride % d.dilation == 0 && l.tile == w.out &&
-            all_rows <= Tuning().forward_piece;
-  if (l.rolls) l.out_rows = h.out;
+  const int64_t kept = InRows(h, h.out) * in_row + l.slices * h.out * l.row * pair;
+  l.keeps = keeps && l.tile == w.out && kept <= 2 * Tuning().forward_piece;
+  if (l.keeps) l.out_rows = h.out;
   l.planes = std::max<int64_t>(1, l.out_rows / h.out);
   l.in_rows = InRows(h, l.out_rows);
   const int64_t rows_in = l.planes * l.in_rows, slack = 4 * LaneCount<S>();
@@ -105,6 +104,14 @@ RoutesLayout LayOutRoutes(const Problem& p) {
   l.phase_pitch = CeilDiv(l.in_rows, l.row_phases) * l.row + LaneCount<S>();
   l.plane_pitch = l.row_phases * l.phase_pitch;
   return l;
+}
+
+template <class S, class C>
+RoutesLayout LayOutRoutes(const Problem& p) {
+  const Axis& d = p.depth();
+  const bool shares = d.out > 1 && d.stride < d.extent() && d.stride % d.dilation == 0;
+  const RoutesLayout l = LayOutRoutes<S, C>(p, shares);
+  return l.keeps || !shares ? l : LayOutRoutes<S, C>(p, false);
 }
 
 // Rows of keys and numbers in scratch.
@@ -128,7 +135,7 @@ class RoutesRunner {
 
   void Run(int64_t begin, int64_t end) {
     Clear();
-    std::fill_n(held_, l_.slices, Held{});
+    if (l_.keeps) std::fill_n(held_, l_.slices, Held{});
     PoolBlocks(
         rows_, l_.out_rows, l_.tile, begin, end, &piece_, [&] { Clear(); },
         [&](const Block<S>& block, Watch<S>& watch) { Pool(block, watch); });
@@ -141,28 +148,50 @@ class RoutesRunner {
   }
 
   void Pool(const Block<S>& block, Watch<S>& watch) {
-    for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
-      const int64_t d = p_.depth().start(block.od) + kd * p_.depth().dilation, slot = SlotOf(block, kd);
-      const S* from = rows_.row(block.plane, d, block.in.begin) + piece_.begin * inner_;
-      Held& held = held_[slot];
-      if (!l_.rolls || held.from != from || held.rows < block.in.size()) {
-        const int64_t at = slot * l_.plane_pitch;
-        Watch<S> of_slice(p_);
-        Split(from, block, of_slice);
+    S* y = rows_.y_row(block.r) + piece_.ow.begin * inner_;
+    if (l_.keeps) {
+      for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) Keep(block, kd, watch);
+      List(block.depth.size(), [&](int64_t i, int64_t k) {
+        const int64_t kd = block.depth.begin + k;
+        list_[i] = RowAt(kept_, SlotOf(block, kd) * kept_pitch_, kd * height_.kernel * p_.width().kernel);
+      });
+      const int64_t size = block.oh.size() * RowSize();
+      FindBest<S, C, BestOf::kRowsToY>({list_, block.depth.size(), 1, size, 0, y, out_codes_, 0, 0}, watch);
+    } else {
+      for (int64_t kd = block.depth.begin; kd < block.depth.end; ++kd) {
+        const int64_t at = (kd - block.depth.begin) * l_.plane_pitch;
+        Split(SliceOf(block, kd), block, watch);
         AcrossRows(block, {reduced_.keys + at, reduced_.codes + at});
-        held = {from, block.in.size(), of_slice.Fired()};
       }
-      if (held.suspect) watch.Fire();
+      const Reduced<S, C> longest = SpanRows(block, watch);
+      Down<BestOf::kRowsToY>(block, block.depth, longest, y, width_.out * inner_, out_codes_, watch);
     }
-    const Reduced<S, C> longest = SpanRows(block, watch);
-    Down(block, longest, watch);
     PackRows(rows_, out_codes_, RowSize(), block.r, block.planes * block.oh.size(), piece_.ow);
   }
 
-  // Where slice kd of a window is among the reduced ones: next to its neighbour, so that the next window finds it
-  // there.
+  const S* SliceOf(const Block<S>& block, int64_t kd) const {
+    const int64_t d = p_.depth().start(block.od) + kd * p_.depth().dilation;
+    return rows_.row(block.plane, d, block.in.begin) + piece_.begin * inner_;
+  }
+  // Where slice kd of a window is kept: next to its neighbour, so that the next window finds it there.
   int64_t SlotOf(const Block<S>& block, int64_t kd) const {
     return (FloorDiv(p_.depth().start(block.od), p_.depth().dilation) + kd) % l_.slices;
+  }
+
+  // Slice kd of the block, reduced; unless it is there.
+  void Keep(const Block<S>& block, int64_t kd, Watch<S>& watch) {
+    const int64_t slot = SlotOf(block, kd), at = slot * kept_pitch_;
+    const S* from = SliceOf(block, kd);
+    Held& held = held_[slot];
+    if (held.from != from || held.oh.begin != block.oh.begin || held.oh.end < block.oh.end) {
+      Watch<S> of_slice(p_);
+      Split(from, block, of_slice);
+      AcrossRows(block, reduced_);
+      const Reduced<S, C> longest = SpanRows(block, of_slice);
+      Down<BestOf::kRows>(block, {0, 1}, longest, kept_.keys + at, RowSize(), kept_.codes + at, of_slice);
+      held = {from, block.oh, of_slice.Fired()};
+    }
+    if (held.suspect) watch.Fire();
   }
 
   int64_t RowSize() const { return piece_.width.out * inner_; }  // of a reduced row
@@ -346,11 +375,12 @@ class RoutesRunner {
     return from;
   }
 
-  void Down(const Block<S>& block, const Reduced<S, C>& longest, Watch<S>& watch) {
+  // The rows of outputs of the block, each the best of the rows that it sees of slices `depth`.
+  template <BestOf kBest>
+  void Down(const Block<S>& block, Range depth, const Reduced<S, C>& longest, S* y, int64_t y_pitch, C* codes,
+            Watch<S>& watch) {
     const Range whole = height_.interior();
     const int64_t kernel_w = p_.width().kernel;
-    const int64_t y_pitch = p_.width().out * inner_;
-    S* y = rows_.y_row(block.r) + piece_.ow.begin * inner_;
     for (int64_t o = block.oh.begin; o < block.oh.end;) {
       const bool inside = o >= whole.begin && o < whole.end;
       const int64_t count = inside ? std::min(block.oh.end, whole.end) - o : 1;
@@ -364,19 +394,18 @@ class RoutesRunner {
           list_[i] = RowAt(longest, Place(first + kh * height_.dilation), kh * kernel_w);
         });
       } else {
-        n = block.depth.size() * h.size();
+        n = depth.size() * h.size();
         List(n, [&](int64_t i, int64_t at) {
           const int64_t kd = at / h.size();
           const int64_t kh = h.begin + at % h.size();
-          list_[i] = RowAt(
-              reduced_, SlotOf(block, block.depth.begin + kd) * l_.plane_pitch + Place(first + kh * height_.dilation),
-              ((block.depth.begin + kd) * height_.kernel + kh) * kernel_w);
+          list_[i] = RowAt(reduced_, kd * l_.plane_pitch + Place(first + kh * height_.dilation),
+                           ((depth.begin + kd) * height_.kernel + kh) * kernel_w);
         });
       }
       const int64_t row = o - block.oh.begin;
       if (n > 0) {
-        FindBest<S, C, BestOf::kRowsToY>(
-            {list_, n, count, RowSize(), RowSize(), y + row * y_pitch, out_codes_ + row * RowSize(), y_pitch, RowSize(),
+        FindBest<S, C, kBest>(
+            {list_, n, count, RowSize(), RowSize(), y + row * y_pitch, codes + row * RowSize(), y_pitch, RowSize(),
              block.planes, l_.plane_pitch, block.oh.size() * y_pitch, block.oh.size() * RowSize()},
             watch);
       }
@@ -389,10 +418,10 @@ class RoutesRunner {
     return {take_.Take<S>(n), take_.Take<C>(n)};
   }
 
-  // What lies reduced in a slot, and whether there was a special value among it.
+  // What a slot keeps, and whether there was a special value among it.
   struct Held {
     const S* from;
-    int64_t rows;
+    Range oh;
     bool suspect;
   };
 
@@ -404,15 +433,16 @@ class RoutesRunner {
   const int64_t inner_ = rows_.inner;
   const int64_t slack_ = 4 * LaneCount<S>() + LaneCount<uint8_t>();
   const int64_t wide_ = l_.phases.places * l_.planes * l_.in_rows;
-  const int64_t slice_ = l_.planes * l_.plane_pitch, slices_ = l_.slices * slice_;
+  const int64_t slice_ = l_.planes * l_.plane_pitch, kept_pitch_ = height_.out * l_.row + slack_;
 
   S* const keys_ = take_.Take<S>(l_.phases.size() + slack_);
   S* const split_ = l_.sorts_later() ? take_.Take<S>(l_.split.size() + slack_) : keys_;  // or what is yet to be sorted
   // Along the width, as wide as split rows; reduced rows, and spans of them.
   const Reduced<S, C> dense_[2] = {TakeRows(l_.dense > 0, wide_), TakeRows(l_.dense > 1, wide_)};
-  const Reduced<S, C> reduced_ = TakeRows(true, slices_);
+  const Reduced<S, C> reduced_ = TakeRows(true, l_.keeps ? slice_ : l_.slices* slice_);
   const Reduced<S, C> spans_[2] = {TakeRows(l_.down.levels > 0, slice_), TakeRows(l_.down.levels > 1, slice_)};
-  Held* const held_ = take_.Take<Held>(l_.slices);
+  const Reduced<S, C> kept_ = TakeRows(l_.keeps, l_.slices* kept_pitch_);
+  Held* const held_ = take_.Take<Held>(l_.keeps ? l_.slices : 0);
   C* const out_codes_ = take_.Take<C>(l_.out_rows * l_.row + slack_);
   Contender<S, C>* const list_ = take_.Take<Contender<S, C>>(
       std::max(l_.slices * std::min(l_.down.listed(height_.kernel), height_.in), l_.across.listed(width_.kernel)));

@@ -90,10 +90,7 @@ const char* RefuseKeys(const Problem& p, poolgrad_op op) {
 // inputs once for all windows down that share them. Values do so where windows are large; else they take rows as they
 // are.
 int64_t RowsRepeated(ForwardWay way, const Problem& p) {
-  const Axis &d = p.depth(), &h = p.height();
-  if (way == ForwardWay::kRoutes && d.out > 1 && d.kernel > 1) {  // slices, if it keeps them
-    return std::clamp<int64_t>(CeilDiv(d.extent() - d.stride, d.stride), 0, d.out - 1) * h.out;
-  }
+  const Axis& h = p.height();
   const bool shares = way == ForwardWay::kRows || way == ForwardWay::kLarge || way == ForwardWay::kRoutes ||
                       (way == ForwardWay::kValues && h.kernel > 10 + 2 * h.stride);
   return shares ? std::clamp<int64_t>(CeilDiv(h.extent() - h.stride, h.stride), 0, h.out - 1) : 0;
@@ -127,7 +124,7 @@ const char* MakeMax(ForwardWay way, const Problem& p, poolgrad_op op, const Host
     if (const char* reason = SuitsExact(p)) return reason;
   }
   if (const char* reason = MakeOfType(way, p, routes, host, kernel)) return reason;
-  kernel->repeated = RowsRepeated(way, p);
+  kernel->repeated = std::max(kernel->repeated, RowsRepeated(way, p));
   AddShortcut(way, p, routes, host, kernel);
   // Rows are kept with the padding around them, so that windows far larger than the input could ask for any memory.
   const int64_t most = MostScratch(p) + (routes ? p.routes.bytes() : 0);

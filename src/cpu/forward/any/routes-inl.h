@@ -455,7 +455,10 @@ class RoutesRunner {
 
 template <class S, class C>
 const char* MakeRoutesWith(const Problem& p, Kernel* kernel) {
-  return MakeOfRows<S, RoutesRunner<S, C>>(kernel, p, LayOutRoutes<S, C>(p));
+  const RoutesLayout layout = LayOutRoutes<S, C>(p);
+  const Axis& d = p.depth();
+  if (layout.keeps) kernel->repeated = std::min(CeilDiv(d.extent() - d.stride, d.stride), d.out - 1) * p.height().out;
+  return MakeOfRows<S, RoutesRunner<S, C>>(kernel, p, layout);
 }
 
 template <class S>

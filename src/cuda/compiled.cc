@@ -190,7 +190,8 @@ std::string SourceOf(poolgrad_dtype dtype, poolgrad_op op, const Form& f) {
 std::string SourceOf(poolgrad_dtype dtype, const SumsForm& f) {
   std::string form = "SumsForm{" + Numbers(f.kernel) + ", " + Numbers(f.stride) + ", " + Numbers(f.dilation) + ", " +
                      std::to_string(f.bits) + ", " + Truth(f.last) + ", " + Truth(f.flat);
-  for (const int n : {f.planes, f.rows, f.columns, f.channels, f.each, f.groups}) form += ", " + std::to_string(n);
+  for (const int n : {f.planes, f.rows, f.columns, f.channels, f.vector, f.each, f.groups})
+    form += ", " + std::to_string(n);
   form += ", " + Truth(f.once);
   for (const int n : {f.ring, f.line, f.pitch, f.blocks}) form += ", " + std::to_string(n);
   return TextOf({"any/sums.cuh", "SumsParams", "RunSumsForm", kSumsThreads, f.blocks}, dtype, form + "}");

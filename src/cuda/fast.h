@@ -75,7 +75,9 @@ bool IsDilated(const Problem& p);
 bool IsOrdinary(const Problem& p);
 bool LargeAndApart(const Problem& p, poolgrad_op op);
 bool ApartUncompiled(const Problem& p, poolgrad_op op);
-bool Puts(const Problem& p);  // backward
+bool SharesNoInput(const Problem& p);  // dilated windows may lie in one another
+bool PutsFaster(const Problem& p);     // backward
+bool Puts(const Problem& p);
 bool SpillsRoutes(const Problem& p);
 double MostOverlapping(const Problem& p);  // along an axis
 double AllOverlapping(const Problem& p);

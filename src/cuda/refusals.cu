@@ -168,11 +168,11 @@ bool LargeAndApart(const Problem& p, poolgrad_op op) {
   const bool last = p.channels_last(), dilated = IsDilated(p);
   const double most = MostOverlapping(p), all = AllOverlapping(p);
   if (!IsForward(op)) {
+    if (PutsFaster(p)) return true;
     if (p.in_plane() < 16 * p.out_plane()) return false;
-    const bool sparse = most <= 1 && p.in_plane() >= kTableSparse * p.out_plane();
-    if (HasFewOddChannels(p)) return sparse || (all <= kTableFewBackward && p.taps() > table_large_backward);
+    if (HasFewOddChannels(p)) return all <= kTableFewBackward && p.taps() > table_large_backward;
     if (last) return most <= kTableLastBackward[dilated] && p.taps() >= table_large_last;
-    return sparse || (most <= kTableFirstBackward && p.taps() >= table_large_backward);
+    return most <= kTableFirstBackward && p.taps() >= table_large_backward;
   }
   if (p.out_plane() == 1) return false;  // one row, which lanes cannot share
   const bool routes = op == POOLGRAD_OP_FORWARD_ROUTES;
@@ -185,16 +185,46 @@ bool LargeAndApart(const Problem& p, poolgrad_op op) {
   return all <= (meet ? kTableMeeting : (one ? 2 : 1) * kTableOverlapping) && p.taps() >= kTableLargeForward;
 }
 
-// Windows that share no input, where nothing is compiled for them, if dx is mostly 0 and a row of it fits. Channels
-// last in whole vectors: gathering moves 16 bytes at once, putting one element (2x2/3 in bf16 of 192 0.45 times as
-// fast, of 29 3x3/3 1.8; 4x4/4 in f32 of 32 0.85, 4x4x4/5 of 321 3.6).
-bool Puts(const Problem& p) {
+bool SharesNoInput(const Problem& p) { return Covers(p).all == 1; }
+
+// Whether a block can put dx: a row of it fits, and outputs are looked at for few pieces.
+static bool PutsFit(const Problem& p) {
+  const Axis &d = p.axis[0], &h = p.axis[1], &w = p.axis[2];
+  const int64_t row = w.in * (p.channels_last() ? p.channels : 1) * SizeOf(p.dtype);
+  if (row > staged_bytes) return false;
+  const int64_t rows = std::clamp<int64_t>(staged_bytes / row, 1, h.in),
+                depths = std::clamp<int64_t>(staged_bytes / (row * h.in), 1, d.in);
+  const auto looked_at = [](const Axis& a, int64_t piece) {
+    const int64_t pieces = CeilDiv(a.in, piece);
+    return static_cast<double>(pieces == 1 ? a.out : CeilDiv(a.in + pieces * a.extent(), a.stride));
+  };
+  const double looks = looked_at(d, depths) * looked_at(h, rows) * static_cast<double>(w.out);
+  return looks <= 2 * static_cast<double>(p.out_plane()) || kTablePutLooks * looks <= static_cast<double>(p.in_plane());
+}
+
+// Inputs for each output, from which dx is put.
+static bool IsSparse(const Problem& p, const double (&inputs)[2]) {
+  return static_cast<double>(p.in_plane()) >= inputs[SizeOf(p.dtype) == 2] * static_cast<double>(p.out_plane());
+}
+
+// Windows that share no input, faster than by kernels compiled for them: channels first, unless cells fill 16 bytes of
+// dx, and few that are last.
+bool PutsFaster(const Problem& p) {
   const bool last = p.channels_last() && p.channels > 1;
-  const int64_t place = (last ? p.channels : 1) * SizeOf(p.dtype);
-  return IsOrdinary(p) && RefuseCompilingFor(p) && !IsDilated(p) && MostOverlapping(p) <= 1 &&
-         !(last && place % 16 == 0) && p.axis[2].in * place <= staged_bytes &&
-         static_cast<double>(p.in_plane()) >=
-             kTablePut[last][SizeOf(p.dtype) == 2] * static_cast<double>(p.out_plane());
+  if (last && !HasFewOddChannels(p)) return false;
+  const Axis& w = p.axis[2];
+  const bool cells = !IsDilated(p) && w.in * SizeOf(p.dtype) % 16 == 0 && 16 % (w.stride * SizeOf(p.dtype)) == 0;
+  return !cells && IsOrdinary(p) && SharesNoInput(p) && IsSparse(p, kTablePutKnown[last]) && PutsFit(p);
+}
+
+// The same where nothing is compiled for them. Channels last in whole vectors: gathering moves 16 bytes at once,
+// putting one element (2x2/3 in bf16 of 192 0.45 times as fast, of 29 3x3/3 1.8; 4x4/4 in f32 of 32 0.85, 4x4x4/5 of
+// 321 3.6).
+bool Puts(const Problem& p) {
+  if (PutsFaster(p)) return true;
+  const bool last = p.channels_last() && p.channels > 1;
+  return RefuseCompilingFor(p) && !(last && p.channels * SizeOf(p.dtype) % 16 == 0) && IsOrdinary(p) &&
+         SharesNoInput(p) && IsSparse(p, kTablePut[last]) && PutsFit(p);
 }
 
 // Windows that hardly overlap, where nothing is compiled for them. Backward, channels first or few that are last:

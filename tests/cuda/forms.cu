@@ -97,6 +97,8 @@ int CountKinds(int draws) {
   SumsKind sums_kinds[] = {
       {"sums of several planes", [](const SumsForm& f) { return f.planes > 1; }},
       {"sums of channels at one place", [](const SumsForm& f) { return f.channels > 1; }},
+      {"sums of vectors of channels", [](const SumsForm& f) { return f.vector > 1; }},
+      {"sums of vectors by codes of two bytes", [](const SumsForm& f) { return f.vector > 1 && f.bits == 16; }},
       {"sums of one channel, called the last", [](const SumsForm& f) { return f.last && f.channels == 1; }},
       {"sums of volumes", [](const SumsForm& f) { return !f.flat; }},
       {"sums of rows in several goes", [](const SumsForm& f) { return !f.once; }},

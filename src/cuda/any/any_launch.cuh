@@ -113,7 +113,7 @@ cudaError_t RunAnyForward(const Problem& p, const Args& args, void* stream) {
 
 template <class T, int kEach, int kWide, int kFlat>
 __global__ void __launch_bounds__(kSumsThreads, kSumsBlocks) SumsKernel(const __grid_constant__ SumsParams p) {
-  RunSums<T, kEach, kWide, kFlat>(p);
+  RunSums<T, kEach, 1, kWide, kFlat>(p);
 }
 
 template <class T>

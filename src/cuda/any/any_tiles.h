@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "cuda/any/sums.cuh"
 #include "cuda/common/axes.cuh"
@@ -190,21 +191,86 @@ inline int ChoosePitch(SumsForm f, int64_t word) {
   return best;
 }
 
-// The tile that costs least, for sums of `word` bytes; none if its `planes` are 0.
-inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels, int bits, int64_t word, bool known) {
-  SumsForm best{}, f{};
+// What sums cost a warp, about: instructions, and what it waits, in the instructions that others may issue meanwhile.
+// Of a slice of outputs along the march, and of one of inputs that is written.
+struct SumsCost {
+  double out, out_wait, in, in_wait;
+  SumsCost(const SumsForm& f, const WindowAxis (&a)[3], int64_t channels, bool known) {
+    const auto goes =
+        static_cast<double>(CeilDiv(MostCovering(a[2], f.columns), f.each * f.groups) * MostCovering(a[1], f.rows));
+    const double adds = TurnsOf(f) * f.each, writes = static_cast<double>(CeilDiv(InputsOf(f), 32));
+    const SumsPrices& price = kSumsPrices[known];
+    // Lines of memory that a warp asks for at once, where its lanes' columns lie far apart.
+    const bool apart = channels > int64_t{f.channels} * f.vector;
+    const double lines = kSumsLineCost * (apart ? static_cast<double>(CeilDiv(32, f.channels)) : 4);
+    const int loads = f.vector == 1 && f.bits > 8 ? 3 : 2;
+    out = goes * f.each * (price.output * f.vector + lines * loads);
+    in = writes * f.rows * (price.write * f.vector + lines);
+    const double longer = 1 + kSumsVectorWait * (f.vector - 1);
+    out_wait = goes * (price.load_wait + price.add_wait * adds * longer);
+    in_wait = writes * price.write_wait * longer;
+  }
+};
+
+// A form, warps of a block, and inputs along the march that each of them does.
+struct SumsShares {
+  SumsForm form{};
+  int64_t warps = 0, tile_m = 0;
+  double time = 1e30;
+};
+
+// The march is cut into as many parts as end soonest: all but the first begin with outputs that are their neighbours',
+// too, and the last to be done wait as long, however few they are.
+inline SumsShares ShareSums(const SumsForm& f, const SumsAxes& axes, int64_t channels, int64_t word, bool known) {
+  SumsShares s;
+  s.form = f;
+  const WindowAxis(&a)[3] = axes.axis;
+  const WindowAxis& march = a[0];
+  const int64_t bytes = SumsBytes(f, word);
+  // Warps that a multiprocessor holds when a block has so many of them.
+  const auto held = [&](int64_t warps) {
+    return std::min(kSumsThreads / 32 * int64_t{f.blocks} / warps, kSharedMost / (bytes * warps + 1024)) * warps;
+  };
+  s.warps = held(4) >= std::max(held(2), held(1)) ? 4 : held(2) >= held(1) ? 2 : 1;
+  const auto warps = static_cast<double>(held(s.warps));
+  if (warps == 0) return s;
+  const SumsCost cost(f, a, channels, known);
+  const auto others =
+      static_cast<double>(CeilDiv(channels, int64_t{f.channels} * f.vector) * CeilDiv(a[2].in, f.columns) *
+                          CeilDiv(a[1].in, f.rows) * CeilDiv(axes.planes, f.planes));
+  const double at_once = warps * static_cast<double>(std::max<int64_t>(1, enough_threads / 4096));
+  const int64_t most_parts = std::max<int64_t>(1, march.in / march.extent());
+  for (int64_t rounds = 1, before = 0; rounds <= 8; ++rounds) {
+    const auto fill = static_cast<int64_t>(static_cast<double>(rounds) * at_once / others);
+    const int64_t tile = CeilDiv(march.in, std::clamp<int64_t>(fill, 1, most_parts)), parts = CeilDiv(march.in, tile);
+    if (parts == before) continue;
+    before = parts;
+    const int64_t middle = parts / 2 * tile;
+    int begin, end;
+    march.covering(static_cast<int>(middle), static_cast<int>(std::min<int64_t>(middle + tile, march.in)), &begin,
+                   &end);
+    const double outs = end - begin, ins = static_cast<double>(tile),
+                 jobs = others * static_cast<double>(parts) / at_once;
+    const double time = warps * (outs * cost.out + ins * cost.in) * jobs +
+                        (outs * cost.out_wait + ins * cost.in_wait) * std::ceil(jobs);
+    if (time < s.time) s.time = time, s.tile_m = tile;
+  }
+  return s;
+}
+
+// The tile that ends soonest, for sums of `word` bytes; none if its `planes` are 0.
+inline SumsShares ChooseSums(const SumsAxes& axes, bool last, int64_t channels, int bits, int64_t word, bool known) {
+  SumsShares best;
+  SumsForm f{};
   const WindowAxis* a = axes.axis;
   for (int i = 0; i < 3; ++i) f.kernel[i] = a[i].kernel, f.stride[i] = a[i].stride, f.dilation[i] = a[i].dilation;
   f.bits = bits, f.last = last, f.flat = a[1].in == 1 && a[1].out == 1 && a[1].kernel == 1 && a[1].pad == 0;
   f.ring = std::min(a[0].extent(), a[0].in);
-  f.each = kSumsEach;
-  const bool far = known && f.flat && TurnsOf(f) >= kSumsFar;  // lanes may have more outputs
-  double least = 1e30;
-  bool few = false;  // warps on a multiprocessor
   // `goes`: that a row of the tile takes, at most.
   const auto consider = [&](int64_t c, int64_t rows, int64_t goes) {
     const int64_t groups = 32 / c, span = SpanOf(f), at_once = groups * f.each;
     if (span < 2 || (a[2].extent() + span) * span >= int64_t{1} << 32) return;  // BySpan
+    if (a[2].out <= (goes - 2) * at_once) return;  // fewer are enough; one more leaves a warp a plane of its own
     const int64_t most = (goes * at_once - 1) * a[2].stride - a[2].extent() + 2;
     const bool whole = a[2].out <= goes * at_once;
     if (!whole && most < 4) return;
@@ -217,37 +283,37 @@ inline SumsForm ChooseSumsForm(const SumsAxes& axes, bool last, int64_t channels
     f.channels = static_cast<int>(c);
     f.groups = static_cast<int>(planes > 1 ? lanes : groups), f.once = lanes <= f.groups;
     f.line = static_cast<int>(line), f.pitch = static_cast<int>(planes * line * c);
+    const int values = f.each * f.vector;
     const int64_t held = WarpsHeld(f, word,
-                                   !known               ? kSumsBlocks
-                                   : f.each > kSumsEach ? kSumsFarBlocks
-                                                        : kSumsKnownBlocks);
+                                   !known       ? kSumsBlocks
+                                   : values > 8 ? kSumsKnownBlocks[2]
+                                   : values > 4 ? kSumsKnownBlocks[1]
+                                                : kSumsKnownBlocks[0]);
     if (held < 1) return;
     f.blocks = static_cast<int>(CeilDiv(held, kSumsThreads / 32));
-    const auto warps = static_cast<double>(held);
-    // Instructions of a row and of what is written for each input of a slice, and what a warp waits meanwhile.
-    const double inputs = static_cast<double>(planes * rows * w * c);
-    const int64_t out_b = MostCovering(a[1], rows);
-    const double goes_done = static_cast<double>(CeilDiv(out_w, f.each * f.groups) * out_b * a[0].out) / a[0].in;
-    const auto adds = static_cast<double>(TurnsOf(f) * f.each),
-               writes = static_cast<double>(CeilDiv(planes * w * c, 32));
-    const double row = goes_done * (kSumsRowCost + kSumsOutputsCost * f.each + kSumsAddCost * adds);
-    const double write = writes * (kSumsPlaceCost + kSumsWriteCost * static_cast<double>(rows));
-    const double wait = goes_done * (kSumsLoadWait + kSumsAddWait * adds) + writes * kSumsWriteWait;
-    const double price = ((known ? kSumsKnownCost : 1) * (row + write) + wait / warps) / inputs;
-    if (price < least * 0.99) least = price, best = f, few = warps < kSumsFewWarps;
+    const auto improve = [&](const SumsForm& form) {
+      SumsShares s = ShareSums(form, axes, channels, word, known);
+      if (c * f.vector < std::min<int64_t>(channels, kSumsSector)) s.time *= kSumsPartMargin;
+      return s.time < best.time * 0.99 ? s : SumsShares{};
+    };
+    if (improve(f).warps == 0) return;  // the pitch costs warps
+    f.pitch = ChoosePitch(f, word);
+    if (const SumsShares s = improve(f); s.warps > 0) best = s;
   };
-  // At least a sector of neighbouring channels, or all; half of one, where more leave few warps.
-  for (int64_t try_c = std::min<int64_t>(channels, 32); try_c >= (few ? 4 : 8) || (try_c >= 1 && best.planes == 0);
-       try_c /= 2) {
-    const int64_t c = EqualPart(channels, try_c, std::min<int64_t>(try_c, 8));
-    for (int64_t try_b = 128; try_b >= 1; try_b /= 2) {
-      for (f.each = far ? kSumsFarEach : kSumsEach; f.each >= 1; f.each /= known ? 2 : kSumsEach) {
-        for (int64_t goes = 1; goes <= 8; ++goes) consider(c, EqualPart(a[1].in, try_b, 1), goes);
+  for (f.vector = 1; f.vector <= kSumsVector; f.vector *= kSumsVector) {
+    if (f.vector > 1 && !(known && last && channels % f.vector == 0 && (bits == 8 || bits == 16))) break;
+    const int64_t vectors = channels / f.vector, sector = kSumsSector / f.vector, fewest = f.vector > 1 ? sector : 4;
+    for (int64_t try_c = 32; try_c >= std::min(fewest, vectors) || (try_c >= 1 && best.warps == 0); try_c /= 2) {
+      if (try_c / 2 >= vectors) continue;  // all of them, as half as many are
+      const int64_t c = EqualPart(vectors, try_c, std::min(try_c, sector));
+      for (int64_t try_b = 128; try_b >= 1; try_b /= 2) {
+        for (f.each = known && f.vector == 1 ? kSumsMost : kSumsEach; f.each >= 1; f.each /= known ? 2 : kSumsEach) {
+          for (int64_t goes = 1; goes <= 8; ++goes) consider(c, EqualPart(a[1].in, try_b, 1), goes);
+        }
+        if (a[1].in == 1) break;
       }
-      if (a[1].in == 1) break;
     }
   }
-  if (best.planes > 0) best.pitch = ChoosePitch(best, word);
   return best;
 }
 

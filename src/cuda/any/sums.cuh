@@ -6,10 +6,12 @@
 // depends on timing.
 //
 // A lane has some outputs of a row that are neighbours, and as many strides of columns of sums: its own, whose windows
-// begin there. An output's target lies in its lane's columns or some lanes further on, as far as the window reaches.
-// All targets that lie equally far, `turn` lanes, differ from lane to lane, whatever the codes say; and what a column
-// is given comes from earlier outputs the farther it comes. So a row is added in turns, the farthest first: two for a
-// window of 5, nine for one of 31. Columns lie phase by phase, so that lanes that add together never meet in a bank.
+// begin there; channels last it may have a vector of channels of each, whose sums lie apart and do not wait for one
+// another, so that a warp has more columns. An output's target lies in its lane's columns or some lanes further on, as
+// far as the window reaches. All targets that lie equally far, `turn` lanes, differ from lane to lane, whatever the
+// codes say; and what a column is given comes from earlier outputs the farther it comes. So a row is added in turns,
+// the farthest first: two for a window of 5, nine for one of 31. Columns lie phase by phase, so that lanes that add
+// together never meet in a bank.
 //
 // Axes are (march, middle, width), whatever they are in the problem. Along the first the sums are a ring: what no later
 // output reaches is written and its place cleared. 2-D problems march down the height, several planes at once where
@@ -62,20 +64,25 @@ __host__ __device__ constexpr uint32_t BySpan(const SumsForm& f) {
   return static_cast<uint32_t>(((int64_t{1} << 32) + SpanOf(f) - 1) / SpanOf(f));
 }
 
-// Of a warp, `word` bytes each.
-__host__ __device__ constexpr int64_t SumsBytes(const SumsForm& f, int64_t word) {
-  return int64_t{f.ring} * f.rows * SpanOf(f) * f.pitch * word;
+// Sums of a warp, of one channel of each vector; and bytes of all, `word` each.
+__host__ __device__ constexpr int64_t SumsOf(const SumsForm& f) {
+  return int64_t{f.ring} * f.rows * SpanOf(f) * f.pitch;
 }
+__host__ __device__ constexpr int64_t SumsBytes(const SumsForm& f, int64_t word) { return SumsOf(f) * f.vector * word; }
 
 // Of a row of a slice.
 __host__ __device__ constexpr int InputsOf(const SumsForm& f) { return f.planes * f.columns * f.channels; }
 
-// kEach: neighbouring outputs of a lane. kWide, kFlat: whether codes have more than a byte, and whether the middle axis
-// is one of a single input, or -1: the form says so. kPlaces: so many inputs of a slice are a lane's, and where they
-// lie is found once; 0: every time.
-template <class T, int kEach, int kWide, int kFlat, int kPlaces>
+// kEach: neighbouring outputs of a lane, kVector: channels that it has of each. kWide, kFlat: whether codes have more
+// than a byte, and whether the middle axis is one of a single input, or -1: the form says so. kPlaces: so many inputs
+// of a slice are a lane's, and where they lie is found once; 0: every time.
+template <class T, int kEach, int kVector, int kWide, int kFlat, int kPlaces>
 struct Sums {
   using S = Wide<T>;
+  static constexpr int kWords = static_cast<int>((kVector * sizeof(T) + 3) / 4);
+  struct alignas(kVector * sizeof(T)) Channels {
+    T of[kVector];
+  };
   __device__ static bool IsWide(const SumsForm& f) { return kWide < 0 ? f.bits > 8 : kWide; }
   __device__ static bool IsFlat(const SumsForm& f) { return kFlat < 0 ? f.flat : kFlat; }
 
@@ -110,7 +117,7 @@ struct Sums {
     const uint32_t column = w + static_cast<uint32_t>(t.before), group = __umulhi(column, p.by_span);
     const uint32_t phase = column - group * SpanOf(f);
     return {static_cast<int>(phase * f.pitch + (plane * f.line + group) * f.channels + c),
-            static_cast<int>((f.planes > 1 ? plane * p.x_plane : 0) + (w * p.channels + c)), valid};
+            static_cast<int>((f.planes > 1 ? plane * p.x_plane : 0) + (w * p.channels + c * kVector)), valid};
   }
 
   // Writes input slice m of the tile, which is place `slot` of the ring, and clears it.
@@ -126,7 +133,14 @@ struct Sums {
       T* to = slice + place.dx;
 #pragma unroll 4
       for (int b = 0; b < height; ++b, sum += row, to += p.x_step[1]) {
-        if (place.valid) *to = Narrowed<T>(*sum), *sum = 0;
+        if (!place.valid) continue;
+        Channels all;
+#pragma unroll
+        for (int v = 0; v < kVector; ++v) {
+          S& each = sum[v * SumsOf(f)];
+          all.of[v] = Narrowed<T>(each), each = 0;
+        }
+        *reinterpret_cast<Channels*>(to) = all;
       }
     };
     if constexpr (kPlaces > 0) {
@@ -138,17 +152,29 @@ struct Sums {
     __syncwarp();
   }
 
-  // The bytes of a code, joined where it is looked at: who joins them waits for them.
-  struct Code {
-    uint32_t low, high;
+  // The bytes of a vector's codes, joined where they are looked at: who joins them waits for them.
+  struct Codes {
+    uint32_t words[kVector == 1 ? 2 : (2 * kVector + 3) / 4];
     __device__ __forceinline__ void Load(const SumsForm& f, bool valid, const uint8_t* at) {
-      low = ~0u, high = 0;
-      LoadWordsIf<1>(valid, at, &low);
-      if (!IsWide(f)) return;
-      LoadWordsIf<1>(valid, at + 1, &high);
-      if (valid && f.bits == 32) high |= uint32_t{at[2]} << 8 | uint32_t{at[3]} << 16;
+      if constexpr (kVector > 1) {  // of one byte or of two, aligned
+        for (uint32_t& word : words) word = 0;
+        if (IsWide(f)) {
+          LoadWordsIf<2 * kVector>(valid, at, words);
+        } else {
+          LoadWordsIf<kVector>(valid, at, words);
+        }
+      } else {
+        words[0] = ~0u, words[1] = 0;
+        LoadWordsIf<1>(valid, at, &words[0]);
+        if (!IsWide(f)) return;
+        LoadWordsIf<1>(valid, at + 1, &words[1]);
+        if (valid && f.bits == 32) words[1] |= uint32_t{at[2]} << 8 | uint32_t{at[3]} << 16;
+      }
     }
-    __device__ __forceinline__ uint32_t joined(const SumsForm& f) const { return IsWide(f) ? low | high << 8 : low; }
+    __device__ __forceinline__ uint32_t joined(const SumsForm& f, int v) const {
+      if constexpr (kVector == 1) return IsWide(f) ? words[0] | words[1] << 8 : words[0];
+      return IsWide(f) ? words[v / 2] >> (v % 2 * 16) & 0xFFFFu : words[v / 4] >> (v % 4 * 8) & 0xFFu;
+    }
   };
 
   // What a lane does of a row, and where it lies in memory, in the first of the goes.
@@ -170,10 +196,11 @@ struct Sums {
     my.column = static_cast<int>(group) * kEach, my.columns = there ? columns : 0;
     const int ow = begin + my.column;
     my.slot = (plane * f.line + static_cast<int>(group) + shift) * f.channels + static_cast<int>(c);
-    my.dy = static_cast<int>(plane * p.y_plane) + ow * p.channels + t.c + static_cast<int>(c);
+    my.dy = static_cast<int>(plane * p.y_plane) + ow * p.channels + t.c + static_cast<int>(c) * kVector;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-      const int64_t bit = static_cast<int64_t>(ow + j) * p.route_column_bits + (t.c + static_cast<int64_t>(c)) * f.bits;
+      const int64_t bit =
+          static_cast<int64_t>(ow + j) * p.route_column_bits + (t.c + static_cast<int64_t>(c) * kVector) * f.bits;
       my.route[j] = static_cast<int>(plane * p.route_plane + (bit >> 3));
       my.shift[j] = static_cast<int>(bit & 7);
     }
@@ -200,11 +227,11 @@ struct Sums {
     }
     const int64_t plane = static_cast<int64_t>(group) * f.planes;
     t.planes = static_cast<int>(min(static_cast<int64_t>(f.planes), p.planes - plane));
-    t.c = static_cast<int>(c) * f.channels;
-    t.channels = min(f.channels, p.channels - t.c);
+    t.c = static_cast<int>(c) * f.channels * kVector;
+    t.channels = min(f.channels, (p.channels - t.c) / kVector);
     t.dx = static_cast<T*>(p.dx) + plane * p.x_plane;
     const int row = SpanOf(f) * f.pitch;
-    for (int i = lane; i < f.ring * f.rows * row; i += 32) t.sums[i] = 0;
+    for (int i = lane; i < SumsOf(f) * kVector; i += 32) t.sums[i] = 0;
     __syncwarp();
 
     const T* dy = static_cast<const T*>(p.dy) + plane * p.y_plane;
@@ -235,8 +262,8 @@ struct Sums {
       ob = IsFlat(f) ? 0 : begin[1], ++om;
       march += p.y_step[0], march_codes += p.route_step[0];
     };
-    uint32_t loaded[kEach][sizeof(T) == 8 ? 2 : 1];
-    Code code[kEach];
+    uint32_t loaded[kEach][kWords];
+    Codes code[kEach];
     const auto load = [&] {
       const T* from = march;
       const uint8_t* codes = march_codes;
@@ -246,8 +273,8 @@ struct Sums {
       for (int j = 0; j < kEach; ++j) {
         const bool valid = (om < end[0]) & (my.column + j < my.columns - (f.once ? 0 : ow));
         for (uint32_t& word : loaded[j]) word = 0;
-        LoadWordsIf<sizeof(T)>(valid, from + (my.dy + j * p.channels), loaded[j]);
-        code[j].Load(f, valid, codes + my.route[j]);  // without an output: more than any
+        LoadWordsIf<sizeof(T) * kVector>(valid, from + (my.dy + j * p.channels), loaded[j]);
+        code[j].Load(f, valid, codes + my.route[j]);  // single ones without an output: more than any
       }
     };
     load();
@@ -261,68 +288,82 @@ struct Sums {
         oldest = oldest + 1 == f.ring ? 0 : oldest + 1;
       }
       if (om >= end[0]) return;
-      const int next = oldest + min(start_m, 0);  // the place of the window's first slice, if that is the tile's
-      int turn[kEach], to[kEach];                 // in turn -1: nowhere
-      S value[kEach];
+      const int next = oldest + min(start_m, 0);     // the place of the window's first slice, if that is the tile's
+      int turn[kEach][kVector], to[kEach][kVector];  // in turn -1: nowhere
+      S value[kEach][kVector];
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        const uint32_t bytes = code[j].joined(f);
-        const uint32_t tap = f.bits >= 8 ? bytes : bytes >> my.shift[j] & ((1u << f.bits) - 1u);
-        uint32_t kb = 0, km = IsWide(f) ? p.axis[2].by_kernel.of(tap) : tap * p.by_bytes[1] >> 16;
-        const uint32_t kw = tap - km * p.axis[2].kernel;
-        if (!IsFlat(f)) {
-          const uint32_t rows = km;
-          km = IsWide(f) ? p.axis[1].by_kernel.of(rows) : rows * p.by_bytes[0] >> 16;
-          kb = rows - km * p.axis[1].kernel;
+        const bool there = my.column + j < my.columns - (f.once ? 0 : ow);
+#pragma unroll
+        for (int v = 0; v < kVector; ++v) {
+          const uint32_t bytes = code[j].joined(f, v);
+          const uint32_t tap = f.bits >= 8 ? bytes : bytes >> my.shift[j] & ((1u << f.bits) - 1u);
+          uint32_t kb = 0, km = IsWide(f) ? p.axis[2].by_kernel.of(tap) : tap * p.by_bytes[1] >> 16;
+          const uint32_t kw = tap - km * p.axis[2].kernel;
+          if (!IsFlat(f)) {
+            const uint32_t rows = km;
+            km = IsWide(f) ? p.axis[1].by_kernel.of(rows) : rows * p.by_bytes[0] >> 16;
+            kb = rows - km * p.axis[1].kernel;
+          }
+          const int along = static_cast<int>(km) * p.axis[0].dilation;
+          const int ib = IsFlat(f) ? 0 : start_b + static_cast<int>(kb) * p.axis[1].dilation;
+          const int right =
+              j * p.axis[2].stride + static_cast<int>(kw) * p.axis[2].dilation;  // of the lane's first column
+          const int place = next + along < f.ring ? next + along : next + along - f.ring;
+          // All of it, always: a branch would keep a lane's outputs from overlapping.
+          const bool lands = ((kVector == 1 && f.bits >= 8) | there) & (tap < p.taps) &
+                             (static_cast<unsigned>(start_m + along) < static_cast<unsigned>(deep)) &
+                             (IsFlat(f) | (static_cast<unsigned>(ib) < static_cast<unsigned>(height))) &
+                             (static_cast<unsigned>(start + right) < static_cast<unsigned>(width));
+          const int lanes = static_cast<int>(__umulhi(static_cast<uint32_t>(right), p.by_span));
+          turn[j][v] = lands ? lanes : -1;
+          to[j][v] = (place * f.rows + ib - lanes) * row + right * f.pitch + lanes * f.channels + my.slot +
+                     (f.once ? 0 : ow / kEach * f.channels) + static_cast<int>(v * SumsOf(f));
+          value[j][v] = ValueOf(loaded[j], v);
         }
-        const int along = static_cast<int>(km) * p.axis[0].dilation;
-        const int ib = IsFlat(f) ? 0 : start_b + static_cast<int>(kb) * p.axis[1].dilation;
-        const int right =
-            j * p.axis[2].stride + static_cast<int>(kw) * p.axis[2].dilation;  // of the lane's first column
-        const int place = next + along < f.ring ? next + along : next + along - f.ring;
-        // All of it, always: a branch would keep a lane's outputs from overlapping.
-        const bool lands = ((f.bits >= 8) | (my.column + j < my.columns - (f.once ? 0 : ow))) & (tap < p.taps) &
-                           (static_cast<unsigned>(start_m + along) < static_cast<unsigned>(deep)) &
-                           (IsFlat(f) | (static_cast<unsigned>(ib) < static_cast<unsigned>(height))) &
-                           (static_cast<unsigned>(start + right) < static_cast<unsigned>(width));
-        const int lanes = static_cast<int>(__umulhi(static_cast<uint32_t>(right), p.by_span));
-        turn[j] = lands ? lanes : -1;
-        to[j] = (place * f.rows + ib - lanes) * row + right * f.pitch + lanes * f.channels + my.slot +
-                (f.once ? 0 : ow / kEach * f.channels);
-        value[j] = ValueOf(loaded[j]);
       }
       advance(), load();
 #pragma unroll 1
       for (int now = turns - 1; now >= 0; --now) {
 #pragma unroll
         for (int j = 0; j < kEach; ++j) {
-          if (turn[j] == now) t.sums[to[j]] += value[j];
+          S sum[kVector];  // of channels, which do not wait for one another
+#pragma unroll
+          for (int v = 0; v < kVector; ++v) {
+            if (turn[j][v] == now) sum[v] = t.sums[to[j][v]];
+          }
+#pragma unroll
+          for (int v = 0; v < kVector; ++v) {
+            if (turn[j][v] == now) t.sums[to[j][v]] = sum[v] + value[j][v];
+          }
         }
         __syncwarp();
       }
     }
   }
 
-  __device__ __forceinline__ static S ValueOf(const uint32_t (&words)[sizeof(T) == 8 ? 2 : 1]) {
+  // Of a vector's channel v.
+  __device__ __forceinline__ static S ValueOf(const uint32_t (&words)[kWords], int v) {
     if constexpr (sizeof(T) == 8) {
       return __hiloint2double(static_cast<int>(words[1]), static_cast<int>(words[0]));
     } else if constexpr (sizeof(T) == 4) {
-      return __uint_as_float(words[0]);
-    } else if constexpr (std::is_same_v<T, __half>) {
-      return Widened(__ushort_as_half(static_cast<unsigned short>(words[0])));
+      return __uint_as_float(words[v]);
     } else {
-      return __uint_as_float(words[0] << 16);
+      const uint32_t half = words[v / 2] >> (v % 2 * 16);
+      if constexpr (std::is_same_v<T, __half>) return Widened(__ushort_as_half(static_cast<unsigned short>(half)));
+      return __uint_as_float(half << 16);
     }
   }
 };
 
-template <class T, int kEach, int kWide = -1, int kFlat = -1, int kPlaces = 0>
+template <class T, int kEach, int kVector = 1, int kWide = -1, int kFlat = -1, int kPlaces = 0>
 __device__ __forceinline__ void RunSums(const SumsParams& p) {
   extern __shared__ __align__(16) unsigned char sums_shared[];
   const int warp = static_cast<int>(threadIdx.x / 32u), lane = static_cast<int>(threadIdx.x & 31u);
   const int64_t job = static_cast<int64_t>(blockIdx.x) * p.warps + warp;
   if (job >= p.jobs) return;
-  Sums<T, kEach, kWide, kFlat, kPlaces>::Run(p, job, lane, sums_shared + warp * SumsBytes(p.form, sizeof(Wide<T>)));
+  Sums<T, kEach, kVector, kWide, kFlat, kPlaces>::Run(p, job, lane,
+                                                      sums_shared + warp * SumsBytes(p.form, sizeof(Wide<T>)));
 }
 
 // The same where all of a form is known: `p` with constants in its place.
@@ -348,8 +389,9 @@ __device__ __forceinline__ void RunSumsForm(const SumsParams& p) {
   known.by_span = BySpan(kForm);
   known.by_bytes[1] = ByBytes(kForm.kernel[2]), known.by_bytes[0] = ByBytes(kForm.kernel[1]);
   constexpr int kPlaces = (InputsOf(kForm) + 31) / 32;
-  constexpr bool kKept = kForm.flat && 3 * kPlaces + 6 * kForm.each <= 384 / kForm.blocks;  // in registers
-  RunSums<T, kForm.each, -1, -1, (kKept ? kPlaces : 0)>(known);
+  constexpr int kRegisters = 3 * kPlaces + (2 + 4 * kForm.vector) * kForm.each;
+  constexpr bool kKept = kForm.flat && kRegisters <= 384 / kForm.blocks;
+  RunSums<T, kForm.each, kForm.vector, -1, -1, (kKept ? kPlaces : 0)>(known);
 }
 
 }  // namespace poolgrad::cuda

@@ -8,8 +8,10 @@ struct SumsForm {
   int bits;                               // of a code
   bool last;                              // channels are
   bool flat;                              // the middle axis has one input and one output
-  // Inputs of a tile: planes, rows of the middle axis, columns, channels. Planes times channels are its lines.
+  // Inputs of a tile: planes, rows of the middle axis, columns, and vectors of channels. Planes times those are its
+  // lines.
   int planes, rows, columns, channels;
+  int vector;  // channels that a lane has side by side
   int each;    // outputs of a lane, which are neighbours
   int groups;  // lanes of a line, of one channel, that are done at once
   bool once;   // which are all that reach it

@@ -49,7 +49,8 @@ inline SumsGrid PrepareSums(const Problem& p, bool known, SumsParams* params) {
   const SumsAxes axes = AxesOf(p, single_rows);
   SumsParams& s = *params;
   s = {};
-  const SumsForm& f = s.form = ChooseSumsForm(axes, p.channels_last(), channels, p.routes.bits, word, known);
+  const SumsShares shares = ChooseSums(axes, p.channels_last(), channels, p.routes.bits, word, known);
+  const SumsForm& f = s.form = shares.form;
   if (f.planes == 0) return {};
   for (int i = 0; i < 3; ++i) s.axis[i] = axes.axis[i];
   for (int i = 0; i < 2; ++i) {
@@ -63,34 +64,14 @@ inline SumsGrid PrepareSums(const Problem& p, bool known, SumsParams* params) {
   s.by_channels = FastDiv(f.channels), s.by_groups = FastDiv(f.groups), s.by_columns = FastDiv(f.columns),
   s.by_span = BySpan(f);
   s.by_bytes[0] = ByBytes(f.kernel[1]), s.by_bytes[1] = ByBytes(f.kernel[2]);
-  // The march is cut into parts where there would not be warps enough, but no more than a device holds at once.
-  const int64_t tiles_c = CeilDiv(channels, f.channels), tiles_w = CeilDiv(s.axis[2].in, f.columns),
-                tiles_b = CeilDiv(s.axis[1].in, f.rows);
-  const int64_t others = tiles_c * tiles_w * tiles_b * CeilDiv(axes.planes, f.planes), bytes = SumsBytes(f, word);
-  // Warps that a multiprocessor holds when a block has so many of them.
-  const auto held = [&](int64_t warps) {
-    return std::min(kSumsThreads / 32 * int64_t{f.blocks} / warps, kSharedMost / (bytes * warps + 1024)) * warps;
-  };
-  const int64_t warps = held(4) >= std::max(held(2), held(1)) ? 4 : held(2) >= held(1) ? 2 : 1;
-  // As many parts as end soonest, when so many warps run at once, each part begins with slices that are its
-  // neighbour's, too (and takes the time of two more to begin), and some of the last are waited for.
-  const int64_t extent = s.axis[0].extent(), most_parts = std::max<int64_t>(1, s.axis[0].in / extent);
-  const auto at_once = static_cast<double>(std::max<int64_t>(1, enough_threads / 4096) * held(warps));
-  double soonest = 1e30;
-  for (int64_t rounds = 1; rounds <= 8; ++rounds) {
-    const auto fill = static_cast<int64_t>(static_cast<double>(rounds) * at_once / static_cast<double>(others));
-    const int64_t tile = CeilDiv(s.axis[0].in, std::clamp<int64_t>(fill, 1, most_parts));
-    const auto jobs = static_cast<double>(others * CeilDiv(s.axis[0].in, tile));
-    const double time = static_cast<double>(tile + extent + 1) * (std::max(1.0, jobs / at_once) + 0.3);
-    if (time < soonest) soonest = time, s.tile_m = static_cast<int>(tile);
-  }
-  const int64_t tiles_m = CeilDiv(s.axis[0].in, s.tile_m);
+  s.tile_m = static_cast<int>(shares.tile_m), s.warps = static_cast<int>(shares.warps);
+  const int64_t tiles_c = CeilDiv(channels, int64_t{f.channels} * f.vector), tiles_w = CeilDiv(s.axis[2].in, f.columns),
+                tiles_b = CeilDiv(s.axis[1].in, f.rows), tiles_m = CeilDiv(s.axis[0].in, s.tile_m);
   s.tiles_c = FastDiv(tiles_c), s.tiles_w = FastDiv(tiles_w), s.tiles_b = FastDiv(tiles_b),
   s.tiles_m = FastDiv(tiles_m);
-  s.jobs = others * tiles_m;
+  s.jobs = tiles_c * tiles_w * tiles_b * CeilDiv(axes.planes, f.planes) * tiles_m;
   if (s.jobs >= kFastThreads) return {};
-  s.warps = static_cast<int>(warps);
-  return {CeilDiv(s.jobs, warps), bytes * warps, static_cast<int>(32 * warps)};
+  return {CeilDiv(s.jobs, shares.warps), SumsBytes(f, word) * shares.warps, 32 * s.warps};
 }
 
 }  // namespace poolgrad::cuda

@@ -56,10 +56,10 @@ struct WindowAxis {
   // At most so many of them for any input.
   int64_t most_covers() const { return out < (kernel - 1) / tap_step + 1 ? out : (kernel - 1) / tap_step + 1; }
   // Outputs whose window reaches over an input of [begin, end), as [*first, *last).
-  __device__ void covering(int begin, int end, int* first, int* last) const {
+  __host__ __device__ void covering(int begin, int end, int* first, int* last) const {
     const int low = begin + pad - extent() + 1, high = end - 1 + pad;
     *first = low > 0 ? (low + stride - 1) / stride : 0;
-    *last = high < 0 ? 0 : min(out, high / stride + 1);
+    *last = high < 0 ? 0 : high / stride + 1 < out ? high / stride + 1 : out;
   }
 };
 

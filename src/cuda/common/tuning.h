@@ -86,19 +86,22 @@ inline constexpr int64_t kApartFar[] = {12, 18};
 inline int64_t apart_fewest = 40000;
 inline constexpr int64_t kApartReach = 128;
 // Any window, backward: most threads of a block, blocks of so many on a multiprocessor, which bounds the registers, and
-// outputs to a lane, at most. Kernels that know their window have more of either where their outputs take so many turns
-// (channels last, 13x13/1 in f32 0.161 and 0.135 ms, but 7x7/1 0.081 and 0.112).
+// outputs to a lane, at most. Kernels that know their window may have more of either, by the values that a lane has: up
+// to 4, 8 and 16; and lanes may have so many channels of each output.
 inline constexpr int kSumsThreads = 128, kSumsBlocks = 5, kSumsEach = 4;
-inline constexpr int kSumsKnownBlocks = 6, kSumsFar = 4, kSumsFarBlocks = 4, kSumsFarEach = 8;
-// Instructions of a row, for each output of a lane, and to add it in a turn; for 32 inputs that are written: to find
-// their places, which are the same in all rows of a slice, and for each row. And what a warp waits for a row that it
-// loads, for an addition and for what it writes, in the instructions that others may issue. About. Kernels that know
-// their window have half as many.
-inline constexpr double kSumsRowCost = 60, kSumsOutputsCost = 45, kSumsAddCost = 6;
-inline constexpr double kSumsPlaceCost = 20, kSumsWriteCost = 8;
-inline constexpr double kSumsLoadWait = 6000, kSumsAddWait = 250, kSumsWriteWait = 600, kSumsKnownCost = 0.5;
-// Fewer warps on a multiprocessor are worth half sectors of channels (31x31/1, channels last, 2.2 ms and 1.15).
-inline constexpr double kSumsFewWarps = 8;
+inline constexpr int kSumsKnownBlocks[] = {6, 4, 3}, kSumsMost = 8, kSumsVector = 4;
+// Instructions for an output of a lane, and for a row of 32 inputs that are written; what a warp waits for a row that
+// it loads, for an addition and for what it writes, in the instructions that others may issue; with parameters and
+// compiled for the window. For a line of memory; and of each further channel of a vector so much more of a wait. Fitted
+// to 110 and 140 times of 100 windows in several tiles, which they tell within 14 and 12 % (root of the mean square).
+struct SumsPrices {
+  double output, write, load_wait, add_wait, write_wait;
+};
+inline constexpr SumsPrices kSumsPrices[] = {{1, 46, 10500, 350, 2500}, {78, 27, 2900, 215, 400}};
+inline constexpr double kSumsLineCost = 3.9, kSumsVectorWait = 0.39;
+// Neighbouring channels that a warp should have, and what having fewer costs beside.
+inline constexpr int64_t kSumsSector = 8;
+inline constexpr double kSumsPartMargin = 1.3;
 // Outputs over an input from which summing, compiled for the window, is faster than looking at all of them (7x7/1 in
 // f32, channels last, 0.32 and 0.37 of copy, 6x6/1 0.44 and 0.38); likewise in volumes (3x4x5/1 in f32 0.16 and 0.26,
 // 3x3x3/1 0.46 and 0.38); and where so many of them lie along the width, channels first and last (3x15/1 0.29 and
@@ -145,19 +148,22 @@ inline constexpr double kTableApart = 1.4, kTableOverlapping = 4.5, kTableMeetin
 // The same backward, along an axis: channels first; last, and dilated; in all, of few channels that are last (of three
 // 29x3/28x1 gains, 5x5x5/3 loses).
 inline constexpr double kTableFirstBackward = 4, kTableLastBackward[] = {2.1, 1.5}, kTableFewBackward = 3.2;
-// Inputs for each output from which windows that do not overlap have dx put, whatever their taps. Where nothing is
-// compiled for the window: the same of floats and halves; with routes, taps of a window, and how many windows may
-// overlap in all where it has no more than the first.
-inline constexpr int64_t kTableSparse = 60, kTableUncompiled[] = {6, 8}, kTableUncompiledTaps[] = {16, 128};
+// Where nothing is compiled for the window, backward: inputs for each output of floats and halves; with routes, taps of
+// a window, and how many windows may overlap in all where it has no more than the first.
+inline constexpr int64_t kTableUncompiled[] = {6, 8}, kTableUncompiledTaps[] = {16, 128};
 inline constexpr double kTableUncompiledAll = 2.3;
 // Forward, nothing compiled, channels first: inputs between neighbouring windows from which threads that have one each
 // read too far apart, of planes and of signals, and how many windows may overlap along an axis then.
 inline constexpr int64_t kTableStrides[] = {16, 28};
 inline constexpr double kTableFarApart = 1.5;
-// Backward, nothing compiled: the same of windows that share no input, channels first and last, of floats and halves
-// (which gathering reads in pairs: 1x3/3 channels first 1.2 to 1.5 and 0.7 to 0.95 times as fast as by gather.cuh); and
-// threads of a block, which waits for its codes and then for its dx (256 take 1.0 to 1.3 times as long).
-inline constexpr double kTablePut[2][2] = {{2, 3.5}, {2, 8}};
+// Backward, windows that share no input: inputs for each output, of floats and halves, from which dx is put. Channels
+// first and few that are last, faster than by kernels compiled for the window (30 windows drawn, f32 and bf16: from
+// there on 0.87 to 1.7 times as fast, 1.2 in the mean; 3x3/3 with dilation 2 in bf16, 10, 0.81); channels first and
+// last where nothing is compiled (1x3/3 channels first 1.2 to 1.5 and 0.7 to 0.95 times as fast as by gather.cuh;
+// dilated ones 1.1 to 6.7). Inputs to a look at an output, unless each is looked at twice at most. And threads of a
+// block, which waits for its codes and then for its dx (256 take 1.0 to 1.3 times as long).
+inline constexpr double kTablePutKnown[2][2] = {{6, 12}, {12, 16}}, kTablePut[2][2] = {{2, 3.5}, {2, 8}};
+inline constexpr double kTablePutLooks = 4;
 inline constexpr int kTablePutThreads = 128;
 // Compiled for their axes: columns of a window that are loaded at once, channels first and last.
 inline constexpr int kTableKnownRow = 40, kTableKnownPacks = 8;

@@ -233,9 +233,7 @@ bool CutScatter(const Problem& p, TableJob<T>& job) {
                    16) *
            16;
   };
-  job.puts = std::all_of(std::begin(v.axis), std::end(v.axis), [](const TableAxis& axis) {
-    return axis.form == kRegular && (axis.out == 1 || axis.kernel <= axis.stride);
-  });
+  job.puts = !p.by_table() && SharesNoInput(p);
   const auto bytes = [&](int64_t planes, int depths, int rows) {
     const int64_t puts = written(planes, depths, rows);
     return job.puts ? puts : puts + given(planes, depths, rows) + TablesBytes(v, depths, rows, false);

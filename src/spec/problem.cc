@@ -124,8 +124,10 @@ Result<Axis> ResolveTable(const poolgrad_problem& raw, int i) {
   }
   if (sizes && !starts)
     return Status::Invalid(Entry("sizes", i) + " is given without " + Entry("starts", i) + "; give both");
-  if (raw.dilation[i] > 1)
+  if (raw.dilation[i] != 1)
     return Bad(Entry("dilation", i), raw.dilation[i], "windows by table are not dilated; leave it 1");
+  if (raw.whole_in[i] != 0)
+    return Bad(Entry("whole_in", i), raw.whole_in[i], "windows by table are never a part's; leave it 0");
   if (raw.padding != POOLGRAD_PAD_EXPLICIT && raw.padding != POOLGRAD_PAD_VALID) {
     return Status::Invalid(std::string("padding is ") + Name(static_cast<poolgrad_padding>(raw.padding)) +
                            "; windows by table lie inside the input, without padding");

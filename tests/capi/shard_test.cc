@@ -270,6 +270,19 @@ TEST(Shard, BadCutsAreNamed) {
   EXPECT_EQ(poolgrad_shard_of(&p, nullptr, cuts, at, &shard, nullptr, nullptr), POOLGRAD_INVALID_ARGUMENT);
 }
 
+TEST(Shard, WindowsByTableAreNotSplitAlikeOrNot) {
+  for (const char* text : {"max f32 ncw 1x1x8 adaptive=3", "max f32 ncw 1x1x8 adaptive=4", "avg f32 ncw 1x1x8 starts=0,2,4 k3"}) {
+    poolgrad_problem p;
+    ASSERT_EQ(poolgrad_problem_parse(text, &p), POOLGRAD_OK);
+    const int64_t parts[] = {2}, at[] = {0}, halves[] = {0, 4, 8};
+    const int64_t* cuts[] = {halves};
+    poolgrad_shard shard = {};
+    shard.struct_size = sizeof shard;
+    EXPECT_EQ(poolgrad_shard_of(&p, parts, cuts, at, &shard, nullptr, nullptr), POOLGRAD_UNSUPPORTED) << text;
+    EXPECT_STREQ(poolgrad_last_error(), "axis 0 has windows by table; only regular windows are split");
+  }
+}
+
 // A caller that was compiled with other sizes: nothing is written beyond its structs.
 TEST(Shard, StructsAreAsLargeAsTheirCallersAre) {
   struct {

@@ -95,7 +95,11 @@ Status Plan::Make(const poolgrad_problem& raw, const char* algorithm, bool may_c
   if (!simd.ok()) return simd.status();
   host_.simd = simd->simd;
 #endif
-  if (!algorithm) algorithm = std::getenv("POOLGRAD_ALGORITHM");
+  const char* who = "algorithm";
+  if (!algorithm) {
+    algorithm = std::getenv("POOLGRAD_ALGORITHM");
+    who = "the environment variable POOLGRAD_ALGORITHM";
+  }
   if (algorithm && !*algorithm) algorithm = nullptr;
   bool known = algorithm == nullptr;
 
@@ -170,8 +174,8 @@ Status Plan::Make(const poolgrad_problem& raw, const char* algorithm, bool may_c
     if (!any_of(VectorKernels(op), false)) any_of(ReferenceAlgorithms(), true);
   }
   if (!known) {
-    return Status::Invalid(std::string("algorithm is '") + algorithm +
-                           "'; no operation of this problem has one of that name");
+    return Status::Invalid(std::string(who) + " is " + Quoted(algorithm) +
+                           "; no operation of this problem has an algorithm of that name");
   }
   return {};
 }

@@ -200,6 +200,9 @@ void RunBackward(const PoolOptions& options) {
   const Numbering& numbering = NumberingOf(options.numbering);
   const int sources = !options.x.empty() + !options.routes.empty() + !options.indices.empty();
   const bool average = options.kind == "avg";
+  if (average && !(options.routes.empty() && options.indices.empty())) {
+    throw Failure("--routes and --indices need max pooling; the gradient of an average needs --x or --shape alone");
+  }
   if (sources > 1 || (sources == 0 && !average)) {
     throw Failure("the gradient needs to know who won: give exactly one of --x, --routes and --indices");
   }

@@ -212,6 +212,8 @@ TEST_F(Command, RefusalsChangeNothing) {
                 "y.npy has shape (1,); expected 3, 4 or 5 axes: batch, channels and 1 to 3 spatial ones");
   ExpectRefusal("grad dy.npy y.npy --window 'k2 s1'",
                 "the gradient needs to know who won: give exactly one of --x, --routes and --indices");
+  ExpectRefusal("grad dy.npy y.npy --kind avg --window 'k2 s1' --routes x.npy --shape 1x1x3x3",
+                "--routes and --indices need max pooling; the gradient of an average needs --x or --shape alone");
   ExpectRefusal("grad dy.npy y.npy --window 'k2 s1' --routes x.npy",
                 "the gradient needs the shape of the input: give --x, or else --shape, e.g. --shape 8x64x112x112");
   ExpectRefusal("grad dy.npy y.npy --window k2 --x x.npy",

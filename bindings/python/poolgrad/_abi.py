@@ -28,6 +28,7 @@ HALOS = {"x": 0, "dy": 1}
 OPS = {"forward": 0, "forward_routes": 1, "backward": 2, "backward_x": 3, "gather": 4, "unpool": 5, "bias_gradient": 6}
 
 INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY = 1, 2, 3
+MOST_THREADS = 4096
 
 
 class Problem(ctypes.Structure):

@@ -112,8 +112,8 @@ class Plan(CorePlan):
         super().__init__(problem, algorithm)
         self.dtype = dtype
         self.threads = to_int("threads", threads, 32)
-        if self.threads < 0:
-            raise ValueError(f"threads is {threads}; it must be at least 0 (0: all)")
+        if not 0 <= self.threads <= _abi.MOST_THREADS:
+            raise ValueError(f"threads is {threads}; it must be from 0 (all) to {_abi.MOST_THREADS}")
         self._exec = _abi.make_exec(self.threads) if self.threads else None
         self._exec_address = ctypes.addressof(self._exec) if self._exec else None
         self._routes_shape = (self.route_bytes,)
@@ -338,8 +338,10 @@ class Plan(CorePlan):
         if array.shape != shape:
             raise ValueError(f"{name} has the shape {array.shape}; the result has {shape}")
         flags = array.flags
-        if not flags.c_contiguous or not flags.aligned:
+        if not flags.c_contiguous:
             raise ValueError(f"{name} is not contiguous; results are written to dense C-ordered arrays only")
+        if not flags.aligned:
+            raise ValueError(f"{name} is not aligned; results are written where an element's address is a multiple of its size")
         if not flags.writeable:
             raise ValueError(f"{name} is read-only; the result cannot be written to it")
         for other, read in others.items():

@@ -271,6 +271,7 @@ def test_bad_input_is_refused_and_nothing_is_written():
         (TypeError, "unexpected keyword argument 'kind'", lambda: poolgrad.max_pool_grad(x, x=x, kernel=2, kind="avg")),
         (TypeError, "unexpected keyword argument 'ties'", lambda: poolgrad.avg_pool_grad(x, x.shape, 2, ties="all")),
         (TypeError, "return_routes was given", lambda: poolgrad.vjp(x, 2, return_routes=True)),
+        (ValueError, r"threads is 4097; it must be from 0 \(all\) to 4096", lambda: poolgrad.Plan(x.shape, 2, threads=4097)),
     ]
     for kind, sentence, call in cases:
         with pytest.raises(kind, match=sentence):
@@ -283,9 +284,12 @@ def test_bad_input_is_refused_and_nothing_is_written():
     frozen = marked.copy()
     frozen.flags.writeable = False
     dx = np.full(plan.x_shape, 7, np.float32)
+    beside = np.zeros(marked.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(plan.y_shape)
+    beside[...] = 7
     runs = [
         (ValueError, "out is read-only", lambda: plan.forward(x, out=frozen), frozen),
         (ValueError, "out is not contiguous", lambda: plan.forward(x, out=marked.transpose(0, 1, 3, 2)), marked),
+        (ValueError, "out is not aligned", lambda: plan.forward(x, out=beside), beside),
         (ValueError, "out has the shape", lambda: plan.forward(x, out=marked[:, :1]), marked),
         (TypeError, "out has the type", lambda: plan.forward(x, out=marked.astype(np.float64)), marked),
         (TypeError, "out is a list", lambda: plan.forward(x, out=[1.0]), marked),

@@ -114,7 +114,13 @@ void RunCheck(const CheckOptions& options) {
       "%.3g: %s\n",
       FormatProblem(problem).c_str(), static_cast<long long>(checked), static_cast<long long>(info.x_elements), worst,
       good ? "they agree" : "THEY DISAGREE");
-  if (!good) throw Failure("the gradient of this problem does not agree with finite differences");
+  if (!good) {
+    throw Failure(std::string("the gradient of this problem does not agree with finite differences") +
+                  (DividesByWholeWindow(problem)
+                       ? ", and is not meant to: averages of the tfjs dialect divide dy by the whole window, also where "
+                         "forward divided by less"
+                       : ""));
+  }
 }
 
 }  // namespace poolgrad::cli

@@ -1,6 +1,7 @@
 // Computes and words a trace; see trace.h.
 #include "trace.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -63,6 +64,11 @@ int64_t Product(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
+bool DividesByWholeWindow(const poolgrad_problem& p) {
+  const bool by_table = std::any_of(p.outputs, p.outputs + p.rank, [](int64_t outputs) { return outputs != 0; });
+  return p.kind == POOLGRAD_AVERAGE && p.dialect == POOLGRAD_DIALECT_TFJS && p.divisor == 0 && !by_table;
+}
+
 Trace::Trace(const poolgrad_problem& problem, std::vector<double> x, std::vector<double> dy)
     : plan_(InF64(problem)), x_(std::move(x)), dy_(std::move(dy)) {
   const poolgrad_info& info = plan_.info();
@@ -73,6 +79,8 @@ Trace::Trace(const poolgrad_problem& problem, std::vector<double> x, std::vector
   Forward(plan_, x_.data(), y_.data(), routes, nullptr);
   Check(poolgrad_backward(plan_.get(), dy_.data(), routes, dx_.data(), nullptr));
   selection_ = JacobianOf(plan_, routes);
+  shares_ = selection_.values;
+  if (DividesByWholeWindow(plan_.problem())) std::fill(shares_.begin(), shares_.end(), 1 / static_cast<double>(info.taps));
   windows_ = WindowsOf(plan_.problem());
   winners_.resize(x_.size());
   for (const int64_t column : selection_.columns) winners_[static_cast<size_t>(column)] = true;
@@ -183,7 +191,7 @@ std::string Trace::Sums() const {
   for (size_t o = 0; o < y_.size(); ++o) {
     for (int64_t k = selection_.row_start[o]; k < selection_.row_start[o + 1]; ++k) {
       std::string& sum = terms[static_cast<size_t>(selection_.columns[static_cast<size_t>(k)])];
-      const double share = selection_.values[static_cast<size_t>(k)];
+      const double share = shares_[static_cast<size_t>(k)];
       sum += (sum.empty() ? "" : " + ") + (share == 1 ? "" : Share(share) + " ") +
              Name("dy", static_cast<int64_t>(o), OutShape());
     }
@@ -209,7 +217,10 @@ std::string Trace::Everything() const {
   std::string text = heading("x") + Input() + heading("windows") + Windows() + heading("y") + Output();
   const std::string matrix = Jacobian();
   if (!matrix.empty()) text += heading("Jacobian S, a row for each y, a column for each x") + matrix;
-  return text + heading("dy") + Grid(dy_, OutShape(), {}) + heading("the sums of dx = S^T dy") + Sums() +
+  const char* const sums = DividesByWholeWindow(plan_.problem())
+                               ? "the sums of dx, which tfjs divides by the whole window"
+                               : "the sums of dx = S^T dy";
+  return text + heading("dy") + Grid(dy_, OutShape(), {}) + heading(sums) + Sums() +
          heading("dx") + Gradient();
 }
 

@@ -19,6 +19,10 @@ struct Csr {
   std::vector<double> values;
 };
 
+// Whether the gradient is no derivative by intent: averages of the tfjs dialect, which divide by the whole window
+// backward, whatever they divided by forward (docs/problem.md).
+bool DividesByWholeWindow(const poolgrad_problem& problem);
+
 class Trace {
  public:
   // The problem's own type is replaced by f64. x and dy must have the problem's sizes.
@@ -47,6 +51,7 @@ class Trace {
   std::vector<double> x_, y_, dy_, dx_;
   std::vector<bool> winners_;
   Csr selection_, windows_;
+  std::vector<double> shares_;  // of dy, that dx gets: the selection's, but for such averages
 };
 
 }  // namespace poolgrad::cli

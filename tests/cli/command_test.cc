@@ -116,6 +116,19 @@ TEST_F(Command, CheckComparesWithFiniteDifferences) {
   EXPECT_NE(outcome.out.find("they agree"), std::string::npos) << outcome.out;
 }
 
+// Backward divides by the whole window there, forward by what lies inside.
+TEST_F(Command, AveragesOfTfjsAreToldWithTheGradientThatTheyHave) {
+  const std::string told = Run("explain 'avg f32 ncw 1x1x4 k3 s2 p1 tfjs'").out;
+  EXPECT_NE(told.find("y[0]  1/2 1/2   .   ."), std::string::npos) << told;
+  EXPECT_NE(told.find("dx[0] = 1/3 dy[0] = 1/3\n"), std::string::npos) << told;
+  EXPECT_NE(told.find("dx[1] = 1/3 dy[0] + 1/3 dy[1] = 2/3\n"), std::string::npos) << told;
+  EXPECT_EQ(told.find("S^T"), std::string::npos) << told;
+  const Outcome checked = Run("check 'avg f64 ncw 1x1x4 k3 s2 p1 tfjs'");
+  EXPECT_EQ(checked.status, 1);
+  EXPECT_NE(checked.err.find("and is not meant to: averages of the tfjs dialect"), std::string::npos) << checked.err;
+  EXPECT_EQ(Run("check 'avg f64 ncw 1x1x4 adaptive=3 tfjs'").status, 0);
+}
+
 TEST_F(Command, ForwardThenBackwardFromEachSource) {
   SaveOneToNine();
   ASSERT_EQ(Run("run x.npy y.npy --window 'k2 s1' --routes r.npy --indices i.npy").err, "");

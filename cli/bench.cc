@@ -343,6 +343,7 @@ void CheckWords(BenchOptions& options) {
   if (options.dtypes == std::vector<std::string>{"all"}) {
     options.dtypes = {"f32", "bf16", "f16", "f64", "i8", "u8", "i32"};
   }
+  for (const std::string& dtype : options.dtypes) DtypeFromName(dtype);  // before memory is measured
 }
 
 void PrintBandwidth(const Bandwidth& b, int threads, int64_t cache_bytes, bool json) {

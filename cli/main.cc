@@ -19,6 +19,18 @@
 namespace poolgrad::cli {
 namespace {
 
+// CLI11's own ranges let a NaN pass.
+CLI::Validator Within(double least, double most) {
+  std::ostringstream range;
+  range << least << " to " << most;
+  const auto check = [=, words = range.str()](std::string& given) -> std::string {
+    double value = 0;
+    const bool good = CLI::detail::lexical_cast(given, value) && value >= least && value <= most;
+    return good ? "" : "Value " + given + " not in range " + words;
+  };
+  return {check, "FLOAT in [" + range.str() + "]"};
+}
+
 void AddDemo(CLI::App& app) {
   auto options = std::make_shared<DemoOptions>();
   CLI::App* demo = app.add_subcommand("demo", "The worked example, the tie rules, and one real layer with its speed");
@@ -123,10 +135,10 @@ void AddBench(CLI::App& app) {
       ->check(CLI::Range(1, 4096));
   bench->add_option("--algorithm", options->algorithm, "Force an algorithm by its name in explain");
   bench->add_option("--seconds", options->seconds, "Time spent on each cell")
-      ->check(CLI::Range(0.001, 600.0))
+      ->check(Within(0.001, 600))
       ->capture_default_str();
   bench->add_option("--copy-gbps", options->copy_gbps, "Use this copy bandwidth instead of measuring it")
-      ->check(CLI::PositiveNumber);
+      ->check(Within(0.001, 1e6));
   bench->add_option("--cache-mib", options->cache_mib, "Last-level cache size (default: what the system says)")
       ->check(CLI::Range(1, 1 << 20));
   bench->add_flag("--rectified", options->rectified, "Values of x as behind a rectifier: half of them are 0");

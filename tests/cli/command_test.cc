@@ -357,6 +357,12 @@ TEST_F(Command, BenchGivesOneObjectPerLine) {
   EXPECT_EQ(count, 2 * 4 + 2 * 2);  // integers have no gradient
   EXPECT_EQ(Run("bench --case nothing").err.find("poolgrad: --case is 'nothing'; expected one of resnet_stem, "), 0u);
   EXPECT_EQ(Run("bench --nothing").status, 2);
+  ExpectRefusal("bench --dtype f33", "dtype is 'f33'; expected one of f32, f64, f16, bf16, i8, u8, i32");
+  for (const char* option : {"--seconds nan", "--seconds 0", "--copy-gbps nan", "--copy-gbps inf", "--copy-gbps 0"}) {
+    const Outcome refused = Run(std::string("bench --case tiny --op fwd ") + option);
+    EXPECT_EQ(refused.status, 2) << option;
+    EXPECT_LT(refused.err.size(), 120u) << refused.err;
+  }
   EXPECT_EQ(Run("bench --case tiny --dtype f32,bf16 --op fwd --seconds 0.001 --copy-gbps 100 --rectified").status, 0);
   const std::string average = "--problem 'avg f32 nchw 1x2x9x9 k3 s2 p1'";  // without routes
   EXPECT_EQ(Run("bench --seconds 0.001 --copy-gbps 100 " + average).status, 0);

@@ -19,6 +19,7 @@ namespace poolgrad {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kLargeScratch = 8 << 20;  // of a task (docs/guides/memory.md)
 
 // The vector kernels, fastest first; after them comes the reference.
 std::span<const Algorithm> VectorKernels([[maybe_unused]] poolgrad_op op) {
@@ -214,6 +215,7 @@ int64_t Plan::TasksFor(poolgrad_op op, int threads) const {
   const Kernel& kernel = chosen_[op].kernel;
   const int used = ThreadsFor(Work(op), threads);
   int64_t tasks = std::min(TasksWorth(Work(op), used, kernel.tasks_per_thread), kernel.units);
+  if (kernel.scratch_bytes > kLargeScratch) tasks = std::min<int64_t>(tasks, used);  // each of them has its own
   if (kernel.repeated > 0) {  // a thread may do twice its share, to be done sooner; more tasks may cost an eighth
     const int64_t sooner = std::min<int64_t>(used, kernel.units / kernel.repeated);
     tasks = std::min(tasks, std::max(sooner, kernel.units / (8 * kernel.repeated)));

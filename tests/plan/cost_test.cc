@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 
+#include "plan/plan.h"
 #include "support/harness.h"
 #include "support/random_problem.h"
 
@@ -41,6 +42,9 @@ const char* const kProblems[] = {
     "max bf16 ndhwc 1x16x3x5x1 k32776x8x8 s1 p16388x4x4 ties=all",
     "max f16 ndhwc 1x8x56x56x1000 k3 s1 p1",
     "max f16 nhwc 1x400x400x1000000 k3 s1 p1",
+    // Several tasks to a thread, with rows far longer than the input.
+    "max f64 nhwc 4x81x17x16 k3x2000 s1 same d1x2 nan=ignore",
+    "max f32 ndhwc 1x8x9x3x4 k3x2000x2000 s3x100x2 p100x9000x1000 nan=ignore",
 };
 
 // Every kernel for every operation that the problem has; how many there were.
@@ -71,6 +75,16 @@ void ExpectModestScratch(const poolgrad_problem& raw, const Problem& p) {
     EXPECT_LE(kernel.scratch_bytes, data + kConstant)
         << FormatProblem(raw) << ": " << Name(op) << " by " << algorithm.name;
   });
+  Plan plan;
+  ASSERT_TRUE(plan.Make(raw, nullptr).ok());
+  for (int i = 0; i < POOLGRAD_OP_COUNT; ++i) {
+    const auto op = static_cast<poolgrad_op>(i);
+    for (const int64_t threads : {1, 2, 16}) {
+      const int64_t data = kTimes * (p.x_bytes() + p.y_bytes()) + 2 * p.routes.bytes();
+      EXPECT_LE(static_cast<int64_t>(plan.scratch_bytes(op, static_cast<int>(threads))), threads * (data + kConstant))
+          << FormatProblem(raw) << ": " << Name(op) << " on " << threads << " threads";
+    }
+  }
 }
 
 TEST(Cost, ScratchIsBoundedByTheData) {

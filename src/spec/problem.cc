@@ -126,14 +126,14 @@ Result<Axis> ResolveTable(const poolgrad_problem& raw, int i) {
     return Status::Invalid(Entry("sizes", i) + " is given without " + Entry("starts", i) + "; give both");
   if (raw.dilation[i] != 1)
     return Bad(Entry("dilation", i), raw.dilation[i], "windows by table are not dilated; leave it 1");
-  if (raw.whole_in[i] != 0)
-    return Bad(Entry("whole_in", i), raw.whole_in[i], "windows by table are never a part's; leave it 0");
   if (raw.padding != POOLGRAD_PAD_EXPLICIT && raw.padding != POOLGRAD_PAD_VALID) {
     return Status::Invalid(std::string("padding is ") + Name(static_cast<poolgrad_padding>(raw.padding)) +
-                           "; windows by table lie inside the input, without padding");
+                           "; windows by table lie inside a whole input, without padding");
   }
-  for (const auto& [name, pad] : {std::pair{"pad_lo", raw.pad_lo[i]}, std::pair{"pad_hi", raw.pad_hi[i]}}) {
-    if (pad != 0) return Bad(Entry(name, i), pad, "windows by table lie inside the input, without padding");
+  for (const auto& [name, value] : {std::pair{"pad_lo", raw.pad_lo[i]}, std::pair{"pad_hi", raw.pad_hi[i]},
+                                    std::pair{"whole_in", raw.whole_in[i]}}) {
+    if (value != 0)
+      return Bad(Entry(name, i), value, "windows by table lie inside a whole input, without padding");
   }
   std::vector<int64_t> all_starts(static_cast<size_t>(out)), all_sizes(static_cast<size_t>(out));
   for (int64_t o = 0; o < out; ++o) {

@@ -157,7 +157,7 @@ def test_arrays_of_tables_may_go():
         ((None,), dict(starts=[[0, 9]], sizes=[[2, 2]]), r"starts\[0\]\[1\] is 9; a window of 2 taps inside 8 inputs"),
         ((None,), dict(starts=[[3, 1]], sizes=[[2, 2]]), r"starts\[0\]\[1\] is 1; starts never fall, and the one before is 3"),
         ((2, 2), dict(starts=[[0, 4]]), "stride is 2; windows by table start where the table says"),
-        ((2, None, 1), dict(starts=[[0, 4]]), r"padding\[0\] is 1; windows by table lie inside the input"),
+        ((2, None, 1), dict(starts=[[0, 4]]), r"padding\[0\] is 1; windows by table lie inside a whole input"),
         ((2,), dict(starts=[[0, 4]], sizes=[[2, 2]]), "kernel is 2; every axis has windows of sizes of its own"),
         ((2,), dict(starts=[[0], [4]]), "starts has 2 entries; give one sequence, or None, per spatial axis: 1"),
         ((2,), dict(starts=[]), "starts has 0 entries"),

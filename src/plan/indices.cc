@@ -126,15 +126,22 @@ void RoutesToIndices(const Problem& p, const uint8_t* routes, poolgrad_numbering
     const int64_t end = std::min(outputs.end, (line + 1) * format.line);
     const uint8_t* codes = routes + LineOffset(format, line);
     Place q = PlaceOf<&Axis::out>(p, o);
+    const auto reach = [&](int a) { return (p.axis[a].size(q.at[a]) - 1) * p.axis[a].dilation; };
+    Distance most = {reach(0), reach(1), reach(2)};  // by table, windows may have fewer taps than the largest
     Distance start = {p.axis[0].start(q.at[0]), p.axis[1].start(q.at[1]), p.axis[2].start(q.at[2])};
     for (; o < end; ++o) {
       const uint32_t code = LoadCode(format, codes, o - line * format.line);
-      if (!last) start[2] = p.axis[2].start(q.at[2]++);
+      if (!last) {
+        start[2] = p.axis[2].start(q.at[2]);
+        most[2] = reach(2);
+        ++q.at[2];
+      }
       int64_t number = -1;
       if (code < taps) {
         const Distance from = few ? known[code] : distance(code);
         const int64_t at[] = {start[0] + from[0], start[1] + from[1], start[2] + from[2]};
-        if (at[0] >= 0 && at[0] < in[0] && at[1] >= 0 && at[1] < in[1] && at[2] >= 0 && at[2] < in[2]) {
+        if (at[0] >= 0 && at[0] < in[0] && at[1] >= 0 && at[1] < in[1] && at[2] >= 0 && at[2] < in[2] &&
+            from[0] <= most[0] && from[1] <= most[1] && from[2] <= most[2]) {
           number = q.n * along_n + q.c * along_c + at[0] * along[0] + at[1] * along[1] + at[2] * along[2];
         }
       }

@@ -69,6 +69,26 @@ TEST(Jacobian, TimesAVectorIsBackwardAndGatherOfAnyRoutes) {
   }
 }
 
+// A code may name a tap that only the largest window of a table has.
+TEST(Jacobian, ColumnsAreTheIndicesOfAnyRoutes) {
+  for (const char* text : {"max f64 ncw 1x1x8 adaptive=3", "max f64 nwc 1x8x1 starts=0,2,5 sizes=3,4,1",
+                           "max f64 nchw 1x1x7x6 k3 s2 p1 d2x1 bits=8", "max f64 nhwc 1x7x5x1 adaptive=3x2 bits=8",
+                           "max f64 ncdhw 1x1x5x6x7 k0x2x0 s1x2x1 d1x3x1 p0x2x0 adaptive=2x0x3 bits=8"}) {
+    const Plan plan{std::string(text)};
+    Routes routes = plan.make_routes();
+    for (int value = 0; value < 256; ++value) {
+      std::fill(routes.begin(), routes.end(), static_cast<std::byte>(value));
+      const Csr s = plan.jacobian(routes);
+      const Indices indices = plan.indices(routes, Numbering::torch);
+      for (size_t o = 0; o < indices.size(); ++o) {
+        const auto begin = static_cast<size_t>(s.row_start[o]);
+        const int64_t column = s.row_start[o + 1] > s.row_start[o] ? s.columns[begin] : -1;
+        ASSERT_EQ(indices[o], column) << text << " output " << o << ", bytes of routes " << value;
+      }
+    }
+  }
+}
+
 TEST(Jacobian, AWindowWithoutRouteIsAnEmptyRow) {
   const Plan plan("max f64 ncw 1x1x2 k1 s1 p1");
   const auto [y, routes] = plan.forward_routes(Doubles{5, 6});

@@ -21,10 +21,10 @@ __global__ void IndexKernel(const __grid_constant__ ListedGeo<I> listed, const u
   const int64_t kernel[] = {g.axis[0].kernel, g.axis[1].kernel, g.axis[2].kernel};
   const int64_t k[] = {tap / kernel[2] / kernel[1], tap / kernel[2] % kernel[1], tap % kernel[2]};
   int64_t in[3];
-  bool routed = k[0] < kernel[0];
+  bool routed = true;
   for (int i = 0; i < 3; ++i) {
     in[i] = g.axis[i].start(place.at[i]) + k[i] * g.axis[i].dilation;
-    routed = routed && in[i] >= 0 && in[i] < g.axis[i].in;
+    routed = routed && k[i] < g.axis[i].size(place.at[i]) && in[i] >= 0 && in[i] < g.axis[i].in;
   }
   const int64_t size[] = {g.axis[0].in, g.axis[1].in, g.axis[2].in};
   const int64_t plane = size[0] * size[1] * size[2];

@@ -2,6 +2,7 @@
 // Exit status: 0 done, 1 the work failed, 2 the words were not understood.
 //
 // CLI11 is one large header, which takes longer to compile than all the rest: only this file includes it.
+#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -187,4 +188,10 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace poolgrad::cli
 
-int main(int argc, char** argv) { return poolgrad::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  const int status = poolgrad::cli::Main(argc, argv);
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout) return status;
+  std::cerr << "poolgrad: what it prints could not all be written; is the disk full?\n";
+  return status == 0 ? 1 : status;
+}

@@ -288,6 +288,15 @@ TEST_F(Command, WhatIsNoCommandIsNamed) {
   EXPECT_NE(Run("").err.find("subcommand is required"), std::string::npos);
 }
 
+TEST_F(Command, OutputThatIsLostIsAnError) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
+  for (const char* words : {"explain 'max f32 ncw 1x1x4 k2'", "bench --list", "--version"}) {
+    const Outcome lost = Run(std::string(words) + " >/dev/full");
+    EXPECT_EQ(lost.status, 1) << words;
+    EXPECT_EQ(lost.err, "poolgrad: what it prints could not all be written; is the disk full?\n") << words;
+  }
+}
+
 TEST_F(Command, DataAtAnyByteAreRead) {
   for (int spaces = 0; spaces < 8; ++spaces) {
     const std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1, 4)}" +

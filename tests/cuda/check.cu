@@ -206,7 +206,13 @@ struct Worker {
         }
       }
     }
-    if (p.kind == POOLGRAD_MAX && !p.routes.masks) CheckIndices(r, p, true_routes, text);
+    if (p.kind == POOLGRAD_MAX && !p.routes.masks) {
+      std::vector<uint8_t> codes = true_routes;
+      if (Chance(r, 25)) {
+        for (uint8_t& byte : codes) byte = static_cast<uint8_t>(r());
+      }
+      CheckIndices(r, p, codes, text);
+    }
   }
 
   void CheckIndices(Random& r, const Problem& p, const std::vector<uint8_t>& codes, const std::string& text) {

@@ -115,11 +115,12 @@ void RunCheck(const CheckOptions& options) {
       FormatProblem(problem).c_str(), static_cast<long long>(checked), static_cast<long long>(info.x_elements), worst,
       good ? "they agree" : "THEY DISAGREE");
   if (!good) {
-    throw Failure(std::string("the gradient of this problem does not agree with finite differences") +
-                  (DividesByWholeWindow(problem)
-                       ? ", and is not meant to: averages of the tfjs dialect divide dy by the whole window, also where "
-                         "forward divided by less"
-                       : ""));
+    throw Failure(
+        std::string("the gradient of this problem does not agree with finite differences") +
+        (DividesByWholeWindow(problem)
+             ? ", and is not meant to: averages of the tfjs dialect divide dy by the whole window, also where "
+               "forward divided by less"
+             : ""));
   }
 }
 

@@ -80,7 +80,8 @@ Trace::Trace(const poolgrad_problem& problem, std::vector<double> x, std::vector
   Check(poolgrad_backward(plan_.get(), dy_.data(), routes, dx_.data(), nullptr));
   selection_ = JacobianOf(plan_, routes);
   shares_ = selection_.values;
-  if (DividesByWholeWindow(plan_.problem())) std::fill(shares_.begin(), shares_.end(), 1 / static_cast<double>(info.taps));
+  if (DividesByWholeWindow(plan_.problem()))
+    std::fill(shares_.begin(), shares_.end(), 1 / static_cast<double>(info.taps));
   windows_ = WindowsOf(plan_.problem());
   winners_.resize(x_.size());
   for (const int64_t column : selection_.columns) winners_[static_cast<size_t>(column)] = true;
@@ -220,8 +221,7 @@ std::string Trace::Everything() const {
   const char* const sums = DividesByWholeWindow(plan_.problem())
                                ? "the sums of dx, which tfjs divides by the whole window"
                                : "the sums of dx = S^T dy";
-  return text + heading("dy") + Grid(dy_, OutShape(), {}) + heading(sums) + Sums() +
-         heading("dx") + Gradient();
+  return text + heading("dy") + Grid(dy_, OutShape(), {}) + heading(sums) + Sums() + heading("dx") + Gradient();
 }
 
 }  // namespace poolgrad::cli

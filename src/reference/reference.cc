@@ -276,7 +276,8 @@ const char* Make(const Problem& p, poolgrad_op op, const Host&, Kernel* kernel) 
   kernel->run = VisitDtype(p.dtype, [&](auto zero) { return RunOf<decltype(zero)>(p, op); });
   const bool by_input = op == POOLGRAD_OP_BACKWARD || op == POOLGRAD_OP_BACKWARD_X || op == POOLGRAD_OP_UNPOOL;
   kernel->units = op == POOLGRAD_OP_BIAS_GRADIENT ? p.channels : by_input ? p.x_elements() : p.routes.lines;
-  kernel->scratch_bytes = op == POOLGRAD_OP_BACKWARD_X && p.routes.lines > 0 ? CeilDiv(std::max(p.routes.bits, 8), 8) : 0;
+  kernel->scratch_bytes =
+      op == POOLGRAD_OP_BACKWARD_X && p.routes.lines > 0 ? CeilDiv(std::max(p.routes.bits, 8), 8) : 0;
   return nullptr;
 }
 

@@ -132,8 +132,7 @@ Result<Axis> ResolveTable(const poolgrad_problem& raw, int i) {
   }
   for (const auto& [name, value] : {std::pair{"pad_lo", raw.pad_lo[i]}, std::pair{"pad_hi", raw.pad_hi[i]},
                                     std::pair{"whole_in", raw.whole_in[i]}}) {
-    if (value != 0)
-      return Bad(Entry(name, i), value, "windows by table lie inside a whole input, without padding");
+    if (value != 0) return Bad(Entry(name, i), value, "windows by table lie inside a whole input, without padding");
   }
   std::vector<int64_t> all_starts(static_cast<size_t>(out)), all_sizes(static_cast<size_t>(out));
   for (int64_t o = 0; o < out; ++o) {

@@ -13,7 +13,7 @@ Status CheckCuts(const poolgrad_problem& whole, const Problem& p, const Cuts& c,
   for (int i = 0; i < p.rank; ++i) {
     const Axis& a = p.axis[3 - p.rank + i];
     if (a.whole.size() > 0) return Status::Unsupported("the problem is a part already; split the whole");
-    if (whole.outputs[i] != 0)  // also where they are alike, and a.table is null: parts would list the windows of the whole
+    if (whole.outputs[i] != 0)  // a.table is null where they are alike, but parts would list the whole's
       return Status::Unsupported("axis " + std::to_string(i) + " has windows by table; only regular windows are split");
     if (c.parts[i] < 1 || c.parts[i] > (int64_t{1} << 24)) {
       return Status::Invalid(At("parts", i) + " is " + std::to_string(c.parts[i]) + "; an axis has 1 to 2^24 parts");

@@ -271,7 +271,8 @@ TEST(Shard, BadCutsAreNamed) {
 }
 
 TEST(Shard, WindowsByTableAreNotSplitAlikeOrNot) {
-  for (const char* text : {"max f32 ncw 1x1x8 adaptive=3", "max f32 ncw 1x1x8 adaptive=4", "avg f32 ncw 1x1x8 starts=0,2,4 k3"}) {
+  for (const char* text :
+       {"max f32 ncw 1x1x8 adaptive=3", "max f32 ncw 1x1x8 adaptive=4", "avg f32 ncw 1x1x8 starts=0,2,4 k3"}) {
     poolgrad_problem p;
     ASSERT_EQ(poolgrad_problem_parse(text, &p), POOLGRAD_OK);
     const int64_t parts[] = {2}, at[] = {0}, halves[] = {0, 4, 8};

@@ -123,9 +123,10 @@ TEST(Plan, AnUnknownAlgorithmIsAnError) {
   EXPECT_EQ(made.sentence(), "algorithm is 'quicksort'; no operation of this problem has an algorithm of that name");
   const Environment forced("POOLGRAD_ALGORITHM", "bogo\x1b");
   const Status from_outside = Plan().Make(*ParseProblem(kStem), nullptr);
-  EXPECT_EQ(from_outside.sentence(),
-            "the environment variable POOLGRAD_ALGORITHM is 'bogo\\x1b'; no operation of this problem has an algorithm of "
-            "that name");
+  EXPECT_EQ(
+      from_outside.sentence(),
+      "the environment variable POOLGRAD_ALGORITHM is 'bogo\\x1b'; no operation of this problem has an algorithm of "
+      "that name");
 }
 
 TEST(Plan, EverySimdTargetCanBeForcedByTheEnvironment) {

@@ -135,8 +135,10 @@ TEST(Problem, EveryRefusalIsASentenceThatNamesTheArgument) {
       {refusal([](P& p) { p.kind = POOLGRAD_AVERAGE, p.dtype = POOLGRAD_I8; }), "dtype is i8"},
       {refusal([](P& p) { p.padding = POOLGRAD_PAD_SAME, p.rounding = POOLGRAD_ROUND_CEIL; }), "rounding is ceil"},
       {refusal([](P& p) { p.reserved = 1; }), "reserved is 1"},
-      {refusal([](P& p) { p.outputs[0] = 2, p.kernel[0] = 0, p.dilation[0] = 0; }), "dilation[0] is 0; windows by table"},
-      {refusal([](P& p) { p.outputs[0] = 2, p.kernel[0] = 0, p.whole_in[0] = 16; }), "whole_in[0] is 16; windows by table lie inside a whole input"},
+      {refusal([](P& p) { p.outputs[0] = 2, p.kernel[0] = 0, p.dilation[0] = 0; }),
+       "dilation[0] is 0; windows by table"},
+      {refusal([](P& p) { p.outputs[0] = 2, p.kernel[0] = 0, p.whole_in[0] = 16; }),
+       "whole_in[0] is 16; windows by table lie inside a whole input"},
   };
   for (const auto& [got, part] : named)
     EXPECT_NE(got.find(part), std::string::npos) << "'" << got << "' lacks '" << part << "'";

@@ -117,6 +117,8 @@ Result<Shard> ShardOf(const poolgrad_problem& whole, const Cuts& cuts, const int
       CutAxis(a, i, s.over, s.in, &made.backward);
     }
   }
+  if (!shard.has_forward) made.forward = whole;
+  if (!shard.has_backward) made.backward = whole;
   return made;
 }
 

@@ -178,7 +178,10 @@ class Split {
       poolgrad_problem forward;
       const poolgrad_shard s = Shard(at, &forward, nullptr);
       const Box owned = BoxOf(whole_.rank, s.out_begin, s.out_end);
-      if (!s.has_forward) return;
+      if (!s.has_forward) {
+        EXPECT_EQ(std::memcmp(&forward, &whole_, sizeof whole_), 0) << "where it has none, it is the whole's";
+        return;
+      }
       Tensor local(BoxOf(whole_.rank, s.read_begin, s.read_end), whole_, element);
       Exchange(at, POOLGRAD_HALO_X, x, local);
       const Planned plan(forward);
@@ -199,6 +202,9 @@ class Split {
       poolgrad_problem backward;
       const poolgrad_shard s = Shard(at, nullptr, &backward);
       const Box mine = BoxOf(whole_.rank, s.in_begin, s.in_end);
+      if (!s.has_backward) {
+        EXPECT_EQ(std::memcmp(&backward, &whole_, sizeof whole_), 0) << "where it has none, it is the whole's";
+      }
       if (mine.empty()) return;
       Tensor part_dx(mine, whole_, element);
       if (!s.has_backward) {

@@ -5,9 +5,13 @@ export type Array1 = Float32Array | Int32Array | Uint8Array;
 export type TensorType = 'float32' | 'int32' | 'bool';
 export interface Wanted { shape: number[]; dtype: TensorType }
 
+/** Gives the array of a tensor. It is good until something is allocated: what makes a plan, or pools into arrays of its own, may grow the heap
+ * that the tensors lie in, which detaches every array taken before. */
+export type Lent = () => Array1;
+
 export interface Host {
-  /** Makes the outputs, then calls `run` with the arrays of everything. */
-  compute(inputs: TensorInfo[], outputs: Wanted[], run: (inputs: Array1[], outputs: Array1[]) => void): TensorInfo[];
+  /** Makes the outputs, then calls `run` with the arrays of everything, each to be asked for where it is used. */
+  compute(inputs: TensorInfo[], outputs: Wanted[], run: (inputs: Lent[], outputs: Lent[]) => void): TensorInfo[];
   /** The same data under the same shape: a copy that costs nothing. */
   share(x: TensorInfo): TensorInfo;
 }
@@ -35,7 +39,7 @@ export function cpuHost(backend: CpuBackend): Host {
   return {
     compute(inputs, outputs, run) {
       const made = outputs.map(({ shape, dtype }) => new ARRAYS[dtype](elements(shape)));
-      run(inputs.map(read), made);
+      run(inputs.map((x) => () => read(x)), made.map((array) => () => array));
       return outputs.map(({ shape, dtype }, i) => backend.makeTensorInfo(shape, dtype, made[i] as Array1));
     },
     share(x) {
@@ -61,8 +65,7 @@ export function wasmHost(backend: WasmBackend): Host {
   return {
     compute(inputs, outputs, run) {
       const made = outputs.map(({ shape, dtype }) => backend.makeOutput(shape, dtype));
-      // Only now: making an output may grow the heap, which detaches every view taken before.
-      const view = (x: TensorInfo): Array1 => backend.typedArrayFromHeap(x);
+      const view = (x: TensorInfo): Lent => () => backend.typedArrayFromHeap(x);
       run(inputs.map(view), made.map(view));
       return made;
     },

@@ -3,10 +3,10 @@
 // Types: MaxPool keeps float32, int32 and bool; gradients are float32 whatever the input is; volumes pool to float32, as on
 // the stock cpu backend. Routes do not depend on the type, so the gradient of an int32 or bool input takes its routes from an
 // integer plan and spreads dy with a float one.
-import type { Dtype, Engine, Plan, Values } from 'poolgrad';
+import type { Dtype, Engine, Plan } from 'poolgrad';
 import type { KernelFunc, NamedTensorInfoMap, TensorInfo } from '@tensorflow/tfjs-core';
 import { isCopy, planFor, type PlanRequest, type PoolAttrs, type ReluPoolAttrs } from './geometry';
-import { type Array1, type Host, type TensorType, type Wanted } from './hosts';
+import { type Host, type Lent, type TensorType, type Wanted } from './hosts';
 
 /** The gradient of a max pool's gradient with respect to dy: what each window's winner finds in tx. Ours alone. */
 export const GATHER = 'PoolgradGather';
@@ -37,7 +37,8 @@ function tensor(call: Call, name: string): TensorInfo & { dtype: TensorType } {
   return x as TensorInfo & { dtype: TensorType };
 }
 
-function floats(values: Array1): Float32Array {
+function floats(lent: Lent): Float32Array {
+  const values = lent();
   return values instanceof Float32Array ? values : Float32Array.from(values);
 }
 
@@ -51,19 +52,23 @@ function maxForward(call: Call): TensorInfo {
   if (isCopy(pool)) return call.host.share(x);
   const dtype = pool.info.rank === 3 ? 'float32' : x.dtype;
   const [y] = call.host.compute([x], [{ shape: pool.info.yShape, dtype }], ([from], [to]) => {
-    if (dtype === x.dtype) pool.forward(from as Array1, { y: to as Array1, routes: false });
-    else (to as Array1).set(pool.forward(from as Array1, { routes: false }).y);
+    if (dtype === x.dtype) {
+      pool.forward(from(), { y: to(), routes: false });
+    } else {
+      const { y: integers } = pool.forward(from(), { routes: false });
+      to().set(integers);
+    }
   });
   return y as TensorInfo;
 }
 
 // Routes of x in the format of the float plan of the same geometry.
-function routesOf(call: Call, float: Plan, x: TensorInfo & { dtype: TensorType }, values: Array1,
+function routesOf(call: Call, float: Plan, x: TensorInfo & { dtype: TensorType }, values: Lent,
                   yShape: readonly number[]): Uint8Array {
-  if (x.dtype === 'float32') return float.forward(values).routes as Uint8Array;
+  if (x.dtype === 'float32') return float.forward(values()).routes as Uint8Array;
   const also = { routeBits: float.info.routeBits as 2 | 4 | 8 | 16 | 32 };
   const integer = plan(call, { kind: 'max', dtype: DTYPES[x.dtype], xShape: x.shape, yShape, also });
-  return integer.forward(values).routes as Uint8Array;
+  return integer.forward(values()).routes as Uint8Array;
 }
 
 function maxGradient(call: Call): TensorInfo {
@@ -72,16 +77,19 @@ function maxGradient(call: Call): TensorInfo {
   const pool = plan(call, { kind: 'max', dtype: 'f32', xShape: x.shape, yShape: dy.shape });
   if (isCopy(pool)) return asFloats(call, dy);
   const [dx] = call.host.compute([dy, x], [{ shape: x.shape, dtype: 'float32' }], ([from, values], [to]) => {
-    const gradient = floats(from as Array1);
-    if (x.dtype === 'float32') pool.backwardX(gradient, values as Array1, to as Float32Array);
-    else pool.backward(gradient, routesOf(call, pool, x, values as Array1, dy.shape), to as Float32Array);
+    if (x.dtype === 'float32') {
+      pool.backwardX(floats(from), values(), to());
+    } else {
+      const routes = routesOf(call, pool, x, values, dy.shape);
+      pool.backward(floats(from), routes, to());
+    }
   });
   return dx as TensorInfo;
 }
 
 function asFloats(call: Call, x: TensorInfo): TensorInfo {
   if (x.dtype === 'float32') return call.host.share(x);
-  const [made] = call.host.compute([x], [{ shape: x.shape, dtype: 'float32' }], ([from], [to]) => (to as Array1).set(from as Array1));
+  const [made] = call.host.compute([x], [{ shape: x.shape, dtype: 'float32' }], ([from], [to]) => to().set(from()));
   return made as TensorInfo;
 }
 
@@ -93,9 +101,9 @@ function maxWithArgmax(call: Call): TensorInfo[] {
   const pool = plan(call, { kind: 'max', dtype: DTYPES[x.dtype], xShape: x.shape });
   const shape = pool.info.yShape;
   return call.host.compute([x], [{ shape, dtype: x.dtype }, { shape, dtype: 'int32' }], ([from], [y, indexes]) => {
-    const { routes } = pool.forward(from as Array1, { y: y as Array1 });
-    const numbering = call.attrs.includeBatchInIndex ? 'tensorflow_batch' : 'tensorflow';
-    (indexes as Int32Array).set(pool.indices(routes as Uint8Array, numbering));
+    const { routes } = pool.forward(from(), { y: y() });
+    const numbers = pool.indices(routes as Uint8Array, call.attrs.includeBatchInIndex ? 'tensorflow_batch' : 'tensorflow');
+    indexes().set(numbers);
   });
 }
 
@@ -107,7 +115,8 @@ function gather(call: Call): TensorInfo {
   const pool = plan(call, { kind: 'max', dtype: 'f32', xShape: x.shape, yShape });
   if (isCopy(pool)) return asFloats(call, tx);
   const [ty] = call.host.compute([tx, x], [{ shape: yShape, dtype: 'float32' }], ([tangent, values], [to]) => {
-    pool.gather(floats(tangent as Array1), routesOf(call, pool, x, values as Array1, yShape), to as Float32Array);
+    const routes = routesOf(call, pool, x, values, yShape);
+    pool.gather(floats(tangent), routes, to());
   });
   return ty as TensorInfo;
 }
@@ -130,7 +139,7 @@ function reluMax(call: Call): TensorInfo[] {
   const outputs: Wanted[] = [{ shape: yShape, dtype: 'float32' }];
   if (keepRoutes) outputs.push({ shape: [pool.info.routeBytes], dtype: 'bool' });
   return call.host.compute([tensor(call, 'x')], outputs, ([from], [y, to]) => {
-    pool.forward(from as Array1, { y: y as Float32Array, routes: keepRoutes, routesOut: to as Uint8Array | undefined });
+    pool.forward(from(), { y: y(), routes: keepRoutes, routesOut: (to as Lent | undefined)?.() as Uint8Array | undefined });
   });
 }
 
@@ -138,7 +147,7 @@ function reluMaxGradient(call: Call): TensorInfo {
   const { plan: pool, xShape } = reluPool(call);
   const inputs = [tensor(call, 'dy'), tensor(call, 'routes')];
   const [dx] = call.host.compute(inputs, [{ shape: xShape, dtype: 'float32' }], ([dy, routes], [to]) => {
-    pool.backward(dy as Float32Array, routes as Uint8Array, to as Float32Array);
+    pool.backward(dy(), routes() as Uint8Array, to());
   });
   return dx as TensorInfo;
 }
@@ -147,7 +156,7 @@ function reluMaxGather(call: Call): TensorInfo {
   const { plan: pool, yShape } = reluPool(call);
   const inputs = [tensor(call, 'tx'), tensor(call, 'routes')];
   const [ty] = call.host.compute(inputs, [{ shape: yShape, dtype: 'float32' }], ([tx, routes], [to]) => {
-    pool.gather(tx as Float32Array, routes as Uint8Array, to as Float32Array);
+    pool.gather(tx(), routes() as Uint8Array, to());
   });
   return ty as TensorInfo;
 }
@@ -160,8 +169,12 @@ function averageForward(call: Call): TensorInfo {
   if (isCopy(pool)) return call.host.share(x);
   const dtype = pool.info.rank === 3 ? 'float32' : x.dtype;
   const [y] = call.host.compute([x], [{ shape: pool.info.yShape, dtype }], ([from], [to]) => {
-    if (float) pool.forward(from as Array1, { y: to as Float32Array });
-    else (to as Array1).set(pool.forward(Float64Array.from(from as Array1)).y);
+    if (float) {
+      pool.forward(from(), { y: to() });
+    } else {
+      const { y: averages } = pool.forward(Float64Array.from(from()));
+      to().set(averages);
+    }
   });
   return y as TensorInfo;
 }
@@ -172,7 +185,7 @@ function averageGradient(call: Call): TensorInfo {
   const pool = plan(call, { kind: 'avg', dtype: 'f32', xShape: x.shape, yShape: dy.shape });
   if (isCopy(pool)) return asFloats(call, dy);
   const [dx] = call.host.compute([dy], [{ shape: x.shape, dtype: 'float32' }], ([from], [to]) => {
-    pool.backward(floats(from as Array1), null, to as Values);
+    pool.backward(floats(from), null, to());
   });
   return dx as TensorInfo;
 }
@@ -186,7 +199,7 @@ function averageTranspose(call: Call): TensorInfo {
   const pool = plan(call, { ...request, also: { divisor: taps } });
   if (isCopy(pool)) return asFloats(call, tx);
   const [ty] = call.host.compute([tx], [{ shape: yShape, dtype: 'float32' }], ([from], [to]) => {
-    pool.forward(floats(from as Array1), { y: to as Float32Array });
+    pool.forward(floats(from), { y: to() });
   });
   return ty as TensorInfo;
 }

@@ -8,7 +8,7 @@ platform is manylinux_X_Y by the newest glibc and libstdc++ versions that its li
 libpoolgrad needs and a bare machine lacks travel beside it, with their licences; its run path is its own folder.
 
 POOLGRAD_CMAKE_ARGS holds further arguments for CMake, e.g. -DPOOLGRAD_CUDA=ON, which also marks the version (1.0.0+cuda12). The
-setting library=none leaves the library out, for a distribution that packs it by itself.
+setting library=none leaves the library out, for a distribution that packs it by itself. `pip install -e .` leaves the package where it is.
 """
 
 from __future__ import annotations
@@ -128,14 +128,31 @@ def _digest(content: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
+def _write_wheel(folder: str, version: str, tag: str, files: Dict[str, bytes], purelib: bool) -> str:
+    """The wheel of these files, with what pip wants to know of it; its name."""
+    info = f"{NAME}-{version}.dist-info"
+    files[f"{info}/METADATA"] = _metadata(_project(), version).encode()
+    files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: poolgrad\nRoot-Is-Purelib: {str(purelib).lower()}\nTag: {tag}\n".encode()
+    files[f"{info}/LICENSE"] = (ROOT / "LICENSE").read_bytes()
+    record = [f"{name},sha256={_digest(content)},{len(content)}" for name, content in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
+
+    wheel = f"{NAME}-{version}-{tag}.whl"
+    with zipfile.ZipFile(Path(folder) / wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same bytes whenever it is built
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100755 if ".so" in name else 0o100644) << 16
+            archive.writestr(entry, content)
+    return wheel
+
+
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Optional[str] = None) -> str:
-    project = _project()
-    version, tag, libraries = project["version"], "py3-none-any", []
+    version, tag, libraries = _project()["version"], "py3-none-any", []
     if (config_settings or {}).get("library") != "none":
         libraries, local = _build_library()
         version += local
         tag = _tag(libraries)
-    info = f"{NAME}-{version}.dist-info"
     files: Dict[str, bytes] = {}
     for path in sorted(PACKAGE.rglob("*")):
         if path.is_file() and path.suffix in (".py", ".pyi", ".cc", ".typed"):
@@ -143,22 +160,19 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     files[f"{NAME}/include/poolgrad/poolgrad.h"] = (ROOT / "include" / "poolgrad" / "poolgrad.h").read_bytes()
     for library in libraries:
         files[f"{NAME}/{library.name}"] = library.resolve().read_bytes()
-        files[f"{info}/{_LICENCE.name}"] = _LICENCE.read_bytes()
-    files[f"{info}/METADATA"] = _metadata(project, version).encode()
-    purelib = "false" if libraries else "true"
-    files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: poolgrad\nRoot-Is-Purelib: {purelib}\nTag: {tag}\n".encode()
-    files[f"{info}/LICENSE"] = (ROOT / "LICENSE").read_bytes()
-    record = [f"{name},sha256={_digest(content)},{len(content)}" for name, content in files.items()]
-    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
+        files[f"{NAME}-{version}.dist-info/{_LICENCE.name}"] = _LICENCE.read_bytes()
+    return _write_wheel(wheel_directory, version, tag, files, purelib=not libraries)
 
-    wheel = f"{NAME}-{version}-{tag}.whl"
-    with zipfile.ZipFile(Path(wheel_directory) / wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same bytes whenever it is built
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o100755 if ".so" in name else 0o100644) << 16
-            archive.writestr(entry, content)
-    return wheel
+
+def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: Optional[str] = None) -> str:
+    """For `pip install -e .`: a wheel that only says where the package lies, and links to the libraries in the package's folder."""
+    libraries, local = _build_library()
+    for library in libraries:
+        link = PACKAGE / library.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(library)
+    files = {f"{NAME}.pth": f"{PACKAGE.parent}\n".encode()}
+    return _write_wheel(wheel_directory, _project()["version"] + local, "py3-none-any", files, purelib=True)
 
 
 # What it takes to build the library and the package, and to read about them.

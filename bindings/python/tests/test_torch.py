@@ -106,6 +106,17 @@ def test_equals_torch_on_a_thousand_problems(rng, rank, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_windows_of_padding_alone_have_no_winner(device):
+    x = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]], device=device, requires_grad=True)
+    y, indices = P.max_pool2d(x, 2, padding=(0, 1), dilation=(1, 3), return_indices=True)
+    assert torch.equal(y, F.max_pool2d(x, 2, padding=(0, 1), dilation=(1, 3)))
+    assert y.item() == -float("inf") and indices.item() == -1
+    assert P.relu_max_pool2d(x, 2, padding=(0, 1), dilation=(1, 3)).item() == 0
+    y.sum().backward()
+    assert not x.grad.any()
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rank", [2, 3])
 def test_indices_of_windows_of_minus_infinity(rank, device):
     """Ours are the first tap's in either layout, as torch's contiguous ones. Its channels_last ones may lie outside the window:

@@ -96,6 +96,19 @@ def test_fractional_equals_torch(rng, rank, shared):
         assert torch.equal(found, getattr(F, name)(x, 2, **option))
 
 
+@pytest.mark.parametrize("rank", [2, 3])
+def test_fractional_results_lie_as_torchs_whatever_is_drawn(rank):
+    x = torch.randn(2, 3, *(9,) * rank).contiguous(memory_format={2: torch.channels_last, 3: torch.channels_last_3d}[rank])
+    samples = torch.rand(2, 3, rank)
+    for drawn in (samples, samples[:1, :1].expand_as(samples)):  # windows of each plane's own, and shared ones
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        name, given = f"fractional_max_pool{rank}d", {"output_size": 4, "return_indices": True, "_random_samples": drawn}
+        found, expected = getattr(P, name)(a, 2, **given), getattr(F, name)(b, 2, **given)
+        assert [one.stride() for one in found] == [one.stride() for one in expected]
+        gradients = [torch.autograd.grad(y, one, torch.ones_like(y))[0] for (y, _), one in ((found, a), (expected, b))]
+        assert gradients[0].stride() == gradients[1].stride()
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_fractional_windows_of_long_axes(dtype):
     """Samples whose rounding moves windows: y and the gradient stay at the indices."""

@@ -391,7 +391,8 @@ def _make_fractional(rank: int) -> Callable[..., Any]:
             shared = tuple(int(n) for begin in starts for n in (begin[0, 0].tolist() if begin.numel() else ()))
             if shared:
                 window = _table_window(kernel, outputs, starts=shared)
-                return functional.call(fractional_max_pool, rank, input, lambda _: window, return_indices, (), {}, None)
+                # contiguous, as _pool_planes and torch have it: what is drawn must not decide how results lie
+                return functional.call(fractional_max_pool, rank, input.contiguous(), lambda _: window, return_indices, (), {}, None)
         batched = input if input.dim() == rank + 2 else input[None]
         found = _pool_planes(batched, kernel, outputs, starts, torch.finfo(samples.dtype).eps, return_indices)
         if input.dim() == rank + 2:

@@ -207,6 +207,12 @@ def test_tracing_subclasses_and_autocast():
     assert torch.equal(traced(x), F.max_pool2d(x, 2))
 
 
+def test_torch_jit_script_is_told_to_be_called_outside():
+    with P.everywhere():
+        with pytest.raises(RuntimeError, match="adaptive_max_pool2d is poolgrad's inside everywhere.*call torch.jit.script outside"):
+            torch.jit.script(nn.AdaptiveMaxPool2d(2))
+
+
 def test_threads():
     """Those that enter and leave at the same time leave nothing behind; every result is right all the while."""
     x = torch.randn(1, 2, 8, 8)

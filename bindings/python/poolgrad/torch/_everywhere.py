@@ -26,6 +26,7 @@ from . import functional, pooling
 from ._export import in_torchs, torchs_functions
 from ._plain import is_compiling, is_tracing
 from ._plans import PoolTypeError, PoolValueError
+from ._script import UNSCRIPTABLE
 
 _REFUSED = (PoolValueError, PoolTypeError, NotImplementedError)
 _told: Set[str] = set()
@@ -145,6 +146,8 @@ def _enter(kinds: Tuple[bool, ...]) -> None:
                 theirs = getattr(module, name)
                 put = or_torchs(ours, theirs)
                 put.__module__, put.__qualname__ = module.__name__, name  # where pickle finds it
+                if hasattr(put, UNSCRIPTABLE):
+                    setattr(put, UNSCRIPTABLE, f"{name} is poolgrad's inside everywhere(), where it cannot be compiled; call torch.jit.script outside")
                 setattr(module, name, put)
                 _torchs[module, name] = (theirs, put)
 

@@ -20,6 +20,7 @@ _NOT_COMPILED = (
     "of poolgrad.torch cannot be compiled by torch.jit.script; torch.jit.trace takes it, and convert(model, back=True) gives a model "
     "torch's own pooling back"
 )
+UNSCRIPTABLE = "__script_unsupported"  # the attribute with which torch.jit.script is told why it cannot
 _ASKS_FUNCTIONS = int(torch.__version__.split(".")[0]) > 1  # for __prepare_scriptable__; before, modules only
 
 
@@ -122,7 +123,7 @@ def make_scriptable(function: Any, kind: str, rank: int, relu: bool = False) -> 
 
 def make_unscriptable(function: Any) -> None:
     """torch.jit.script says why it does not take `function`."""
-    setattr(function, "__script_unsupported", f"{function.__name__} {_NOT_COMPILED}")
+    setattr(function, UNSCRIPTABLE, f"{function.__name__} {_NOT_COMPILED}")
 
 
 def scriptable_forward(name: str, function: Any, settings: Sequence[str]) -> Any:

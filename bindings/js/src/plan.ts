@@ -5,7 +5,7 @@ import type {
   ProblemSpec, Values,
 } from './api/types';
 import { inOurWords, keyOf, numberingCode, packProblem, packText, show, truth, unpackInfo, unpackSpec } from './problem';
-import { invalid, OP, type PackedProblem, type PlanHandle, type Raw } from './raw';
+import { invalid, OP, PoolgradError, type PackedProblem, type PlanHandle, type Raw } from './raw';
 
 type ValuesConstructor = { new (length: number): Values; from(source: ArrayLike<number>): Values; name: string };
 
@@ -13,6 +13,16 @@ const ARRAYS: Record<Dtype, ValuesConstructor> = {
   f32: Float32Array, f64: Float64Array, f16: Uint16Array, bf16: Uint16Array, i8: Int8Array, u8: Uint8Array,
   i32: Int32Array,
 };
+
+/** A new array; what JavaScript says where it has no memory for it is put into a sentence. */
+function allocated<T>(name: string, length: number, type: new (length: number) => T): T {
+  try {
+    return new type(length);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new PoolgradError('OUT_OF_MEMORY', `${name} needs ${length} elements; JavaScript has no memory for an array of so many`);
+  }
+}
 
 // By name: an array that was made in another frame or context has a constructor of its own.
 function isA(wanted: ValuesConstructor, values: unknown): values is Values {
@@ -50,7 +60,7 @@ function input(name: string, values: ArrayLike<number>, dtype: Dtype, length: nu
 }
 
 function output(name: string, given: Values | undefined, dtype: Dtype, length: number, info: PlanInfo): Values {
-  if (given === undefined) return new ARRAYS[dtype](length);
+  if (given === undefined) return allocated(name, length, ARRAYS[dtype]);
   if (!isA(ARRAYS[dtype], given)) {
     throw invalid(`${name} is not a ${ARRAYS[dtype].name}; results are written only into the problem's own type`);
   }
@@ -148,7 +158,7 @@ class PlanOnEngine implements Plan {
   #newRoutes({ routes, routesOut }: ForwardOptions): Uint8Array | null {
     const kept = truth('routes', routes ?? true) === 1;
     if (this.info.kind === 'max' && kept) {
-      return this.#routeBytes('routesOut', routesOut ?? new Uint8Array(this.info.routeBytes), 'routes are written into a Uint8Array');
+      return this.#routeBytes('routesOut', routesOut ?? allocated('routes', this.info.routeBytes, Uint8Array), 'routes are written into a Uint8Array');
     }
     if (routesOut != null) throw invalid(`routesOut was given; ${kept ? 'average pooling has no routes' : 'routes: false keeps none'}`);
     return null;
@@ -203,13 +213,13 @@ class PlanOnEngine implements Plan {
   }
 
   indices(routes: Uint8Array | null, numbering: Numbering): Float64Array {
-    const wide = new BigInt64Array(this.info.yElements);
+    const wide = allocated('indices', this.info.yElements, BigInt64Array);
     this.#raw.routesToIndices(this.#plan, this.#maxRoutes(routes), numberingCode(numbering), wide);
     return toNumbers(wide);
   }
 
   routesFromIndices(indices: ArrayLike<number>, numbering: Numbering): Uint8Array {
-    const routes = new Uint8Array(this.info.routeBytes);
+    const routes = allocated('routes', this.info.routeBytes, Uint8Array);
     this.#raw.routesFromIndices(this.#plan, this.#indices(indices), numberingCode(numbering), this.#maxRoutes(routes));
     return routes;
   }
@@ -228,11 +238,11 @@ class PlanOnEngine implements Plan {
 
   jacobian(routes: Uint8Array | null): Jacobian {
     const kept = this.#routes(routes);
-    const rowStart = new BigInt64Array(this.info.yElements + 1);
+    const rowStart = allocated('rowStart', this.info.yElements + 1, BigInt64Array);
     this.#raw.jacobian(this.#plan, kept, rowStart, null, null);
     const count = Number(rowStart[this.info.yElements]);
-    const columns = new BigInt64Array(count);
-    const values = new Float64Array(count);
+    const columns = allocated('columns', count, BigInt64Array);
+    const values = allocated('values', count, Float64Array);
     this.#raw.jacobian(this.#plan, kept, rowStart, columns, values);
     return { rowStart: toNumbers(rowStart), columns: toNumbers(columns), values };
   }

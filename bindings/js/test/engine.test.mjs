@@ -216,6 +216,8 @@ for (const kind of engineKinds) {
     }
     assert.deepEqual([...engine.plan('max f32 ncw 1x1x4 k1').forward([0.1, 1e-300, -Infinity, NaN]).y], [Math.fround(0.1), 0, -Infinity, NaN]);
     assert.throws(() => engine.plan('avg f32 nchw 1x1x4x4 k2').unpool([1, 1, 1, 1], new Uint8Array(4)), /no routes/);
+    const long = engine.plan('max u8 ncw 1x1x1000000000000 k1 s1000000000000');  // longer than arrays of JavaScript get
+    assert.throws(() => long.backward([1], new Uint8Array(1)), { name: 'PoolgradError', code: 'OUT_OF_MEMORY', message: /^dx needs 1000000000000 elements; / });
   });
 
   test(`${kind}: results can go into arrays of the caller's`, () => {

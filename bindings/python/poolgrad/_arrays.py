@@ -68,17 +68,27 @@ def as_array(value: Any, name: str) -> np.ndarray:
             )
         return value
     if hasattr(value, "__dlpack__"):
-        device = value.__dlpack_device__()[0]
-        if int(device) != _CPU:
+        device, capsule = _export(value, name)
+        if device != _CPU:
             raise TypeError(
-                f"{name} lies on DLPack device {int(device)}; the NumPy functions take CPU memory (poolgrad.torch and "
+                f"{name} lies on DLPack device {device}; the NumPy functions take CPU memory (poolgrad.torch and "
                 "poolgrad.jax run on the GPU)"
             )
-        capsule = value.__dlpack__()
         if _is_bfloat16(capsule):
             return _wrap_bfloat16(capsule, name)
         return np.from_dlpack(_Exported(capsule))
     return np.asarray(value)
+
+
+def _export(value: Any, name: str) -> Tuple[int, Any]:
+    """The DLPack device of a value, and its capsule where that is the CPU."""
+    if getattr(value, "is_neg", bool)():  # what torch exports then is memory whose sign has not been changed yet
+        raise TypeError(f"{name} is a torch tensor whose sign is still to be changed; call resolve_neg() on it first")
+    try:
+        device = int(value.__dlpack_device__()[0])
+        return device, value.__dlpack__() if device == _CPU else None
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(f"{name} is a {type(value).__name__} that cannot be read through DLPack: {error}") from None
 
 
 _CPU = 1

@@ -248,6 +248,15 @@ def test_dlpack_without_a_copy():
         poolgrad.max_pool(Exporter(x, device=2), 2)
 
 
+def test_torch_tensors_whose_memory_is_not_their_values():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    x = torch.randn(1, 1, 2, 2)
+    with pytest.raises(TypeError, match=r"x is a torch tensor whose sign is still to be changed; call resolve_neg\(\) on it first"):
+        poolgrad.max_pool(torch.complex(x, x).conj().imag, 2)
+    with pytest.raises(TypeError, match="x is a Tensor that cannot be read through DLPack: .*detach"):
+        poolgrad.max_pool(x.requires_grad_(), 2)
+
+
 def test_bad_input_is_refused_and_nothing_is_written():
     x = np.zeros((1, 2, 6, 6), np.float32)
     cases = [

@@ -300,6 +300,35 @@ def test_functorch_before_torch_2():
         functorch.grad(lambda t: P.max_pool2d(t, 2).sum())(x[0])
 
 
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x, _: P.max_pool2d(x, 3, 2, 1),
+        lambda x, _: P.max_pool2d(x, 2, return_indices=True)[0],
+        lambda x, _: P.adaptive_avg_pool2d(x, (2, 3)),
+        lambda x, bias: P.relu_max_pool2d(x, 2, bias=bias),
+        lambda x, _: P.fractional_max_pool2d(x, 2, 3, _random_samples=torch.linspace(0, 1, 12, dtype=x.dtype).reshape(2, 3, 2)),
+        lambda x, _: P.max_unpool2d(*P.max_pool2d(x, 2, return_indices=True), 2),
+    ],
+)
+def test_vmap_over_gradients_of_what_was_recorded_outside(pool):
+    """As Jacobians are made with vmap: the forward pass ran before it, and only the gradients are inside."""
+    if VERSION < (2, 0):
+        vmap = pytest.importorskip("functorch", reason="functorch is not installed").vmap
+    else:
+        vmap = torch.vmap
+    x, bias = inputs(2, 3, 8, 8).double().requires_grad_(), torch.randn(3, dtype=torch.float64, requires_grad=True)
+    y = pool(x, bias)
+    wanted = [t for t in (x, bias) if torch.autograd.grad(y.sum(), t, retain_graph=True, allow_unused=True)[0] is not None]
+    dys = torch.randn(4, *y.shape, dtype=y.dtype, requires_grad=True)
+    found = vmap(lambda dy: torch.autograd.grad(y, wanted, dy, create_graph=True))(dys)
+    expected = [torch.autograd.grad(y, wanted, dy, create_graph=True) for dy in dys]
+    for one, each in zip(found, zip(*expected)):
+        same(one, torch.stack(each))
+    second = (sum(one.pow(2).sum() for one in given) for given in (found, (torch.stack(each) for each in zip(*expected))))
+    same(*(torch.autograd.grad(value, dys)[0] for value in second))
+
+
 @pytest.mark.skipif(VERSION >= (2, 0), reason="from torch 2.0 on, torch.func sees through poolgrad; tested beside it")
 def test_fractional_under_functorch_before_torch_2():
     """Windows that differ from plane to plane take another way: it must refuse in the same words, so that everywhere() leaves it to torch."""

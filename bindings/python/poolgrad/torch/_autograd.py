@@ -104,11 +104,11 @@ def make_pool(plan: TorchPlan) -> Callable[[torch.Tensor], torch.Tensor]:
                     return plan.scatter(dy, routes)
                 except (RuntimeError, ValueError):  # no memory to read, as in autograd.grad(is_grads_batched=True)
                     pass
-            return _Scatter.apply(dy, routes, plan)
+            return _Scatter.of(dy, routes, plan)
 
         @staticmethod
         def jvp(ctx: Any, tx: torch.Tensor) -> Any:
-            return _Gather.apply(tx, ctx.saved_tensors[0], plan)
+            return _Gather.of(tx, ctx.saved_tensors[0], plan)
 
     Pool._backward_cls.apply = Pool.backward  # in place of a function that looks for it at every call
     record, is_grad_enabled = super(Function, Pool).apply, torch.is_grad_enabled
@@ -134,11 +134,11 @@ class _PoolWithRoutes(Function):
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> Any:
-        return _Scatter.apply(dy, ctx.saved_tensors[0], ctx.plan), None, None
+        return _Scatter.of(dy, ctx.saved_tensors[0], ctx.plan), None, None
 
     @staticmethod
     def jvp(ctx: Any, tx: torch.Tensor, *_: Any) -> Any:
-        return _Gather.apply(tx, ctx.saved_tensors[0], ctx.plan)
+        return _Gather.of(tx, ctx.saved_tensors[0], ctx.plan)
 
 
 def _pool_with_routes(x: torch.Tensor, plan: TorchPlan) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -164,11 +164,11 @@ class _TransformedPool(Function):
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor, _: Any) -> Any:
-        return _Scatter.apply(dy, ctx.saved_tensors[0], ctx.plan), None
+        return _Scatter.of(dy, ctx.saved_tensors[0], ctx.plan), None
 
     @staticmethod
     def jvp(ctx: Any, tx: torch.Tensor, _: Any) -> Any:
-        return _Gather.apply(tx, ctx.saved_tensors[0], ctx.plan), None
+        return _Gather.of(tx, ctx.saved_tensors[0], ctx.plan), None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: torch.Tensor, plan: TorchPlan) -> Any:
@@ -181,9 +181,20 @@ def _linear(name: str, folds: bool = True) -> Any:
     """scatter or gather, by the name each has as an operation of a plan: linear in its first input; the others are constants. What
     sums over the batch folds no axis into it."""
 
+    def operator(vector: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+        sizes = () if name == "gather" else (list(plan.tensor_x),)
+        return getattr(torch.ops.poolgrad, f"max_pool_{name}")(vector, routes, *sizes, *_library.plan_fixed(plan))
+
     @_joined
     class Linear(Function):
         transpose: Any  # the other
+
+        @staticmethod
+        def of(vector: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+            """apply, or the operator inside functorch's transforms before torch 2.0, which take no autograd functions: a vmap over
+            the gradients of what was recorded outside."""
+            by = Linear.apply if HAS_SETUP_CONTEXT or not functorch_active() else operator
+            return by(vector, routes, plan)
 
         @staticmethod
         def forward(vector: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
@@ -197,11 +208,11 @@ def _linear(name: str, folds: bool = True) -> Any:
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
-            return Linear.transpose.apply(gradient, ctx.saved_tensors[0], ctx.plan), None, None
+            return Linear.transpose.of(gradient, ctx.saved_tensors[0], ctx.plan), None, None
 
         @staticmethod
         def jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
-            return Linear.apply(tangent, ctx.saved_tensors[0], ctx.plan)
+            return Linear.of(tangent, ctx.saved_tensors[0], ctx.plan)
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, vector: torch.Tensor, routes: torch.Tensor, plan: TorchPlan) -> Any:
@@ -244,13 +255,13 @@ class _PoolBias(Function):
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> Any:
         (routes,), plan, (for_x, for_bias, *_) = ctx.saved_tensors, ctx.plan, ctx.needs_input_grad
-        dx = _Scatter.apply(dy, routes, plan) if for_x else None
-        return dx, _BiasSum.apply(dy, routes, plan) if for_bias else None, None, None
+        dx = _Scatter.of(dy, routes, plan) if for_x else None
+        return dx, _BiasSum.of(dy, routes, plan) if for_bias else None, None, None
 
     @staticmethod
     def jvp(ctx: Any, tx: Any, tbias: Any, *_: Any) -> Any:
         routes, plan = ctx.saved_tensors[0], ctx.plan
-        ty = [None if tx is None else _Gather.apply(tx, routes, plan), None if tbias is None else _Routed.apply(tbias, routes, plan)]
+        ty = [None if tx is None else _Gather.of(tx, routes, plan), None if tbias is None else _Routed.of(tbias, routes, plan)]
         return ty[0] if ty[1] is None else ty[1] if ty[0] is None else ty[0] + ty[1]
 
 

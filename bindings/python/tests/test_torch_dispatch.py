@@ -150,6 +150,17 @@ def test_onnx_beyond_torch():
         onnx_bytes(P.MaxPool2d(2), inputs(3, 8, 8))
 
 
+@pytest.mark.skipif(VERSION >= (2, 0), reason="the old exporter of torch 2 needs the onnx package")
+@pytest.mark.parametrize(("options", "counted"), [({"ceil_mode": True}, 0), ({"padding": 1}, 1), ({"padding": "same"}, 1)])
+def test_onnx_counts_padding_where_there_is_any(options, counted):
+    class Pool(torch.nn.Module):
+        def forward(self, x):
+            return P.avg_pool2d(x, 3, 2, **options)
+
+    told = torch.onnx.export_to_pretty_string(Pool(), (inputs(),), google_printer=False, opset_version=13)
+    assert f"name: 'count_include_pad', type: int, value: {counted}" in told
+
+
 @pytest.mark.skipif(VERSION < (2, 5), reason="torch.onnx.export(dynamo=True) needs torch 2.5")
 def test_onnx_from_torch_export():
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")

@@ -98,7 +98,9 @@ def _max_pool_node(g: Any, x: Any, fixed: Sequence[Any], outputs: int) -> Any:
     if any(step != 1 for step in dilation):
         attributes["dilations_i"] = dilation
     if average:
-        return g.op("AveragePool", x, count_include_pad_i=int(count_padding), **attributes)
+        # Where there is no padding none is counted: a runtime that counts it may count what a last window of ceil_mode lacks, too.
+        counted = bool(count_padding) and (kind in _AUTO_PAD or any(padding))
+        return g.op("AveragePool", x, count_include_pad_i=int(counted), **attributes)
     return g.op("MaxPool", x, outputs=outputs, **attributes)
 
 

@@ -390,6 +390,7 @@ def test_bad_input():
         (ValueError, r"^padding\[0\] is -1; padding must be at least 0$", lambda: P.max_pool2d(x, 2, padding=-1)),
         (ValueError, r"^padding\[1\] is 2; it may be at most half of the window, 1$", lambda: P.max_pool2d(x, 2, padding=(0, 2))),
         (ValueError, "^ceil_mode is True; with padding same", lambda: P.max_pool2d(x, 2, padding="SAME", ceil_mode=True)),
+        (TypeError, "^ceil_mode is 1.0; it must be True or False", lambda: [P.max_pool2d(x, 2, ceil_mode=mode) for mode in (True, 1.0)]),
         (ValueError, r"kernel_size is 18446744073709551618; it must lie", lambda: P.max_pool2d(x, 2**64 + 2)),
         (ValueError, r"stride\[0\] is 18446744073709551618; it must lie", lambda: P.max_pool2d(x, 2, (2**64 + 2, 2))),
         (TypeError, "kernel_size is 2.0", lambda: (P.max_pool2d(x, 2), P.max_pool2d(x, 2.0))),

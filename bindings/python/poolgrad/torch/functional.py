@@ -245,6 +245,7 @@ def _make(rank: int, shapes: str, relu: bool = False) -> Callable[..., Any]:
         if not (
             is_compiling()
             or type(input) not in PLAIN_TYPES
+            or type(ceil_mode) is not bool  # 1.0 would be found in a cache that knows True
             or has_torch_function_unary(input)
             or is_tracing()
             or dispatch_modes()

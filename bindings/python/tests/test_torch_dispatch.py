@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import warnings
 from typing import Any
 
 import pytest
@@ -309,6 +310,19 @@ def test_functorch_before_torch_2():
     same(functorch.vmap(lambda t: P.max_pool2d(t, 2))(x), torch.stack([F.max_pool2d(t, 2) for t in x]))
     with pytest.raises(NotImplementedError, match=r"they can from 2.0 on; .*convert\(model, back=True\)"):
         functorch.grad(lambda t: P.max_pool2d(t, 2).sum())(x[0])
+
+
+@pytest.mark.skipif(VERSION >= (2, 0), reason="later versions name symbolic sizes otherwise; tested by torch.compile")
+def test_symbolic_sizes_before_torch_2():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with pytest.raises(TypeError, match="input has symbolic sizes; poolgrad takes those from torch 2.4 on"):
+        make_fx(lambda x: P.max_pool2d(x, 2), tracing_mode="symbolic")(inputs())
+    with P.everywhere(averages=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = make_fx(lambda x: F.avg_pool2d(F.max_pool2d(x, 2), 2), tracing_mode="symbolic")(inputs())
+    x = inputs()
+    same(traced(x), F.avg_pool2d(F.max_pool2d(x, 2), 2))
 
 
 @pytest.mark.parametrize(

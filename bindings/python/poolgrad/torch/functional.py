@@ -166,6 +166,8 @@ def _general(
         return handle_torch_function(function, (input,), input, *arguments, **keywords)
     if not isinstance(input, torch.Tensor):
         raise PoolTypeError(f"{function.__name__}(): argument 'input' is a {type(input).__name__}; it must be a Tensor")
+    if not (_library.HAS_CUSTOM_OP or is_compiling() or is_tracing() or all(isinstance(size, int) for size in input.shape)):
+        raise PoolTypeError(f"input has symbolic sizes; poolgrad takes those from torch 2.4 on, and this is {torch.__version__}: {_GIVE_BACK}")
     made = make(input)
     _check_indices(return_indices, made)
     if not is_compiling():

@@ -1,15 +1,20 @@
 #!/bin/bash
 # PyTorch's own tests of pooling, twice (in_place_of_torchs.py): those of max pooling with poolgrad's functions and modules in the place of
 # torch's, then those of all pooling under poolgrad.torch.everywhere, averages included; there without those of TorchScript, which is to be
-# called outside, and those of which types are refused, as poolgrad takes more. They are the installed version's: from the folder
-# TORCH_SOURCE names, or else from Debian's source package, which is fetched into build/torch-suite once. Where neither can be had,
-# nothing is run, and a line says why. expected_failures*.txt have the few that cannot pass. Further arguments go to pytest. Half an hour.
+# called outside, and those of which types are refused, as poolgrad takes more; and functorch's of vmap over gradients. They are the
+# installed version's: from the folder TORCH_SOURCE names, or else from Debian's source package, which is fetched into build/torch-suite
+# once. Where neither can be had, nothing is run, and a line says why. expected_failures*.txt have the few that cannot pass. Further
+# arguments go to pytest. Half an hour.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../../.." && pwd)
 python=${PYTHON:-/usr/bin/python3}
 work=$root/build/torch-suite
-files=(nn/test_pooling.py test_ops.py test_ops_gradients.py test_ops_jit.py test_modules.py test_proxy_tensor.py)
+both=(nn/test_pooling.py test_ops.py test_ops_gradients.py test_modules.py test_proxy_tensor.py)
+in_place=(test_ops_jit.py)
+everywhere=(test_nn.py)
+files=("${both[@]}" "${in_place[@]}" "${everywhere[@]}")
+functorch=(test_ops.py common_utils.py functorch_additional_op_db.py)  # test/functorch, a link to functorch/test
 export POOLGRAD_LIBRARY=${POOLGRAD_LIBRARY:-$root/build/release/libpoolgrad.so}
 export PYTHONPATH=$root/bindings/python:$here PYTHONDONTWRITEBYTECODE=1
 
@@ -36,18 +41,21 @@ fetch() {
 
 "$python" -c "import torch" 2>/dev/null || not_run "torch is not installed"
 [ -f "$POOLGRAD_LIBRARY" ] || not_run "$POOLGRAD_LIBRARY does not exist; make build makes it"
-rm -rf "$work/test" && mkdir -p "$work/test"
+rm -rf "$work/test" && mkdir -p "$work/test/functorch"
 if [ -n "${TORCH_SOURCE:-}" ]; then
-  (cd "$TORCH_SOURCE/test" && cp --parents "${files[@]}" "$work/test")
+  (cd "$TORCH_SOURCE/test" && cp --parents "${files[@]}" "${functorch[@]/#/functorch/}" "$work/test")
 else
   fetch
   tar -xf "$archive" -C "$work/test" --strip-components=2 --wildcards "${files[@]/#/*/test/}"
+  tar -xf "$archive" -C "$work/test/functorch" --strip-components=3 --wildcards "${functorch[@]/#/*/functorch/test/}"
 fi
 
 cd "$work/test"
 run() { "$python" -W ignore -m pytest -q --tb=line -p no:cacheprovider -p in_place_of_torchs "$@"; }
 status=0
-run -k "(max_pool1d or max_pool2d or max_pool3d or max_pool_nan or MaxPool or maxpool) and not daptive and not ractional" "${files[@]:0:5}" "$@" ||
-  status=1
-POOLGRAD_SUITE=everywhere run -k "(pool or Pool) and not test_dtypes" "${files[@]:0:3}" "${files[4]}" "$@" || status=1
+run -k "(max_pool1d or max_pool2d or max_pool3d or max_pool_nan or MaxPool or maxpool) and not daptive and not ractional" \
+  "${both[@]}" "${in_place[@]}" "$@" || status=1
+export POOLGRAD_SUITE=everywhere
+run -k "(pool or Pool) and not test_dtypes" "${both[@]}" "${everywhere[@]}" "$@" || status=1
+run -k "test_vmap_autograd_grad and pool" functorch/test_ops.py "$@" || status=1
 exit $status

@@ -65,12 +65,17 @@ struct CpuTuning {
   // by fwd_exact, too. (19 kinds of windows, f32 and bf16, with routes: up to 1 tap 1.0 to 6.6 times as fast as what
   // they got, mostly fwd_routes; 1 to 1.5 taps 1.1 to 1.5; 1.5 to 4 taps 0.7 to 1.4.)
   double forward_few = 1.5;
-  // fwd_cl_rows: accumulators within L2, with room for the rows that pass by. fwd_cl_large: the ring of reduced rows,
-  // about L2, and from so many bytes of y on its lines are asked for, with routes (channels last, AVX-512, k5 to k31 at
-  // stride 1, 56x56 to 128x128: 1.1 to 1.2 times as fast; in scratch, which fwd_transposed has of up to 1 MiB, 0.85).
+  // fwd_cl_rows: accumulators within L2, with room for the rows that pass by. fwd_large: the ring of reduced rows,
+  // half of L2 (a ring of 1 MiB: 1.0 to 1.36 times as slow), and from so many bytes of y on its lines are asked for,
+  // with routes (channels last, AVX-512, k5 to k31 at stride 1, 56x56 to 128x128: 1.1 to 1.2 times as fast; in scratch,
+  // which fwd_transposed has of up to 1 MiB, 0.85). Channels first, the least row and plane in bytes: smaller ones are
+  // better turned over, since few vectors of a row are full and blocks of planes stay in L2 (56x56 0.6 to 0.9, 64x64
+  // f32 1.25, 96x96 bf16 1.15 to 1.25, 128x128 1.2 to 1.5 times as fast as by fwd_transposed and fwd_values).
   int64_t forward_kept = 256 << 10;
-  int64_t forward_ring = 1 << 20;
+  int64_t forward_ring = 512 << 10;
   int64_t forward_asks = (1 << 20) + 1;
+  int64_t large_row = 192;
+  int64_t large_plane = 16 << 10;
   int64_t forward_sweep_codes = 16 << 10;  // fwd_cf_routes3x3: of a block
   // fwd_transposed: the fewest planes; the longest rows, in bytes, and those of signals and of windows of several
   // slices, or else the fewest taps; of windows by table, inputs of a row that are too many (twice as many of a byte

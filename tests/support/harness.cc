@@ -181,6 +181,8 @@ CpuTuning SmallTuning(int64_t size) {
   t.forward_kept = 128 << size;
   t.forward_ring = 512 << size;
   t.forward_asks = 1024 << size;
+  t.large_row = 16 << size;
+  t.large_plane = 64 << size;
   t.forward_sweep_codes = 64 << size;
   t.forward_looks = 16 << size;
   t.transposed_row = t.transposed_far = 32 << size;

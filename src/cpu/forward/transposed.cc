@@ -4,7 +4,7 @@
 // are still lanes, so that short lines cost no more than long ones. With channels last a plane is a whole image, each
 // of whose channels has lanes of its own. Slices and rows that no tap lands on are left out.
 //
-// Large windows gain by fwd_cl_large, though it takes turning (f32, AVX-512, planes of 40x40, against the general
+// Large windows gain by fwd_large, though it takes turning (f32, AVX-512, planes of 40x40, against the general
 // kernels, values and routes: 13x13 1.2 and 1.5 times as fast, 31x31 1.5 and 1.6, 17x17 at stride 2 1.3 and 3.1).
 // Planes that leave the second-level cache are still worth it with routes: 31x31 in 112x112 2.8 times, without them
 // 0.9.
@@ -243,7 +243,7 @@ const char* MakeForwardTransposed(const Problem& p, poolgrad_op op, const Host& 
   const auto of = POOLGRAD_DISPATCH(RunFn(const Problem&), TransposedOf, host.simd);
   kernel->run = of ? of(p) : nullptr;
   if (!kernel->run || !way) return kNoSimdHere;
-  if (!is_short && std::strcmp(way->name, "fwd_cl_large") != 0) return kLongRows;
+  if (!is_short && std::strcmp(way->name, "fwd_large") != 0) return kLongRows;
   kernel->units = CeilDiv(planes, layout->lanes);
   kernel->scratch_bytes = TransposedScratch(p, *layout, nullptr).take.used();
   kernel->layout = std::move(layout);

@@ -8,7 +8,7 @@
 #include "cpu/forward/channels_first/folded-inl.h"
 #include "cpu/forward/channels_first/routes3x3-inl.h"
 #include "cpu/forward/channels_first/tiled-inl.h"
-#include "cpu/forward/channels_last/large-inl.h"
+#include "cpu/forward/any/large-inl.h"
 #include "cpu/forward/channels_last/rows-inl.h"
 #include "cpu/forward/common/picked-inl.h"
 

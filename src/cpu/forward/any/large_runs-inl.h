@@ -34,10 +34,10 @@ inline int64_t WindowsAtOnce(const Axis& a) {
 template <class S, class C>
 struct MiddleJob {
   const S* keys;   // tap t's lie from keys + first + offsets[t] on
-  const C* codes;  // and their numbers as far beside; null: taps of x, which are numbered here
+  const C* codes;  // and their numbers as far beside; null: taps of x, of which t has number t * code_step
   int64_t first;
   const int64_t* offsets;
-  C code, code_step;     // tap t's number, or what is added to it: code + t * code_step for window 0
+  C code, code_step;     // what is added to the number of window 0's winner; and less for the next window, by tap
   int64_t taps, stride;  // of a window; from window to window
   int64_t windows;
   Range valid;  // taps that lie inside the input
@@ -58,8 +58,7 @@ HWY_INLINE Group<S, kRoutes, kVectors, C> LoadTap(const MiddleJob<S, C>& job, in
   POOLGRAD_UNROLL
   for (int v = 0; v < kVectors; ++v) tap.key[v] = hn::LoadU(d, job.keys + at + v * lanes);
   if constexpr (kRoutes) {
-    tap.code = hn::Set(d8, static_cast<C>(job.code + t * job.code_step));
-    if constexpr (kToY) tap.code = hn::Add(tap.code, hn::LoadU(d8, job.codes + at));
+    tap.code = kToY ? hn::LoadU(d8, job.codes + at) : hn::Set(d8, static_cast<C>(t * job.code_step));
   }
   return tap;
 }
@@ -75,9 +74,9 @@ HWY_INLINE void PutWindow(const MiddleJob<S, C>& job, int64_t w, int64_t j, cons
   POOLGRAD_UNROLL
   for (int v = 0; v < kVectors; ++v) hn::StoreU(kToY ? watch.ToY(best.key[v]) : best.key[v], d, out + v * lanes);
   if constexpr (kRoutes) {
-    const auto before = hn::Set(d8, static_cast<C>(w * job.stride * job.code_step));
+    const auto add = hn::Set(d8, static_cast<C>(job.code - w * job.stride * job.code_step));
     Group<S, kRoutes, kVectors, C> from_first = best;
-    from_first.code = hn::Sub(best.code, before);
+    from_first.code = hn::Add(best.code, add);
     if (kToY && watch.rectifies()) from_first.Drop(watch);
     hn::StoreU(from_first.code, d8, job.out_codes + w * job.out_code_step + j);
   }
@@ -137,6 +136,35 @@ HWY_NOINLINE void PoolMiddlesN(const MiddleJob<S, C>& shared_job, Watch<S>& shar
     PoolWindows<S, C, kRoutes, kToY, kWindows, decltype(vectors)::value>(job, j, watch);
   });
   shared_watch = watch;
+}
+
+// The better of two taps, whose numbers are job.code and code_step more; or, where they have such (kCodes), count from
+// there.
+template <class S, class C, bool kRoutes, bool kCodes>
+HWY_NOINLINE void PoolPair(const MiddleJob<S, C>& shared_job) {
+  MiddleJob<S, C> job = shared_job;
+  const int64_t offsets[] = {job.offsets[0], job.offsets[1]};
+  job.offsets = offsets;
+  ForGroups<S, C>(job.run, [&](int64_t j, auto vectors) POOLGRAD_LAMBDA {
+    constexpr int kVectors = decltype(vectors)::value;
+    using G = Group<S, kRoutes, kVectors, C>;
+    const typename G::D8 d8;
+    G tap[2];
+    POOLGRAD_UNROLL
+    for (int t = 0; t < 2; ++t) {
+      tap[t] = LoadTap<S, C, kRoutes, kCodes, kVectors>(job, t, j);
+      if constexpr (kRoutes) {
+        const auto number = hn::Set(d8, static_cast<C>(job.code + t * job.code_step));
+        tap[t].code = kCodes ? hn::Add(tap[t].code, number) : number;
+      }
+    }
+    tap[0].MeetLater(tap[1]);
+    POOLGRAD_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      hn::StoreU(tap[0].key[v], hn::ScalableTag<S>(), job.out + j + v * LaneCount<S>());
+    }
+    if constexpr (kRoutes) hn::StoreU(tap[0].code, d8, job.out_codes + j);
+  });
 }
 
 // kToY: the taps are keys with numbers and the winners are y's; else keys of x, and the winners go to scratch.

@@ -3,12 +3,12 @@
 #include "cpu/forward/forward-inl.h"
 #include "hwy/highway.h"
 #if HWY_TARGET != HWY_SCALAR
+#include "cpu/forward/any/large-inl.h"
 #include "cpu/forward/any/routes-inl.h"
 #include "cpu/forward/any/values-inl.h"
 #include "cpu/forward/channels_first/folded-inl.h"
 #include "cpu/forward/channels_first/routes3x3-inl.h"
 #include "cpu/forward/channels_first/tiled-inl.h"
-#include "cpu/forward/any/large-inl.h"
 #include "cpu/forward/channels_last/rows-inl.h"
 #include "cpu/forward/common/picked-inl.h"
 

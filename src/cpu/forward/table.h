@@ -60,7 +60,7 @@ inline constexpr ForwardRow kForwardTable[] = {
     {ForwardWay::kFolded,        "fwd_cf_folded",         kMaxBoth,   Seen::kFolded, {kOnFast,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
     {ForwardWay::kTiled,         "fwd_cf_tiled",          kMaxBoth,   Seen::kFolded, {kOnFast,             kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
     {ForwardWay::kRows,          "fwd_cl_rows",           kMaxBoth,   Seen::kFolded, {kOnFast | kOnWasm,   kOnFast,           kOnNone,   kOnNone,   kOnNeon,   kOnNeon}},
-    {ForwardWay::kLarge,         "fwd_large",          kMaxBoth,   Seen::kFolded, {kOnFast,             kOnAvx3 | kOnNeon, kOnNone,   kOnNone,   kOnNone,   kOnNone}},
+    {ForwardWay::kLarge,         "fwd_large",             kMaxBoth,   Seen::kFolded, {kOnFast,             kOnAvx3 | kOnNeon, kOnNone,   kOnNone,   kOnNone,   kOnNone}},
     {ForwardWay::kRoutes3x3,     "fwd_cf_routes3x3",      kMaxRoutes, Seen::kFolded, {kOnNeon,             kOnNone,           kOnNone,   kOnNone,   kOnNeon,   kOnNone}},
     {ForwardWay::kTransposed,    "fwd_transposed",        kMaxBoth,   Seen::kAsIs,   {kOnNative,           kOnNative,         kOnOld,    kOnOld,    kOnNone,   kOnNone}},
     {ForwardWay::kValues,        "fwd_values",            kMaxValues, Seen::kAsRows, {kOnNative | kOnWasm, kOnFast,           kOnMost,   kOnOld,    kOnNeon,   kOnNeon}},

@@ -289,8 +289,8 @@ const char* RefuseTablesOp(const Problem& p, poolgrad_op op) {
 // 0.60, 8x8/8 0.53 0.45 to 0.61 0.49; 9x9/9 0.67 0.58 to 0.70 0.55, 10x10/10 0.64 0.52 to 0.61 0.51; three channels
 // last 5x5x5/5 0.47 0.44 to 0.82 0.63, 9x9/8 0.50 0.24 to 0.74 0.50).
 bool ScattersFaster(const Problem& p, poolgrad_op op) {
-  return op == POOLGRAD_OP_BACKWARD && (!p.channels_last() || p.channels == 1 || HasFewOddChannels(p)) &&
-         LargeAndApart(p, op) && !RefuseTablesOp(p, op);
+  return op == POOLGRAD_OP_BACKWARD && (!p.channels_last() || HasFewOddChannels(p)) && LargeAndApart(p, op) &&
+         !RefuseTablesOp(p, op);
 }
 
 // Dilated, channels last (with routes 4x4/4 in f32 and bf16 0.80 0.57 of copy to 0.96 0.71, 7x7/7 0.51 0.90 to 1.45

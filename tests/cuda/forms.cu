@@ -27,6 +27,13 @@ struct Kind {
   int count = 0;
 };
 
+// Problems whose dx is put.
+struct PutKind {
+  const char* name;
+  bool (*has)(const Problem&);
+  int count = 0;
+};
+
 // Those of backward by summing.
 struct SumsKind {
   const char* name;
@@ -136,6 +143,11 @@ int CountKinds(int draws) {
       {"averages with padding",
        [](const TableForm& f) { return f.what == cuda::TableOp::kAverage && f.pad_lo[2] > 0; }},
   };
+  PutKind put_kinds[] = {
+      {"windows that put dx", [](const Problem&) { return true; }},  // dilated ones are in cases/regressions.txt
+      {"few channels that are last and put dx", [](const Problem& p) { return p.channels_last() && p.channels > 1; }},
+      {"dx that is put in pieces of planes", [](const Problem& p) { return p.in_plane() * 4 > cuda::staged_bytes; }},
+  };
   const int64_t usual = cuda::staged_bytes, worth = std::exchange(cuda::bytes_worth_compiling, 0);
   const int64_t columns = cuda::table_unrolled_columns;
   for (int i = 0; i < draws; ++i) {
@@ -159,13 +171,15 @@ int CountKinds(int draws) {
       const auto form = cuda::FormOf(*problem, op);
       for (Kind& kind : kinds) kind.count += form && kind.has(*form, op == POOLGRAD_OP_BACKWARD);
     }
+    for (PutKind& kind : put_kinds) kind.count += cuda::PutsFaster(*problem) && kind.has(*problem);
     cuda::SumsParams sums;
     if (problem->routes.masks || cuda::PrepareSums(*problem, true, &sums).blocks == 0) continue;
     for (SumsKind& kind : sums_kinds) kind.count += kind.has(sums.form);
   }
   cuda::staged_bytes = usual, cuda::march_always = false, cuda::bytes_worth_compiling = worth;
   cuda::table_unrolled_columns = columns;
-  return CountMissing(kinds, draws) + CountMissing(sums_kinds, draws) + CountMissing(table_kinds, draws);
+  return CountMissing(kinds, draws) + CountMissing(sums_kinds, draws) + CountMissing(table_kinds, draws) +
+         CountMissing(put_kinds, draws);
 }
 
 }  // namespace

@@ -249,7 +249,7 @@ inline SumsShares ShareSums(const SumsForm& f, const SumsAxes& axes, int64_t cha
     int begin, end;
     march.covering(static_cast<int>(middle), static_cast<int>(std::min<int64_t>(middle + tile, march.in)), &begin,
                    &end);
-    const double outs = end - begin, ins = static_cast<double>(tile),
+    const double outs = std::max(0, end - begin), ins = static_cast<double>(tile),
                  jobs = others * static_cast<double>(parts) / at_once;
     const double time = warps * (outs * cost.out + ins * cost.in) * jobs +
                         (outs * cost.out_wait + ins * cost.in_wait) * std::ceil(jobs);

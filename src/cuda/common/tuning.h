@@ -157,11 +157,12 @@ inline constexpr double kTableUncompiledAll = 2.3;
 inline constexpr int64_t kTableStrides[] = {16, 28};
 inline constexpr double kTableFarApart = 1.5;
 // Backward, windows that share no input: inputs for each output, of floats and halves, from which dx is put. Channels
-// first and few that are last, faster than by kernels compiled for the window (30 windows drawn, f32 and bf16: from
-// there on 0.87 to 1.7 times as fast, 1.2 in the mean; 3x3/3 with dilation 2 in bf16, 10, 0.81); channels first and
-// last where nothing is compiled (1x3/3 channels first 1.2 to 1.5 and 0.7 to 0.95 times as fast as by gather.cuh;
-// dilated ones 1.1 to 6.7). Inputs to a look at an output, unless each is looked at twice at most. And threads of a
-// block, which waits for its codes and then for its dx (256 take 1.0 to 1.3 times as long).
+// first and few that are last, faster than by kernels compiled for the window (64 times of 25 windows drawn: 0.9 to 1.8
+// times as fast, 1.2 in the mean; below, 3x3/3 with dilation 2 in bf16, 10, 0.81); channels first and last where
+// nothing is compiled (1x3/3 channels first 1.2 to 1.5 and 0.7 to 0.95 times as fast as by gather.cuh; dilated ones 1.6
+// to 6.7). Where pieces of dx are small, an output is looked at for several of them: for two, or as long as there are
+// so many inputs to each look. And threads of a block, which waits for its codes and then for its dx (256 take 1.0 to
+// 1.3 times as long).
 inline constexpr double kTablePutKnown[2][2] = {{6, 12}, {12, 16}}, kTablePut[2][2] = {{2, 3.5}, {2, 8}};
 inline constexpr double kTablePutLooks = 4;
 inline constexpr int kTablePutThreads = 128;
